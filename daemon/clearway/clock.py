@@ -1,0 +1,54 @@
+"""The one place that reads the time; everything else is told."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float:
+        """Seconds for measuring durations and staleness, never for dates."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ScaledClock:
+    """Runs ``factor`` times as fast as the wall; the demo's clock."""
+
+    def __init__(self, start: datetime, factor: float) -> None:
+        self._start = start
+        self._factor = factor
+        self._began = time.monotonic()
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=(time.monotonic() - self._began) * self._factor)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """Stands still until it is moved; for tests and replays."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now.timestamp()
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)

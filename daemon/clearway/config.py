@@ -1,0 +1,212 @@
+"""The configuration file (TOML), checked. Raw dictionaries stop here; unknown keys are refused.
+
+docs/reference/configuration.md is made from these classes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from clearway.durations import Duration
+from clearway.errors import ConfigError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Mode(StrEnum):
+    OBSERVE = "observe"
+    APPROVE = "approve"
+    AUTOMATIC = "automatic"
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class DaemonConfig(_Section):
+    mode: Mode = Field(
+        Mode.OBSERVE,
+        description="observe: plan and record only. approve: an operator confirms each eviction. automatic: act.",
+    )
+    poll_interval: Duration = Field(2.0, description="time between cycles while nothing is under way")
+    active_interval: Duration = Field(0.5, description="time between cycles while an eviction is under way")
+    stale_after: Duration = Field(
+        60.0, description="/liveness answers 503 when the last cycle is older than this"
+    )
+    keep_history: Duration = Field(
+        365 * 86_400.0, description="finished evictions older than this are deleted"
+    )
+    log_format: Literal["json", "text"] = Field("text", description="one line a cycle, as text or as JSON")
+
+
+class SlurmConfig(_Section):
+    backend: Literal["auto", "cli", "pyslurm"] = Field(
+        "auto", description="auto: pyslurm when it loads and answers, else the command line tools"
+    )
+    conf: Path | None = Field(None, description="slurm.conf; None: SLURM_CONF or Slurm's own default")
+    timeout: Duration = Field(20.0, description="time limit of one call to Slurm")
+
+
+class StoreConfig(_Section):
+    url: str = Field(
+        "sqlite:////var/lib/clearway/clearway.sqlite",
+        description="SQLAlchemy URL: sqlite:///PATH, postgresql+psycopg://..., mysql+pymysql://...",
+    )
+
+
+class ApiConfig(_Section):
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8642, ge=0, le=65_535, description="port to listen on; 0: any free one")
+    token_file: Path | None = Field(
+        None,
+        description="file with one 'name:token' a line; whoever sends such a token may change state. "
+        "Without it the REST API only reads",
+    )
+
+
+class PreemptorRule(_Section):
+    """Which pending jobs are preemptors. All conditions that are given must hold; at least one must be."""
+
+    name: str = Field("", description="name of this rule in plans and logs")
+    partition: tuple[str, ...] = Field((), description="partitions")
+    qos: tuple[str, ...] = Field((), description="qualities of service")
+    account: tuple[str, ...] = Field((), description="accounts")
+    user: tuple[str, ...] = Field((), description="user names")
+    job_name: tuple[str, ...] = Field((), description="job names; * and ? are wildcards")
+    comment: bool = Field(default=False, description="the job's Comment must hold clearway:max_delay=...")
+    max_delay: Duration = Field(
+        600.0, description="how long such a job may wait; its own clearway:max_delay=... is preferred"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> PreemptorRule:
+        if not (self.partition or self.qos or self.account or self.user or self.job_name or self.comment):
+            raise ValueError("a rule without any condition would make every pending job a preemptor")
+        return self
+
+
+class CandidatesConfig(_Section):
+    """Which running jobs may be preempted, and how."""
+
+    partitions: tuple[str, ...] = Field((), description="only jobs in these partitions; empty: in any")
+    protected_partitions: tuple[str, ...] = Field((), description="never jobs in these partitions")
+    protected_qos: tuple[str, ...] = Field((), description="never jobs with these qualities of service")
+    protected_accounts: tuple[str, ...] = Field((), description="never jobs of these accounts")
+    protected_users: tuple[str, ...] = Field((), description="never jobs of these users")
+    min_runtime: Duration = Field(60.0, description="never jobs that have run for less than this")
+    spare_before_end: Duration = Field(0.0, description="never jobs whose time limit ends within this")
+    max_preemptions: int = Field(3, ge=0, description="never jobs that were preempted so often already")
+    allow_kill: bool = Field(
+        default=True, description="whether requeueing without a checkpoint (losing work) is allowed at all"
+    )
+    allow_cancel: bool = Field(
+        default=False, description="whether jobs that cannot be requeued may be cancelled, for good"
+    )
+
+
+class BudgetConfig(_Section):
+    """What preemption may cost within any hour; an eviction that would exceed it is not carried out."""
+
+    jobs_per_hour: int | None = Field(
+        None, ge=0, description="most jobs preempted in an hour; None: no limit"
+    )
+    lost_node_hours_per_hour: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="most node-hours lost in an hour; None: no limit"
+    )
+
+
+class CostsConfig(_Section):
+    """Paper 000, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
+
+    file_system_mib_s: Positive = Field(
+        10_000.0, description="Ba, aggregate write bandwidth of the file system"
+    )
+    node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node")
+    app_memory_fraction: float = Field(
+        0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
+    )
+    checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
+
+
+class PlanningConfig(_Section):
+    planner: str = Field("eviction-dp", description="name of a registered planner")
+    steps: int = Field(
+        60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them"
+    )
+
+
+class ExecutionConfig(_Section):
+    kill_allowance: Duration = Field(
+        10.0,
+        description="from requeue to empty nodes: Slurm's KillWait, epilog, and the preemptor's own start",
+    )
+    late_checkpoint: Literal["kill", "wait"] = Field(
+        "wait",
+        description="a checkpoint that would be late: kill the job after all, or plan anew without it and, "
+        "where that is impossible, let the urgent job wait",
+    )
+    concurrent_checkpoints: int = Field(1, ge=1, description="checkpoints on the file system at a time")
+    placement_grace: Duration = Field(
+        900.0,
+        description="the placement (Slurm reservation) ends so long after the deadline, whatever happens",
+    )
+    retry_after: Duration = Field(
+        5.0, description="a command without visible effect is given again after this"
+    )
+    give_up_after: int = Field(5, ge=1, description="... so often, then it counts as failed")
+    watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
+
+
+class Config(_Section):
+    daemon: DaemonConfig = DaemonConfig()
+    slurm: SlurmConfig = SlurmConfig()
+    store: StoreConfig = StoreConfig()
+    api: ApiConfig = ApiConfig()
+    preemptors: tuple[PreemptorRule, ...] = ()
+    candidates: CandidatesConfig = CandidatesConfig()
+    budget: BudgetConfig = BudgetConfig()
+    costs: CostsConfig = CostsConfig()
+    planning: PlanningConfig = PlanningConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+
+
+def parse_config(text: str, origin: str) -> Config:
+    """A configuration from TOML text; ``origin`` names it in errors.
+
+    Raises:
+        ConfigError: one line with the offending key.
+    """
+    try:
+        return Config.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        what = (
+            "unknown key"
+            if first["type"] == "extra_forbidden"
+            else first["msg"].removeprefix("Value error, ")
+        )
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(f"{origin}: {key}: {what}{more}") from None
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a configuration file.
+
+    Raises:
+        ConfigError: when it cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    return parse_config(text, str(path))

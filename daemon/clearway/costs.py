@@ -1,0 +1,86 @@
+"""What it costs to let a job go: lost work and checkpoint time. Pure.
+
+Model: paper 000, section III-B. Killing loses nodes x time since the last checkpoint; a checkpoint takes
+equation (1), the aggregate or the slowest node's bandwidth; an application that saves at its own pace has to be
+waited for as well.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from clearway.claims import CheckpointHow, Claims, SaveState, last_checkpoint
+from clearway.config import CostsConfig
+from clearway.model import Action, Job, Option
+
+# Slurm looks at time limits about twice a minute, so a job ends up to this much after its limit.
+TIME_LIMIT_SLACK_S = 30.0
+
+
+def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) -> float:
+    """Paper 000, equation (1): max(total size / Ba, largest node's size / Bc), in seconds."""
+    return max(nodes * size_per_node_mib / costs.file_system_mib_s, size_per_node_mib / costs.node_mib_s)
+
+
+def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
+    """Node-seconds that a kill now would lose; whole milliseconds, so that sums are exact."""
+    start = job.start_time or job.submit_time
+    since = last_checkpoint(claims, start, now)
+    return max(1, job.num_nodes) * round(max(0.0, (now - since).total_seconds()), 3)
+
+
+def app_checkpoint_s(
+    job: Job, claims: Claims | None, now: datetime, costs: CostsConfig, node_memory_mib: int
+) -> float | None:
+    """Seconds until the application has saved itself; None when it never said that it can.
+
+    Includes the wait for the application (paper 000: ta = tckpt + delay): none for one that saves on a signal.
+    ``node_memory_mib`` stands in for a job whose own memory is unknown.
+    """
+    if claims is None or claims.checkpoint is None or claims.state is SaveState.FAILED:
+        return None
+    if claims.took_s is not None:
+        write_s = claims.took_s
+    elif claims.size_mib is not None:
+        write_s = checkpoint_time_s(job.num_nodes, claims.size_mib / max(1, job.num_nodes), costs)
+    else:
+        per_node_mib = (job.memory_mib or node_memory_mib) * costs.app_memory_fraction
+        write_s = checkpoint_time_s(job.num_nodes, per_node_mib, costs)
+    write_s += costs.checkpoint_overhead
+    if claims.checkpoint is CheckpointHow.SIGNAL:
+        return write_s
+    if not claims.interval_s:
+        return None
+    start = job.start_time or job.submit_time
+    passed_s = (now - last_checkpoint(claims, start, now)).total_seconds()
+    return math.ceil(passed_s / claims.interval_s) * claims.interval_s - passed_s + write_s
+
+
+def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | None:
+    """Seconds until the job's own time limit has certainly emptied its nodes; None without a limit."""
+    if job.time_limit_s is None or job.start_time is None:
+        return None
+    end = job.start_time + timedelta(seconds=job.time_limit_s)
+    return max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
+
+
+def preemption_options(
+    job: Job,
+    claims: Claims | None,
+    now: datetime,
+    costs: CostsConfig,
+    node_memory_mib: int,
+    *,
+    kill: bool,
+    requeueable: bool,
+) -> tuple[Option, ...]:
+    """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
+    options: list[Option] = []
+    if kill:
+        options.append(Option(Action.KILL, lost_work_node_s=lost_work_node_s(job, claims, now)))
+    if requeueable:
+        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib)
+        if seconds is not None:
+            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=round(seconds, 3)))
+    return tuple(options)

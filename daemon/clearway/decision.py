@@ -1,0 +1,206 @@
+"""From a snapshot to a plan: one planner run, the nodes for the placement, and a reason for every job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from clearway.config import Config
+from clearway.detection import Preemptor
+from clearway.durations import format_duration
+from clearway.model import (
+    Action,
+    Choice,
+    ClusterSnapshot,
+    Curve,
+    CurvePoint,
+    EvictionProblem,
+    Option,
+    Plan,
+    PlannedAction,
+    Verdict,
+)
+from clearway.planning.base import Planner
+from clearway.policy import Situation, UnderWay, eviction_situation
+
+# What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
+_EXPLAINED_JOBS = 12
+_EXPLAINED_CANDIDATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why nothing can be done for a preemptor, in one sentence; with the curve, where there is one."""
+
+    why: str
+    situation: Situation | None = None
+    curve: Curve | None = None
+
+
+def decide(
+    preemptor: Preemptor,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    planner: Planner,
+    now: datetime,
+    *,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+) -> Plan | NoPlan:
+    """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
+    if preemptor.obstacle:
+        return NoPlan(preemptor.obstacle)
+    if snapshot.unreadable:
+        return NoPlan("a job record could not be read, so no node is known to be free")
+    best: tuple[tuple[float, int, int, int], Situation, Curve, CurvePoint] | None = None
+    last = NoPlan("it names no partition")
+    for rank, partition in enumerate(preemptor.job.partitions):
+        situation = eviction_situation(
+            preemptor, partition, snapshot, config, now, preempted=preempted, under_way=under_way
+        )
+        curve = planner.solve(situation.problem)
+        point = curve.choose()
+        if point is None:
+            last = NoPlan(_infeasible(situation), situation, curve)
+            continue
+        cost = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, len(point.actions), rank)
+        if best is None or cost < best[0]:
+            best = (cost, situation, curve, point)
+    if best is None:
+        return last
+    _, situation, curve, point = best
+    return _plan(situation, curve, point, snapshot, planner, now)
+
+
+def _plan(
+    situation: Situation,
+    curve: Curve,
+    point: CurvePoint,
+    snapshot: ClusterSnapshot,
+    planner: Planner,
+    now: datetime,
+) -> Plan:
+    preemptor = situation.preemptor
+    return Plan(
+        preemptor=preemptor.job,
+        made_at=now,
+        deadline=preemptor.deadline,
+        nodes_needed=preemptor.job.num_nodes,
+        problem=situation.problem,
+        curve=curve,
+        chosen=point,
+        placement_nodes=_placement_nodes(situation, point),
+        free_nodes=situation.free_nodes,
+        leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
+        verdicts=tuple(
+            sorted(
+                (*situation.verdicts, *_explain(situation.problem, point, planner)),
+                key=lambda verdict: verdict.job_id,
+            )
+        ),
+    )
+
+
+def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]:
+    """Exactly as many nodes as asked: free ones first, then those that are freed soonest and surest."""
+    leaving = {planned.job_id for planned in point.actions}
+    rank = {
+        Action.KILL: 0,
+        Action.SUSPEND: 0,
+        Action.APP_CHECKPOINT: 1,
+        Action.SYS_CHECKPOINT: 1,
+        Action.END: 2,
+    }
+    when = {planned.job_id: rank[planned.action] for planned in point.actions}
+    freed: dict[str, int] = {}
+    held: set[str] = set()
+    for candidate in situation.problem.candidates:
+        for name in candidate.node_names:
+            if candidate.job_id in leaving:
+                freed[name] = max(freed.get(name, 0), when[candidate.job_id])
+            else:
+                held.add(name)
+    order = sorted((later, name) for name, later in freed.items() if name not in held)
+    names = (*situation.free_nodes, *(name for _, name in order))
+    return tuple(sorted(names[: situation.preemptor.job.num_nodes]))
+
+
+def _explain(problem: EvictionProblem, point: CurvePoint, planner: Planner) -> list[Verdict]:
+    chosen = {planned.job_id: planned for planned in point.actions}
+    counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
+    verdicts = []
+    for candidate in problem.candidates:
+        planned = chosen.get(candidate.job_id)
+        if planned is None:
+            reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
+            if not chosen:
+                reason = "not needed: enough nodes are free already"
+            verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
+        elif planned.action is Action.END:
+            reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
+            verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, "ends_in_time", reason))
+        else:
+            reason = _what(planned)
+            if counterfactual:
+                reason += f"; {_without(problem, candidate.job_id, point, planner)}"
+            verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, planned.action.value, reason))
+    return verdicts
+
+
+def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:
+    """What the plan would cost were this job spared: the planner's own answer to the problem without it."""
+    rest = tuple(candidate for candidate in problem.candidates if candidate.job_id != job_id)
+    other = planner.solve(replace(problem, candidates=rest)).choose()
+    if other is None:
+        return "without it the nodes cannot be freed in time"
+    more_node_s = (other.lost_work_node_s or 0.0) - (point.lost_work_node_s or 0.0)
+    if more_node_s > 0:
+        return f"without it {_node_hours(more_node_s)} more would be lost"
+    more_s = (other.checkpoint_s or 0) - (point.checkpoint_s or 0)
+    if more_s > 0:
+        return f"without it checkpoints would take {format_duration(more_s)} longer"
+    more_jobs = len(other.actions) - len(point.actions)
+    if more_jobs > 0:
+        return f"without it {more_jobs} more job(s) would have to go"
+    return "others would do as well; ties go to the smaller job id"
+
+
+def _what(planned: PlannedAction) -> str:
+    match planned.action:
+        case Action.KILL:
+            return f"requeued without a checkpoint, losing {_node_hours(planned.lost_work_node_s)}"
+        case Action.APP_CHECKPOINT:
+            return f"saves itself within {format_duration(planned.checkpoint_s)}, losing nothing"
+        case Action.SYS_CHECKPOINT:
+            return f"is checkpointed within {format_duration(planned.checkpoint_s)}, losing nothing"
+        case Action.SUSPEND:
+            return "is suspended in memory, losing nothing"
+        case Action.END:
+            return "ends by itself"
+
+
+def _cheapest(options: tuple[Option, ...]) -> str:
+    best = min(options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s, option.ready_s))
+    match best.action:
+        case Action.KILL:
+            return f"requeueing it would lose {_node_hours(best.lost_work_node_s)}"
+        case Action.END:
+            return f"it ends by itself within {format_duration(best.ready_s)}"
+        case _:
+            return f"saving it would take {format_duration(best.checkpoint_s)}"
+
+
+def _node_hours(node_s: float) -> str:
+    hours = node_s / 3_600
+    return f"{hours:,.1f} node-hours" if hours >= 1 else f"{node_s:,.0f} node-seconds"
+
+
+def _infeasible(situation: Situation) -> str:
+    problem = situation.problem
+    within = format_duration(problem.max_delay_s)
+    possible = {name for candidate in problem.candidates for name in candidate.node_names}
+    return (
+        f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
+        f"{len(possible)} more could be freed; not enough within {within}"
+    )

@@ -1,0 +1,108 @@
+"""Who is a preemptor, and by when it must run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from clearway.claims import ClaimError, Claims, parse_claims
+from clearway.config import PreemptorRule
+from clearway.model import ClusterSnapshot, Job, JobState
+
+# Slurm's reasons for "it waits for nodes"; any other (held, dependency, limits, begin time) is not ours to solve.
+_WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A waiting urgent job. ``obstacle`` says in one sentence why no plan can be made for it, if none can."""
+
+    job: Job
+    rule: str
+    max_delay_s: float
+    deadline: datetime
+    obstacle: str = ""
+
+
+def read_claims(job: Job) -> tuple[Claims | None, str]:
+    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none."""
+    try:
+        return parse_claims(job.comment), ""
+    except ClaimError as error:
+        return None, str(error)
+
+
+def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | None:
+    """The first rule that makes this job a preemptor."""
+    claims, _ = read_claims(job)
+    for rule in rules:
+        if (
+            (not rule.partition or set(job.partitions) & set(rule.partition))
+            and (not rule.qos or job.qos in rule.qos)
+            and (not rule.account or job.account in rule.account)
+            and (not rule.user or job.user in rule.user)
+            and (not rule.job_name or any(fnmatchcase(job.name, pattern) for pattern in rule.job_name))
+            and (not rule.comment or (claims is not None and claims.max_delay_s is not None))
+        ):
+            return rule
+    return None
+
+
+def preemptors(
+    snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule], own_placements: frozenset[str] = frozenset()
+) -> tuple[Preemptor, ...]:
+    """The pending jobs that some rule makes preemptors, most pressing first.
+
+    ``own_placements`` are the names of reservations that Clearway itself attached jobs to.
+    """
+    found = []
+    for job in snapshot.jobs:
+        rule = matching_rule(job, rules) if job.state is JobState.PENDING else None
+        if rule is None:
+            continue
+        claims, _ = read_claims(job)
+        claimed = claims.max_delay_s if claims else None
+        max_delay_s = rule.max_delay if claimed is None else claimed
+        waits_since = max(job.submit_time, job.eligible_time or job.submit_time)
+        found.append(
+            Preemptor(
+                job=job,
+                rule=rule.name or f"rule {rules.index(rule) + 1}",
+                max_delay_s=max_delay_s,
+                deadline=waits_since + timedelta(seconds=max_delay_s),
+                obstacle=_obstacle(job, own_placements),
+            )
+        )
+    return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
+
+
+def _obstacle(job: Job, own_placements: frozenset[str]) -> str:
+    """Why Clearway must leave this job to Slurm: on doubt it does nothing, and says so."""
+    reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
+    if job.priority == 0:
+        return "it is held"
+    if not reason.startswith(_WAITS_FOR_NODES):
+        return f"it does not wait for nodes (reason {job.reason})"
+    unsupported = {
+        "it asks for an array of tasks; only single jobs are planned for": job.pending_tasks > 1,
+        "it is part of a heterogeneous job": job.het_job_id is not None,
+        f"it asks for generic resources ({job.gres})": bool(job.gres),
+        f"it asks for licenses ({job.licenses})": bool(job.licenses),
+        "it asks for certain nodes": bool(job.required_nodes),
+        "it asks for contiguous nodes": job.contiguous,
+        f"its constraint {job.features!r} is more than names joined by &": _complex(job.features),
+        f"it already asks for the reservation {job.reservation}": bool(job.reservation)
+        and job.reservation not in own_placements,
+    }
+    return next((why for why, applies in unsupported.items() if applies), "")
+
+
+def _complex(features: str) -> bool:
+    return any(character in features for character in "|[]()*!,:")
+
+
+def wanted_features(job: Job) -> frozenset[str]:
+    """The node features that a job without a complex constraint asks for."""
+    return frozenset(part for part in job.features.split("&") if part)

@@ -1,0 +1,49 @@
+"""Typed errors. Each says whether trying the same thing again can help; only ``loop.run`` catches them all."""
+
+from __future__ import annotations
+
+
+class ClearwayError(Exception):
+    """Base of everything Clearway raises on purpose; its text is one line for an administrator."""
+
+    retryable = False
+
+
+class ConfigError(ClearwayError):
+    """A configuration file that cannot be used; the message names the file and the key."""
+
+
+class ProblemFileError(ClearwayError):
+    """A problem file that cannot be used; the message names the file and the field."""
+
+
+class StoreError(ClearwayError):
+    """The database cannot be reached or holds something impossible."""
+
+    retryable = True
+
+
+class UnknownEvictionError(ClearwayError):
+    """No eviction has this id."""
+
+
+class SlurmError(ClearwayError):
+    """Base of what goes wrong between Clearway and Slurm."""
+
+
+class SlurmUnavailableError(SlurmError):
+    """Slurm did not answer, or the backend itself is broken; the next cycle may succeed."""
+
+    retryable = True
+
+
+class SlurmTimeoutError(SlurmUnavailableError):
+    """A call took longer than its time limit and was ended; whether Slurm acted on it is unknown."""
+
+
+class SlurmRefusedError(SlurmError):
+    """Slurm answered and said no (permissions, a state that does not allow it, an unknown object)."""
+
+
+class JobNotRunningError(SlurmRefusedError):
+    """The job is not in the run that a decision was made for; acting on it would hurt somebody else's work."""

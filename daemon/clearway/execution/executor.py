@@ -1,0 +1,377 @@
+"""Takes the steps that the lifecycle table names: intent is stored, then Slurm is asked, then the result is stored.
+
+One call to ``advance`` goes as far as one snapshot allows and never waits. A step that Slurm refuses or does not
+answer is written down; what happens next is again read from the table in the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from clearway.claims import CheckpointHow, last_checkpoint
+from clearway.config import ExecutionConfig
+from clearway.detection import read_claims
+from clearway.errors import SlurmError
+from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step
+from clearway.execution.placement import placement, placement_ends, placement_name
+from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
+from clearway.slurm.base import SlurmBackend
+from clearway.store.base import Store
+
+# More rows than any eviction has between two snapshots; a table that does not come to rest is a bug, not a loop.
+_MOST_PHASES = 12
+
+
+class Observer(Protocol):
+    """Hears of what was done, for metrics and logs."""
+
+    def step(self, kind: str, result: str) -> None: ...
+
+    def left(self, preemption: Preemption, partition: str) -> None: ...
+
+    def finished(self, eviction: Eviction) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """What one cycle saw; ``reservations`` None when nothing under way needed them."""
+
+    snapshot: ClusterSnapshot
+    reservations: tuple[Reservation, ...]
+    paused: bool = False
+
+
+Replanner = Callable[[Eviction, frozenset[str], Sightings, datetime], Plan | None]
+
+
+class Executor:
+    """Carries evictions out, one cycle at a time."""
+
+    def __init__(
+        self,
+        backend: SlurmBackend,
+        store: Store,
+        config: ExecutionConfig,
+        replan: Replanner,
+        observer: Observer,
+    ) -> None:
+        self._backend = backend
+        self._store = store
+        self._config = config
+        self._replan = replan
+        self._observer = observer
+
+    def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
+        """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
+        done: set[Command] = set()
+        for _ in range(_MOST_PHASES):
+            phase = next_phase(
+                eviction,
+                self._sight(eviction, sightings, done),
+                now,
+                timedelta(seconds=self._config.watch_return),
+            )
+            if phase is None:
+                break
+            before = eviction
+            eviction = self._enter(eviction, phase, now, sightings.snapshot)
+            if phase.command is not None:
+                if not self._give(eviction, None, phase.command, now):
+                    break
+                done.add(phase.command)
+            if eviction == before and phase.command is None:
+                break
+        if eviction.state.acting and eviction.state is not EvictionState.PLACING:
+            eviction = self._advance_preemptions(eviction, sightings, now)
+        return eviction
+
+    def cancel(self, eviction: Eviction, now: datetime, why: str) -> Eviction:
+        """Undo what can be undone; jobs past their point of no return are followed to their end."""
+        state = EvictionState.CANCELLING if eviction.state.acting else EvictionState.CANCELLED
+        return self._enter(eviction, Phase(state, event=why, outcome=why), now, None)
+
+    # -- the eviction as a whole ---------------------------------------------------------------------------
+
+    def _sight(self, e: Eviction, sightings: Sightings, done: set[Command]) -> Sight:
+        """What is seen, with what this very cycle has already done taken as done."""
+        snapshot = sightings.snapshot
+        preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
+        ours = next((r for r in sightings.reservations if r.name == e.placement), None)
+        if Command.DELETE_PLACEMENT in done:
+            ours = None
+        elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
+            ours = placement(e, e.plan.made_at, self._grace)
+        if preemptor is not None and Command.ATTACH in done:
+            preemptor = replace(preemptor, reservation=e.placement)
+        elif preemptor is not None and Command.DETACH in done:
+            preemptor = replace(preemptor, reservation=None)
+        others = [
+            job
+            for name in e.plan.placement_nodes
+            for job in snapshot.jobs_on.get(name, ())
+            if job.job_id != e.preemptor.job_id
+        ]
+        return Sight(
+            preemptor=preemptor,
+            placement=ours,
+            nodes_free=not others and not snapshot.unreadable,
+            placement_ends=placement_ends(e, self._grace),
+            paused=sightings.paused,
+        )
+
+    @property
+    def _grace(self) -> timedelta:
+        return timedelta(seconds=self._config.placement_grace)
+
+    def _enter(self, e: Eviction, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> Eviction:
+        changes: dict[str, object] = {}
+        if phase.state is not e.state:
+            changes |= {"state": phase.state, "state_since": now}
+        if phase.command is Command.CREATE_PLACEMENT and not e.placement:
+            changes["placement"] = placement_name(e.eviction_id)
+        if phase.outcome and phase.outcome != e.outcome:
+            changes["outcome"] = phase.outcome
+        if phase.state is EvictionState.STARTED:
+            changes |= {"started_at": phase.started_at, "outcome": phase.event}
+        if phase.state in (EvictionState.STARTED, EvictionState.CANCELLING, EvictionState.CANCELLED):
+            changes["preemptions"] = tuple(_spare(p, now) if _in_its_run(p, snapshot) else p for p in e.preemptions)
+        if phase.state.terminal:
+            changes["finished_at"] = now
+        if phase.late and not e.late:
+            changes["late"] = True
+        if changes:
+            e = replace(e, **changes)  # type: ignore[arg-type]  # names and types stand just above
+            self._store.save_eviction(e)
+        if phase.event:
+            self._store.add_event(e.eviction_id, None, now, phase.event)
+        if e.state.terminal:
+            self._observer.finished(e)
+        return e
+
+    # -- its preemptions -----------------------------------------------------------------------------------
+
+    def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
+        waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
+        stuck: dict[str, str] = {}
+        for index in range(len(e.preemptions)):
+            p = e.preemptions[index]
+            seen = sightings.snapshot.job_by_id.get(p.job_id)
+            if seen is None and sightings.snapshot.unreadable:
+                continue  # it may be the very record that could not be read
+            step = next_step(p, seen, now, self._rules(e, p, sightings.snapshot))
+            if step is None:
+                continue
+            if step.stuck:
+                stuck[p.job_id] = step.note
+            if step.state is p.state and step.command is None:
+                continue
+            if p.state.cancellable and step.command is not None and (sightings.paused or not waiting):
+                continue  # nothing new is begun
+            e = self._take(e, index, step, sightings.snapshot, now)
+        if waiting and not sightings.paused:
+            stuck |= _lost_nodes(e, sightings.snapshot)
+            if stuck:
+                return self._plan_anew(e, stuck, sightings, now)
+        return e
+
+    def _rules(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Rules:
+        latest = e.plan.made_at + timedelta(seconds=e.plan.problem.max_delay_s)
+        others = [other for other in e.preemptions if other.job_id != p.job_id]
+        writing = [
+            other
+            for other in others
+            if other.state is PreemptionState.CHECKPOINTING and not _at_own_pace(other, snapshot)
+        ]
+        # A kill waits for everything that could still fail: until the last of them is safe, it may be undone.
+        open_saves = [o for o in others if o.action is not Action.KILL and o.state.cancellable]
+        return Rules(
+            latest=latest,
+            may_ask=len(writing) < self._config.concurrent_checkpoints,
+            may_kill=not open_saves,
+            kill_when_late=self._config.late_checkpoint == "kill",
+            retry_after=timedelta(seconds=self._config.retry_after),
+            give_up_after=self._config.give_up_after,
+        )
+
+    def _take(self, e: Eviction, index: int, step: Step, snapshot: ClusterSnapshot, now: datetime) -> Eviction:
+        p = e.preemptions[index]
+        changes: dict[str, object] = {"note": step.note or p.note}
+        if step.state is not p.state:
+            changes |= {"state": step.state, "state_since": now, "attempted_at": None, "attempts": 0}
+            changes |= _times(p, step, snapshot, now)
+        e = _with(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
+        self._store.save_eviction(e)
+        if step.note:
+            self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
+        if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
+            self._observer.left(e.preemptions[index], p.job.partitions[0] if p.job.partitions else "")
+        if step.command is not None:
+            answered = self._give(e, e.preemptions[index], step.command, now)
+            p = e.preemptions[index]
+            e = _with(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
+            self._store.save_eviction(e)
+            if answered and step.command is Command.ASK_CHECKPOINT:
+                self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
+        return e
+
+    def _plan_anew(self, e: Eviction, stuck: dict[str, str], sightings: Sightings, now: datetime) -> Eviction:
+        """Another plan for the rest, keeping placement and what already left; without one the urgent job waits."""
+        plan = self._replan(e, frozenset(stuck), sightings, now)
+        if plan is None:
+            if not e.late:
+                reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
+                text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
+                self._store.add_event(e.eviction_id, None, now, text)
+                e = replace(e, late=True)
+                self._store.save_eviction(e)
+            return e
+        kept = {p.job_id: p for p in e.preemptions}
+        for p in planned_preemptions(plan, now):
+            old = kept.get(p.job_id)
+            if (
+                old is None
+                or old.state is PreemptionState.SPARED
+                or (old.action is not p.action and old.state.cancellable)
+            ):
+                kept[p.job_id] = p
+        wanted = {planned.job_id for planned in plan.chosen.actions}
+        preemptions = tuple(p if p.job_id in wanted else _spare(p, now, "another plan was made") for p in kept.values())
+        e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=EvictionState.PREEMPTING)
+        self._store.save_eviction(e)
+        reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
+        self._store.add_event(e.eviction_id, None, now, f"Planned anew ({reasons}).")
+        return e
+
+    # -- talking to Slurm ----------------------------------------------------------------------------------
+
+    def _give(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> bool:
+        """Store the intent, act, store the result. False when Slurm did not do it."""
+        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now)
+        try:
+            self._act(e, p, command, now)
+        except SlurmError as error:
+            result = "error" if error.retryable else "refused"
+            self._store.finish_step(step_id, now, result, str(error))
+            self._observer.step(command.value, result)
+            return False
+        self._store.finish_step(step_id, now, "ok")
+        self._observer.step(command.value, "ok")
+        return True
+
+    def _act(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> None:
+        backend, preemptor_id = self._backend, e.preemptor.job_id
+        match command:
+            case Command.CREATE_PLACEMENT:
+                backend.create_reservation(placement(e, now, self._grace))
+            case Command.MOVE_PLACEMENT:
+                backend.update_reservation(e.placement, e.plan.placement_nodes)
+            case Command.ATTACH:
+                backend.attach(preemptor_id, e.placement)
+            case Command.DETACH:
+                backend.detach(preemptor_id)
+            case Command.DELETE_PLACEMENT:
+                backend.delete_reservation(e.placement)
+            case _:
+                assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
+                self._act_on_job(p, command)
+
+    def _act_on_job(self, p: Preemption, command: Command) -> None:
+        match command:
+            case Command.REQUEUE:
+                self._backend.requeue(p.job)
+            case Command.CANCEL_JOB:
+                self._backend.cancel(p.job)
+            case Command.START_NOW:
+                self._backend.start_now(p.job_id)
+            case Command.ASK_CHECKPOINT:
+                claims, _ = read_claims(p.job)
+                to_batch = claims is None or claims.to == "batch"
+                self._backend.signal(p.job, claims.signal if claims else "USR1", batch_only=to_batch)
+
+
+def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
+    """The preemptions of a fresh plan, ends included: they are watched like the others."""
+    reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
+    jobs = {job.job_id: job for job in plan.leaving}
+    return tuple(
+        Preemption(
+            job=jobs[planned.job_id],
+            action=planned.action,
+            reason=reasons.get(planned.job_id, ""),
+            predicted_lost_node_s=planned.lost_work_node_s,
+            predicted_checkpoint_s=float(planned.checkpoint_s),
+            order=order,
+            state_since=now,
+        )
+        for order, planned in enumerate(plan.chosen.actions)
+    )
+
+
+def _times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
+    """What entering a state means for the preemption's times and its actual costs."""
+    state = step.state
+    if state is PreemptionState.CHECKPOINTING:
+        return {"asked_at": now}
+    if state is PreemptionState.VACATING:
+        seen = snapshot.job_by_id.get(p.job_id, p.job)
+        claims, _ = read_claims(seen)
+        start = p.job.start_time or p.job.submit_time
+        saved = last_checkpoint(claims, start, now)
+        lost_s = max(0.0, (now - saved).total_seconds())
+        changes: dict[str, object] = {
+            "requeued_at": now,
+            "actual_lost_node_s": lost_s * max(1, p.job.num_nodes),
+        }
+        if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
+            changes |= {
+                "checkpointed_at": saved,
+                "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds()),
+            }
+        return changes
+    if state is PreemptionState.VACATED:
+        return {"vacated_at": now}
+    if state is PreemptionState.RETURNED:
+        return {"vacated_at": p.vacated_at or now, "returned_at": now}
+    if state is PreemptionState.ENDED and p.action is Action.END:
+        return {"vacated_at": now, "actual_lost_node_s": 0.0}
+    return {}
+
+
+def _spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemption:
+    if not p.state.cancellable:
+        return p
+    return replace(p, state=PreemptionState.SPARED, state_since=now, note=why)
+
+
+def _in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
+    """Whether a job is still where it was chosen; one that has gone by itself was not spared."""
+    seen = snapshot.job_by_id.get(p.job_id) if snapshot else p.job
+    return seen is not None and seen.run == p.job.run and seen.state.holds_nodes
+
+
+def _with(e: Eviction, index: int, p: Preemption) -> Eviction:
+    return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
+
+
+def _at_own_pace(p: Preemption, snapshot: ClusterSnapshot) -> bool:
+    claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
+    return claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+
+
+def _lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
+    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them."""
+    leaving = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+    lost: dict[str, str] = {}
+    for name in e.plan.placement_nodes:
+        node = snapshot.node_by_name.get(name)
+        if node is None or not node.available:
+            lost[name] = "the node is not available any more"
+        for job in snapshot.jobs_on.get(name, ()):
+            foreign = job.job_id not in leaving and job.job_id != e.preemptor.job_id
+            if foreign and job.state is not JobState.COMPLETING:
+                lost[job.job_id] = f"it holds node {name}"
+    return lost

@@ -1,0 +1,162 @@
+"""What is remembered of an eviction while it is carried out, and afterwards. Frozen; the store keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from clearway.model import Action, Job, Plan, Verdict
+
+
+class PreemptionState(StrEnum):
+    PLANNED = "planned"  # intent stored, nothing done
+    CHECKPOINTING = "checkpointing"  # asked to save itself, or waited for
+    VACATING = "vacating"  # requeued or cancelled; on its way out. The point of no return lies before this
+    VACATED = "vacated"  # off its nodes, back in the queue
+    QUEUED = "queued"  # its requeue delay is lifted; waits for its turn
+    RETURNED = "returned"  # terminal: runs again
+    ENDED = "ended"  # terminal: the job is over (by itself, by its owner, or killed for good)
+    SPARED = "spared"  # terminal: the eviction no longer needed it before its point of no return
+    FAILED = "failed"  # terminal: Slurm refused, or the job does not leave
+
+    @property
+    def terminal(self) -> bool:
+        return self in _PREEMPTION_TERMINAL
+
+    @property
+    def cancellable(self) -> bool:
+        return self in (PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)
+
+
+_PREEMPTION_TERMINAL = frozenset(
+    {PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED}
+)
+
+
+class EvictionState(StrEnum):
+    PROPOSED = "proposed"  # observe mode: what would have been done
+    AWAITING_APPROVAL = "awaiting_approval"
+    PLACING = "placing"  # intent stored; the placement is being made
+    PREEMPTING = "preempting"
+    STARTING = "starting"  # all nodes are free; the preemptor has not started yet
+    STARTED = "started"  # the preemptor runs; the placement is being removed
+    RETURNING = "returning"  # waits for the preemptees to run again
+    CANCELLING = "cancelling"  # being undone; what passed its point of no return is followed to its end
+    COMPLETED = "completed"  # terminal
+    CANCELLED = "cancelled"  # terminal
+    FAILED = "failed"  # terminal: the preemptor did not start
+    SUPERSEDED = "superseded"  # terminal: a proposal that no longer fits the cluster
+
+    @property
+    def terminal(self) -> bool:
+        return self in _EVICTION_TERMINAL
+
+    @property
+    def acting(self) -> bool:
+        """Whether the executor works on it (proposals only wait)."""
+        return not self.terminal and self not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL)
+
+
+_EVICTION_TERMINAL = frozenset(
+    {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """One preemptee, how it leaves, and how far that has come. Times are None until they happen."""
+
+    job: Job  # as seen when it was chosen: job.run is the run that may be preempted
+    action: Action
+    reason: str
+    predicted_lost_node_s: float
+    predicted_checkpoint_s: float
+    order: int = 0  # position in the plan; checkpoints are asked for in this order
+    state: PreemptionState = PreemptionState.PLANNED
+    state_since: datetime | None = None
+    attempted_at: datetime | None = None  # last time the command of this state was given to Slurm
+    attempts: int = 0
+    asked_at: datetime | None = None  # checkpoint asked for (intent)
+    checkpointed_at: datetime | None = None  # when the job says that it saved itself
+    requeued_at: datetime | None = None  # requeue or cancel (intent): the point of no return
+    vacated_at: datetime | None = None
+    returned_at: datetime | None = None
+    actual_lost_node_s: float | None = None
+    actual_checkpoint_s: float | None = None
+    note: str = ""  # why it ended as it did, or why its action was changed
+
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """All that Clearway does for one preemptor: the plan, its preemptees and its placement."""
+
+    eviction_id: int  # 0 until the store has given it one
+    mode: str  # observe, approve or automatic, as it was when the eviction was made
+    plan: Plan
+    preemptions: tuple[Preemption, ...]
+    state: EvictionState
+    state_since: datetime
+    created_at: datetime
+    placement: str = ""  # name of its Slurm reservation; "" until it has one
+    revision: int = 0  # how often it was planned anew while under way
+    approved_by: str = ""
+    started_at: datetime | None = None  # preemptor seen RUNNING (its start time as Slurm says)
+    finished_at: datetime | None = None
+    outcome: str = ""  # one sentence for people
+    late: bool = False  # an event about lateness was already recorded
+
+    @property
+    def preemptor(self) -> Job:
+        return self.plan.preemptor
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return self.plan.verdicts
+
+    @property
+    def predicted_lost_node_s(self) -> float:
+        return sum(p.predicted_lost_node_s for p in self.preemptions if p.state is not PreemptionState.SPARED)
+
+    @property
+    def actual_lost_node_s(self) -> float:
+        return sum(p.actual_lost_node_s or 0.0 for p in self.preemptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One thing done or noticed. ``finished_at`` None: intended, and not known to have been done."""
+
+    step_id: int
+    eviction_id: int
+    job_id: str | None  # the preemptee, or None when it concerns the eviction as a whole
+    kind: str  # create_placement, attach, ask_checkpoint, requeue, ..., or "event"
+    intended_at: datetime
+    finished_at: datetime | None = None
+    result: str = ""  # ok, refused, error
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What an operator asked over REST or CLI, for the loop to carry out."""
+
+    request_id: int
+    kind: str  # approve, cancel, pause, resume
+    eviction_id: int | None
+    actor: str
+    created_at: datetime
+    handled_at: datetime | None = None
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What preemption has cost lately, for budgets."""
+
+    jobs: int = 0
+    lost_node_s: float = 0.0

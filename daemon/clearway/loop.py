@@ -1,0 +1,377 @@
+"""One cycle of the daemon: observe, carry on what is under way, decide, act; and the loop that repeats it.
+
+``cycle`` never waits. ``run`` is the only place that catches every exception: a cycle that fails costs that cycle
+and a metric, nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from clearway.clock import Clock
+from clearway.config import Config, Mode
+from clearway.decision import NoPlan, decide
+from clearway.detection import Preemptor, preemptors
+from clearway.errors import ClearwayError, UnknownEvictionError
+from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
+from clearway.execution.placement import is_placement
+from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.model import ClusterSnapshot, JobState, Plan
+from clearway.planning.base import Planner
+from clearway.policy import UnderWay, over_budget, plan_misfit
+from clearway.slurm.base import SlurmBackend
+from clearway.store.base import Store
+
+PAUSED = "paused"
+LEFT_ALONE = "left_alone"
+HEARTBEAT = "heartbeat"
+_HEARTBEAT_EVERY_S = 10.0
+_JANITOR_EVERY_S = 600.0
+_PRUNE_EVERY_S = 86_400.0
+# With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
+_SLURM_HAS_ITS_TURN_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A preemptor that waits, and what Clearway makes of it."""
+
+    preemptor: Preemptor
+    eviction_id: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """What one cycle saw and did; the REST API and the metrics read the newest."""
+
+    at: datetime
+    snapshot: ClusterSnapshot
+    waiting: tuple[Waiting, ...] = ()
+    open_evictions: tuple[Eviction, ...] = ()
+    paused: bool = False
+    standby: bool = False
+    usage: Usage = Usage()  # of the hour before
+    seconds: float = 0.0
+
+
+class CycleObserver(Observer, Protocol):
+    """Hears of everything that metrics and logs tell."""
+
+    def cycle(self, report: CycleReport) -> None: ...
+
+    def cycle_failed(self, error: BaseException) -> None: ...
+
+    def planned(self, eviction: Eviction, seconds: float) -> None: ...
+
+
+@dataclass
+class Loop:
+    """The daemon's work. All state that matters is in the store and on the cluster; this object can be dropped."""
+
+    backend: SlurmBackend
+    store: Store
+    planner: Planner
+    config: Config
+    clock: Clock
+    observer: CycleObserver
+    owner: str = "clearway"
+    report: CycleReport | None = None
+    _due: dict[str, datetime] = field(default_factory=dict)
+    _wake: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._next_config: Config | None = None
+        self.executor = Executor(self.backend, self.store, self.config.execution, self._replan, self.observer)
+
+    def reconfigure(self, config: Config) -> None:
+        """Go by another configuration from the next cycle on; any thread may call this."""
+        self._next_config = config
+        self.wake()
+
+    def _adopt_config(self) -> None:
+        config, self._next_config = self._next_config, None
+        if config is not None:
+            self.config = config
+            self.executor = Executor(self.backend, self.store, config.execution, self._replan, self.observer)
+
+    def cycle(self) -> CycleReport:
+        began = self.clock.monotonic()
+        self._adopt_config()
+        now = self.clock.now()
+        standby = not self.store.acquire_lease(self.owner, now, 3 * self.config.daemon.stale_after)
+        snapshot = self.backend.snapshot()
+        waiting: tuple[Waiting, ...] = ()
+        if not standby:
+            self._handle_requests(now)
+            self._carry_on(snapshot, now)
+            waiting = self._decide_all(snapshot, now)
+            self._keep_house(snapshot, now)
+        report = CycleReport(
+            at=now,
+            snapshot=snapshot,
+            waiting=waiting,
+            open_evictions=self.store.open_evictions(),
+            paused=self.paused,
+            standby=standby,
+            usage=self._usage(now),
+            seconds=self.clock.monotonic() - began,
+        )
+        self.report = report
+        self.observer.cycle(report)
+        return report
+
+    def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
+        """Cycle until ``stop`` is set; ``beat`` is called after every cycle that succeeded."""
+        while not stop.is_set():
+            try:
+                self.cycle()
+                beat()
+            except Exception as error:  # noqa: BLE001 - whatever a cycle dies of, the next one must run
+                self.observer.cycle_failed(error)
+            acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
+            daemon = self.config.daemon
+            self._wake.wait(daemon.active_interval if acting else daemon.poll_interval)
+            self._wake.clear()
+
+    def wake(self) -> None:
+        """End the pause between two cycles: a request has come in, or the daemon stops."""
+        self._wake.set()
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.store.get_value(PAUSED))
+
+    # -- what operators ask --------------------------------------------------------------------------------
+
+    def _handle_requests(self, now: datetime) -> None:
+        for request in self.store.pending_requests():
+            try:
+                result = self._handle(request, now)
+            except ClearwayError as error:
+                result = f"refused: {error}"
+            self.store.finish_request(request.request_id, now, result)
+
+    def _handle(self, request: Request, now: datetime) -> str:
+        if request.kind in ("pause", "resume"):
+            self.store.set_value(PAUSED, request.kind == "pause")
+            return "paused" if request.kind == "pause" else "resumed"
+        if request.eviction_id is None:
+            return "refused: it names no eviction"
+        eviction = self.store.eviction(request.eviction_id)
+        if request.kind == "approve":
+            if eviction.state is not EvictionState.AWAITING_APPROVAL:
+                return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
+            approved = replace(
+                eviction, state=EvictionState.PLACING, state_since=now, approved_by=request.actor, outcome=""
+            )
+            self.store.save_eviction(approved)
+            self.store.add_event(eviction.eviction_id, None, now, f"Approved by {request.actor}.")
+            return "approved"
+        if request.kind == "cancel":
+            before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
+            if eviction.state.terminal or not before_start:
+                return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
+            self._leave_alone(eviction)
+            self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
+            return "cancelled"
+        return f"refused: unknown request {request.kind}"
+
+    def _leave_alone(self, eviction: Eviction) -> None:
+        """Remember not to plan again for this preemptor: somebody decided against it, or it did not help."""
+        known = self.store.get_value(LEFT_ALONE) or {}
+        known[_run_key(eviction.preemptor.job_id, eviction.preemptor.restart_count)] = eviction.eviction_id
+        self.store.set_value(LEFT_ALONE, known)
+
+    # -- what is under way ---------------------------------------------------------------------------------
+
+    def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        open_ones = self.store.open_evictions()
+        acting = [e for e in open_ones if e.state.acting]
+        if acting:
+            sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
+            for eviction in acting:
+                after = self.executor.advance(eviction, sightings, now)
+                if after.state is EvictionState.FAILED:
+                    self._leave_alone(after)
+        for eviction in open_ones:
+            if not eviction.state.acting:
+                self._review(eviction, snapshot, now)
+
+    def _review(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> None:
+        """A proposal lives as long as it fits the cluster; an approved one is not reviewed, it is validated."""
+        why = plan_misfit(eviction.plan, snapshot)
+        if why:
+            done = replace(
+                eviction,
+                state=EvictionState.SUPERSEDED,
+                state_since=now,
+                finished_at=now,
+                outcome=f"Not carried out: {why}.",
+            )
+            self.store.save_eviction(done)
+
+    def _replan(
+        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
+    ) -> Plan | None:
+        """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
+        open_ones = self.store.open_evictions()
+        under_way = replace(
+            under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
+            leaving=frozenset(
+                p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal
+            )
+            - stuck,
+            avoid=stuck,
+            own_nodes=frozenset(eviction.plan.placement_nodes),
+        )
+        seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
+        if seen is None or seen.state is not JobState.PENDING:
+            return None
+        found = preemptors(
+            replace(sightings.snapshot, jobs=(seen,)), self.config.preemptors, frozenset({eviction.placement})
+        )
+        if not found:
+            return None
+        plan = self._decide(found[0], sightings.snapshot, under_way, now)
+        if isinstance(plan, NoPlan) or over_budget(plan, self._usage(now), self.config.budget):
+            return None
+        return plan
+
+    # -- what is decided -----------------------------------------------------------------------------------
+
+    def _decide_all(self, snapshot: ClusterSnapshot, now: datetime) -> tuple[Waiting, ...]:
+        open_ones = list(self.store.open_evictions())
+        by_preemptor = {e.preemptor.job_id: e for e in open_ones}
+        left_alone = self.store.get_value(LEFT_ALONE) or {}
+        placements = frozenset(e.placement for e in open_ones if e.placement)
+        waiting = []
+        for preemptor in preemptors(snapshot, self.config.preemptors, placements):
+            job = preemptor.job
+            eviction = by_preemptor.get(job.job_id)
+            if eviction is not None:
+                waiting.append(
+                    Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
+                )
+                continue
+            if _run_key(job.job_id, job.restart_count) in left_alone:
+                number = left_alone[_run_key(job.job_id, job.restart_count)]
+                waiting.append(Waiting(preemptor, None, f"left to Slurm: see eviction {number}"))
+                continue
+            if self.paused:
+                waiting.append(Waiting(preemptor, None, "paused"))
+                continue
+            began = self.clock.monotonic()
+            plan = self._decide(preemptor, snapshot, under_way_by(open_ones), now)
+            if isinstance(plan, NoPlan):
+                waiting.append(Waiting(preemptor, None, plan.why))
+                continue
+            slurms_turn = (now - job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
+            if not plan.leaving and slurms_turn:
+                waiting.append(Waiting(preemptor, None, "enough nodes are free; Slurm has its turn"))
+                continue
+            eviction = self._begin(plan, now)
+            if eviction is None:
+                waiting.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
+                continue
+            self.observer.planned(eviction, self.clock.monotonic() - began)
+            open_ones.append(eviction)
+            waiting.append(Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value))
+        return tuple(waiting)
+
+    def _decide(
+        self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
+    ) -> Plan | NoPlan:
+        counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
+        return decide(
+            preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=under_way
+        )
+
+    def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
+        """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""
+        mode = self.config.daemon.mode
+        budget = over_budget(plan, self._usage(now), self.config.budget)
+        state = {
+            Mode.OBSERVE: EvictionState.PROPOSED,
+            Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
+            Mode.AUTOMATIC: EvictionState.AWAITING_APPROVAL if budget else EvictionState.PLACING,
+        }[mode]
+        fresh = None
+        if state is EvictionState.PLACING:
+            fresh = self.backend.snapshot()  # the plan aged while it was made
+            if plan_misfit(plan, fresh):
+                return None
+        eviction = self.store.create_eviction(
+            Eviction(
+                eviction_id=0,
+                mode=mode.value,
+                plan=plan,
+                preemptions=planned_preemptions(plan, now),
+                state=state,
+                state_since=now,
+                created_at=now,
+                outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
+            )
+        )
+        if fresh is not None:
+            eviction = self.executor.advance(eviction, Sightings(fresh, ()), now)
+        return eviction
+
+    def _usage(self, now: datetime) -> Usage:
+        return self.store.usage_since(now - timedelta(hours=1))
+
+    # -- housekeeping --------------------------------------------------------------------------------------
+
+    def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        if self._is_due("heartbeat", _HEARTBEAT_EVERY_S, now):
+            self.store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.backend.name})
+        if self._is_due("janitor", _JANITOR_EVERY_S, now):
+            self._remove_strays(snapshot)
+        if self._is_due("prune", _PRUNE_EVERY_S, now):
+            self.store.prune(now - timedelta(seconds=self.config.daemon.keep_history))
+            known = self.store.get_value(LEFT_ALONE) or {}
+            pending = {_run_key(job.job_id, job.restart_count) for job in snapshot.jobs}
+            self.store.set_value(LEFT_ALONE, {key: value for key, value in known.items() if key in pending})
+
+    def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        strays = [r for r in self.backend.reservations() if is_placement(r)]
+        for reservation in strays:
+            try:
+                eviction = self.store.eviction(int(reservation.name.rpartition("_")[2]))
+            except UnknownEvictionError:
+                continue  # another Clearway's, or its database is not this one: it ends by itself
+            if not eviction.state.terminal:
+                continue
+            for job in snapshot.jobs:
+                if job.reservation == reservation.name:
+                    self.backend.detach(job.job_id)
+            self.backend.delete_reservation(reservation.name)
+
+    def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
+        if what in self._due and now < self._due[what]:
+            return False
+        self._due[what] = now + timedelta(seconds=every_s)
+        return True
+
+
+def under_way_by(evictions: Sequence[Eviction]) -> UnderWay:
+    """What evictions that are being carried out claim; proposals claim nothing."""
+    acting = [e for e in evictions if e.state.acting]
+    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
+    before_start = (
+        EvictionState.PLACING,
+        EvictionState.PREEMPTING,
+        EvictionState.STARTING,
+        EvictionState.CANCELLING,
+    )
+    nodes = {name for e in acting if e.state in before_start for name in e.plan.placement_nodes}
+    return UnderWay(jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}), nodes=frozenset(nodes))
+
+
+def _run_key(job_id: str, restart_count: int) -> str:
+    return f"{job_id}/{restart_count}"

@@ -1,0 +1,364 @@
+"""What Prometheus reads, in a registry of its own. Labels take few values: never a job id or a user's name.
+
+Counters start at 0 with the daemon, as Prometheus expects. Work is counted when a job passes its point of no
+return, that is when its requeue or cancellation is intended:
+
+lost    nodes x time since the job's last checkpoint (``Preemption.actual_lost_node_s``).
+saved   what would have been lost had the job been killed at the moment it was asked to save itself, less what was
+        lost after all. Nothing for jobs that were requeued without being asked; never negative.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+import clearway
+from clearway.claims import last_checkpoint
+from clearway.clock import Clock, SystemClock
+from clearway.config import Config, Mode
+from clearway.detection import read_claims
+from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
+from clearway.execution.lifecycle import Command
+from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.loop import CycleReport
+from clearway.model import Action
+
+_OPEN_EVICTIONS = tuple(state for state in EvictionState if not state.terminal)
+_FINISHED_EVICTIONS = tuple(state for state in EvictionState if state.terminal)
+_OPEN_PREEMPTIONS = tuple(state for state in PreemptionState if not state.terminal)
+_PREEMPTING = tuple(action for action in Action if action is not Action.END)
+_STEP_RESULTS = ("ok", "refused", "error")
+_FAILURES = ("slurm_timeout", "slurm_unavailable", "slurm_refused", "store", "internal")
+_RECORDS = ("job", "node", "reservation")
+
+_CYCLE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30)
+_PLANNER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_WAIT_BUCKETS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600)
+_MARGIN_BUCKETS = (-3_600, -600, -120, -60, -30, -10, 0, 10, 30, 60, 120, 600, 3_600)
+
+
+class Metrics:
+    """All metrics of one daemon. ``clock`` is the loop's; times of day that are shown come from the wall's."""
+
+    def __init__(self, clock: Clock, *, backend: str = "", wall: Clock | None = None) -> None:
+        self._wall = wall or SystemClock()
+        self._since = clock.now()
+        self._started: set[int] = set()  # evictions whose start is counted
+        self._missed: set[int] = set()  # ... whose missed deadline is counted
+        self._skipped: frozenset[tuple[str, str]] = frozenset()
+        self.registry = CollectorRegistry(auto_describe=True)
+        ProcessCollector(registry=self.registry)
+        self._build(backend)
+        self._declare_daemon()
+        self._declare_evictions()
+        self._declare_work()
+
+    def _build(self, backend: str) -> None:
+        build = Info("clearway_build", "Version of the daemon.", registry=self.registry)
+        build.info({"version": clearway.__version__, "python": platform.python_version()})
+        Info("clearway_backend", "How the daemon talks to Slurm.", registry=self.registry).info({"name": backend})
+
+    def _declare_daemon(self) -> None:
+        registry = self.registry
+        self._cycles = Counter("clearway_cycles", "Cycles that succeeded.", registry=registry)
+        self._cycle_failures = Counter(
+            "clearway_cycle_failures", "Cycles that failed.", ["kind"], registry=registry
+        )
+        self._cycle_seconds = Histogram(
+            "clearway_cycle_duration_seconds",
+            "Time of a cycle that succeeded.",
+            buckets=_CYCLE_BUCKETS,
+            registry=registry,
+        )
+        self._last_cycle = Gauge(
+            "clearway_last_cycle_timestamp_seconds",
+            "Unix time of the last cycle that succeeded; 0 before the first.",
+            registry=registry,
+        )
+        self._queries = Counter(
+            "clearway_slurm_queries", "Queries that snapshots of the cluster took.", registry=registry
+        )
+        self._steps = Counter(
+            "clearway_slurm_steps", "Commands given to Slurm.", ["kind", "result"], registry=registry
+        )
+        self._unreadable_records = Gauge(
+            "clearway_unreadable_records",
+            "Records in the newest snapshot that could not be read, and are never acted upon.",
+            ["kind"],
+            registry=registry,
+        )
+        self._skipped_total = Counter(
+            "clearway_skipped_records",
+            "Records that could not be read; one that stays unreadable counts once.",
+            ["kind"],
+            registry=registry,
+        )
+        self._unreadable_claims = Gauge(
+            "clearway_unreadable_claims",
+            "Jobs in the newest snapshot with a clearway: Comment that cannot be read, and counts as none.",
+            registry=registry,
+        )
+        self._paused = Gauge("clearway_paused", "1 while an operator has paused the daemon.", registry=registry)
+        self._standby = Gauge(
+            "clearway_standby", "1 while another daemon holds the lease on the database.", registry=registry
+        )
+        self._mode = Enum(
+            "clearway_mode", "What the daemon may do.", states=[mode.value for mode in Mode], registry=registry
+        )
+        for failure in _FAILURES:
+            self._cycle_failures.labels(failure)
+        for command in Command:
+            for result in _STEP_RESULTS:
+                self._steps.labels(command.value, result)
+        for kind in _RECORDS:
+            self._unreadable_records.labels(kind)
+            self._skipped_total.labels(kind)
+
+    def _declare_evictions(self) -> None:
+        registry = self.registry
+        self._waiting = Gauge("clearway_waiting_preemptors", "Urgent jobs that wait.", registry=registry)
+        self._unplanned = Gauge(
+            "clearway_waiting_preemptors_without_eviction",
+            "Urgent jobs that wait and for which nothing is planned.",
+            registry=registry,
+        )
+        self._overdue = Gauge(
+            "clearway_waiting_preemptors_overdue", "Urgent jobs that wait beyond their deadline.", registry=registry
+        )
+        self._open = Gauge("clearway_open_evictions", "Evictions in each open state.", ["state"], registry=registry)
+        self._open_preemptions = Gauge(
+            "clearway_open_preemptions",
+            "Preemptees of evictions under way, in each open state.",
+            ["state"],
+            registry=registry,
+        )
+        self._planned = Counter("clearway_evictions_planned", "Evictions planned.", ["mode"], registry=registry)
+        self._finished = Counter(
+            "clearway_evictions", "Evictions that came to their end.", ["result"], registry=registry
+        )
+        self._starts = Counter(
+            "clearway_preemptor_starts", "Urgent jobs that started with Clearway's help.", ["result"], registry=registry
+        )
+        self._deadlines_missed = Counter(
+            "clearway_deadlines_missed",
+            "Evictions whose urgent job started after its deadline, or that failed.",
+            registry=registry,
+        )
+        self._time_to_start = Histogram(
+            "clearway_time_to_start_seconds",
+            "From the plan of an eviction to the start of its urgent job.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._margin = Histogram(
+            "clearway_start_margin_seconds",
+            "By how much an urgent job started before its deadline; negative: after it.",
+            buckets=_MARGIN_BUCKETS,
+            registry=registry,
+        )
+        self._planner_seconds = Histogram(
+            "clearway_planner_duration_seconds",
+            "Time to plan an eviction and to store it.",
+            buckets=_PLANNER_BUCKETS,
+            registry=registry,
+        )
+        for state in _OPEN_EVICTIONS:
+            self._open.labels(state.value)
+        for preemption_state in _OPEN_PREEMPTIONS:
+            self._open_preemptions.labels(preemption_state.value)
+        for state in _FINISHED_EVICTIONS:
+            self._finished.labels(state.value)
+        for mode in Mode:
+            self._planned.labels(mode.value)
+        for result in ("in_time", "late"):
+            self._starts.labels(result)
+
+    def _declare_work(self) -> None:
+        registry = self.registry
+        self._preemptions = Counter(
+            "clearway_preemptions",
+            "Jobs that passed their point of no return.",
+            ["action", "partition"],
+            registry=registry,
+        )
+        self._lost = Counter(
+            "clearway_lost_work_node_seconds", "Work that preemption lost.", ["action"], registry=registry
+        )
+        self._saved = Counter(
+            "clearway_saved_work_node_seconds",
+            "Work that checkpoints saved: what a kill instead would have lost, less what was lost.",
+            registry=registry,
+        )
+        self._checkpoint_seconds = Histogram(
+            "clearway_checkpoint_duration_seconds",
+            "From asking a job to save itself to its checkpoint.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._checkpoint_error = Histogram(
+            "clearway_checkpoint_prediction_error_seconds",
+            "By how much a checkpoint took longer than predicted; negative: less long.",
+            buckets=_MARGIN_BUCKETS,
+            registry=registry,
+        )
+        self._budget_jobs = Gauge(
+            "clearway_budget_jobs", "Jobs preempted in the last hour, and how many may be.", ["kind"], registry=registry
+        )
+        self._budget_lost = Gauge(
+            "clearway_budget_lost_node_seconds",
+            "Work lost in the last hour, and how much may be.",
+            ["kind"],
+            registry=registry,
+        )
+        for action in _PREEMPTING:
+            self._lost.labels(action.value)
+        self._budget_jobs.labels("used")
+        self._budget_lost.labels("used")
+
+    # -- what is told by the loop --------------------------------------------------------------------------
+
+    def configured(self, config: Config) -> None:
+        """Show mode and limits; a limit that is not set is absent."""
+        self._mode.state(config.daemon.mode.value)
+        limits = config.budget
+        node_hours = limits.lost_node_hours_per_hour
+        for gauge, limit in (
+            (self._budget_jobs, limits.jobs_per_hour),
+            (self._budget_lost, None if node_hours is None else node_hours * 3_600),
+        ):
+            if limit is not None:
+                gauge.labels("limit").set(limit)
+            elif ("limit",) in gauge._metrics:  # noqa: SLF001 - the library's remove() complains where there is none
+                gauge.remove("limit")
+
+    def count_restarts(self, restarts: Callable[[], int]) -> None:
+        """Show how often the backend's own process had to be started again."""
+        self.registry.register(_Restarts(restarts))
+
+    def cycle(self, report: CycleReport) -> None:
+        self._cycles.inc()
+        self._cycle_seconds.observe(report.seconds)
+        self._last_cycle.set(self._wall.now().timestamp())
+        self._queries.inc(report.snapshot.queries)
+        self._paused.set(report.paused)
+        self._standby.set(report.standby)
+        self._waiting.set(len(report.waiting))
+        self._unplanned.set(sum(1 for waiting in report.waiting if waiting.eviction_id is None))
+        self._overdue.set(sum(1 for waiting in report.waiting if waiting.preemptor.deadline < report.at))
+        self._budget_jobs.labels("used").set(report.usage.jobs)
+        self._budget_lost.labels("used").set(report.usage.lost_node_s)
+        self._unreadable_claims.set(sum(1 for job in report.snapshot.jobs if read_claims(job)[1]))
+        self._count_skipped(report)
+        evictions = Tally(eviction.state for eviction in report.open_evictions)
+        for state in _OPEN_EVICTIONS:
+            self._open.labels(state.value).set(evictions[state])
+        preemptions = Tally(p.state for e in report.open_evictions if e.state.acting for p in e.preemptions)
+        for preemption_state in _OPEN_PREEMPTIONS:
+            self._open_preemptions.labels(preemption_state.value).set(preemptions[preemption_state])
+        for eviction in report.open_evictions:
+            self._count_start(eviction)
+
+    def cycle_failed(self, error: BaseException) -> None:
+        self._cycle_failures.labels(failure_kind(error)).inc()
+
+    def planned(self, eviction: Eviction, seconds: float) -> None:
+        self._planned.labels(eviction.mode).inc()
+        self._planner_seconds.observe(seconds)
+
+    def step(self, kind: str, result: str) -> None:
+        self._steps.labels(kind, result).inc()
+
+    def left(self, preemption: Preemption, partition: str) -> None:
+        self._preemptions.labels(preemption.action.value, partition).inc()
+        self._lost.labels(preemption.action.value).inc(preemption.actual_lost_node_s or 0.0)
+        self._saved.inc(saved_node_s(preemption))
+        if preemption.actual_checkpoint_s is not None:
+            self._checkpoint_seconds.observe(preemption.actual_checkpoint_s)
+            self._checkpoint_error.observe(preemption.actual_checkpoint_s - preemption.predicted_checkpoint_s)
+
+    def finished(self, eviction: Eviction) -> None:
+        self._count_start(eviction)
+        self._finished.labels(eviction.state.value).inc()
+        if eviction.state is EvictionState.FAILED:
+            self._count_missed(eviction)
+        self._started.discard(eviction.eviction_id)
+        self._missed.discard(eviction.eviction_id)
+
+    # -- what is worked out here ---------------------------------------------------------------------------
+
+    def _count_start(self, eviction: Eviction) -> None:
+        """Once for each start that happened in this daemon's life; an earlier one has been counted before."""
+        started = eviction.started_at
+        if started is None or started < self._since or eviction.eviction_id in self._started:
+            return
+        self._started.add(eviction.eviction_id)
+        margin_s = (eviction.plan.deadline - started).total_seconds()
+        self._time_to_start.observe(max(0.0, (started - eviction.created_at).total_seconds()))
+        self._margin.observe(margin_s)
+        self._starts.labels("in_time" if margin_s >= 0 else "late").inc()
+        if margin_s < 0:
+            self._count_missed(eviction)
+
+    def _count_missed(self, eviction: Eviction) -> None:
+        if eviction.eviction_id not in self._missed:
+            self._missed.add(eviction.eviction_id)
+            self._deadlines_missed.inc()
+
+    def _count_skipped(self, report: CycleReport) -> None:
+        skipped = frozenset((item.kind, item.ident) for item in report.snapshot.skipped)
+        for kind, _ in skipped - self._skipped:
+            self._skipped_total.labels(_record(kind)).inc()
+        self._skipped = skipped
+        kinds = Tally(_record(item.kind) for item in report.snapshot.skipped)
+        for kind in _RECORDS:
+            self._unreadable_records.labels(kind).set(kinds[kind])
+
+    def text(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Restarts:
+    """Reads the backend's own count when Prometheus asks."""
+
+    def __init__(self, restarts: Callable[[], int]) -> None:
+        self._restarts = restarts
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Times that the backend's own process was started again."
+        yield CounterMetricFamily("clearway_backend_restarts", text, value=self._restarts())
+
+
+def saved_node_s(preemption: Preemption) -> float:
+    """Work (node-seconds) that a kill would have lost when the job was asked to save itself, less what was lost."""
+    if preemption.asked_at is None or preemption.actual_lost_node_s is None:
+        return 0.0
+    job = preemption.job  # as seen when it was chosen: its claims are those of before the asking
+    claims, _ = read_claims(job)
+    since = last_checkpoint(claims, job.start_time or job.submit_time, preemption.asked_at)
+    would_lose = max(1, job.num_nodes) * max(0.0, (preemption.asked_at - since).total_seconds())
+    return max(0.0, would_lose - preemption.actual_lost_node_s)
+
+
+def failure_kind(error: BaseException) -> str:
+    match error:
+        case SlurmTimeoutError():
+            return "slurm_timeout"
+        case SlurmUnavailableError():
+            return "slurm_unavailable"
+        case SlurmRefusedError():
+            return "slurm_refused"
+        case StoreError():
+            return "store"
+        case _:
+            return "internal"
+
+
+def _record(kind: str) -> str:
+    return kind if kind in _RECORDS else "job"

@@ -1,0 +1,298 @@
+"""The words of the product as frozen data: what is seen, what is decided. No I/O, no clock, no Slurm text.
+
+Units are in the names: ``_s`` seconds, ``_mib`` mebibytes, ``_node_s`` node-seconds. Times are aware UTC.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+
+
+class JobState(StrEnum):
+    """What a job's Slurm state means to a planner; ``Job.raw_state`` keeps Slurm's own word."""
+
+    PENDING = "pending"
+    CONFIGURING = "configuring"  # has its nodes, they are still booting
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETING = "completing"  # on its way out, still on its nodes
+    ENDED = "ended"
+    UNKNOWN = "unknown"  # resizing, signaling, staging out ...: on its nodes, never acted upon
+
+    @property
+    def holds_nodes(self) -> bool:
+        return self not in (JobState.PENDING, JobState.ENDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as Slurm schedules it: an array task or a heterogeneous component is a job of its own."""
+
+    job_id: str  # Slurm's own numeric id as text, never the "123_4" form
+    user: str
+    state: JobState
+    raw_state: str
+    partitions: tuple[str, ...]  # several only while pending
+    num_nodes: int
+    submit_time: datetime
+    name: str = ""
+    account: str = ""
+    qos: str = ""
+    reason: str = ""  # Slurm's state reason, "None" when there is none
+    eligible_time: datetime | None = None
+    start_time: datetime | None = None
+    time_limit_s: int | None = None  # None: unlimited
+    nodes: tuple[str, ...] = ()  # allocated nodes; empty while pending
+    cpus: int = 0
+    memory_mib: int = 0  # allocated on (or, pending, asked of) one node; 0 when unknown
+    comment: str = ""
+    batch: bool = True
+    requeueable: bool = True
+    restart_count: int = 0
+    priority: int = 0  # 0: held
+    reservation: str | None = None
+    dependency: str = ""
+    features: str = ""
+    licenses: str = ""
+    gres: str = ""  # what it asks for per node or per job beside processors and memory
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    contiguous: bool = False
+    cpus_per_node: int = 0  # smallest number of processors a node must have for it
+    array_job_id: str | None = None
+    array_task_id: int | None = None
+    pending_tasks: int = 1  # array tasks that one pending record stands for
+    het_job_id: str | None = None
+    het_job_offset: int | None = None
+
+    @property
+    def run(self) -> tuple[str, int, datetime | None]:
+        """What a decision is about: this run of the job, not the job id, which outlives a requeue."""
+        return (self.job_id, self.restart_count, self.start_time)
+
+    @property
+    def display_id(self) -> str:
+        """The id as users know it: 123, 123_4 (array task), 123+1 (heterogeneous component)."""
+        if self.array_job_id is not None and self.array_task_id is not None:
+            return f"{self.array_job_id}_{self.array_task_id}"
+        if self.het_job_id is not None and self.het_job_offset is not None:
+            return f"{self.het_job_id}+{self.het_job_offset}"
+        return self.job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A compute node; ``available`` means that Slurm would start a job on it once it is empty."""
+
+    name: str
+    available: bool
+    raw_state: str
+    cpus: int
+    memory_mib: int
+    partitions: tuple[str, ...]
+    alloc_cpus: int = 0  # processors that Slurm says are taken; a cross-check of the jobs' own node lists
+    features: tuple[str, ...] = ()
+    reason: str = ""
+    reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Slurm's advance reservation. Clearway's own ones (placements) are made from the same type."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_time: datetime
+    end_time: datetime
+    users: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record that could not be read; it is counted, logged and never acted upon."""
+
+    kind: str  # job, node, reservation
+    ident: str  # as much of its id as could be read
+    why: str
+    holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """Everything one cycle knows of the cluster."""
+
+    taken_at: datetime
+    jobs: tuple[Job, ...]
+    nodes: tuple[Node, ...]
+    skipped: tuple[Skipped, ...] = ()
+    queries: int = 0  # Slurm queries that it took
+
+    @cached_property
+    def job_by_id(self) -> dict[str, Job]:
+        return {job.job_id: job for job in self.jobs}
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def jobs_on(self) -> dict[str, tuple[Job, ...]]:
+        """Node name to the jobs that hold it, COMPLETING ones included."""
+        holders: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.state.holds_nodes:
+                for name in job.nodes:
+                    holders[name].append(job)
+        return {name: tuple(jobs) for name, jobs in holders.items()}
+
+    @cached_property
+    def unreadable(self) -> bool:
+        """Whether a job record was skipped that may hold nodes: then no node can be called free for sure."""
+        return any(item.kind == "job" and item.holds_nodes for item in self.skipped)
+
+
+class Action(StrEnum):
+    """How a preemptee leaves its nodes. ``end`` is no preemption: its own time limit ends it in time."""
+
+    END = "end"
+    KILL = "kill"
+    APP_CHECKPOINT = "app_checkpoint"
+    SYS_CHECKPOINT = "sys_checkpoint"
+    SUSPEND = "suspend"
+
+
+# Ties between actions of one job go to the first (paper 000: application before system level).
+ACTION_ORDER: dict[Action, int] = {action: rank for rank, action in enumerate(Action)}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way a candidate can leave.
+
+    ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, paper 000
+    section III-B); for an application checkpoint it holds the wait for the application as well.
+    ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    """
+
+    action: Action
+    lost_work_node_s: float = 0.0
+    checkpoint_s: float = 0.0
+    ready_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A running job that policy lets go, with its options.
+
+    ``nodes`` counts the nodes that its leaving frees when nobody shares them. With ``node_names`` those
+    nodes are known by name, and a node counts as freed only when every candidate that names it leaves.
+    """
+
+    job_id: str
+    nodes: int
+    options: tuple[Option, ...]
+    node_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionProblem:
+    """Paper 000's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
+
+    Nodes that are idle or on their way out are already taken off ``nodes_needed``.
+    """
+
+    nodes_needed: int
+    max_delay_s: int
+    step_s: int
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def last_step(self) -> int:
+        return self.max_delay_s // self.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAction:
+    job_id: str
+    action: Action
+    lost_work_node_s: float
+    checkpoint_s: int  # rounded up to whole steps
+    ready_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The best that can be done within ``max_delay_s``; without ``feasible`` the other numbers are None."""
+
+    max_delay_s: int
+    feasible: bool
+    lost_work_node_s: float | None = None
+    checkpoint_s: int | None = None
+    nodes_freed: int | None = None
+    actions: tuple[PlannedAction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The trade-off between delay and lost work: one point a step from 0 to the max delay."""
+
+    planner: str
+    points: tuple[CurvePoint, ...]
+    exact: bool = True  # proven optimal for the problem as given
+
+    def choose(self) -> CurvePoint | None:
+        """The cheapest point within the max delay and, of equally cheap ones, the earliest; None if infeasible."""
+        best: CurvePoint | None = None
+        for point in self.points:
+            if point.feasible and (best is None or _cost(point) < _cost(best)):
+                best = point
+        return best
+
+
+def _cost(point: CurvePoint) -> tuple[float, float, int]:
+    preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
+    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+
+
+class Choice(StrEnum):
+    CHOSEN = "chosen"
+    SPARED = "spared"  # a candidate that is not needed
+    EXEMPT = "exempt"  # policy does not let it go
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a running job goes or stays; ``code`` is short and stable, ``reason`` a sentence for people."""
+
+    job_id: str
+    choice: Choice
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why."""
+
+    preemptor: Job
+    made_at: datetime
+    deadline: datetime
+    nodes_needed: int  # as the preemptor asks, before idle nodes are taken off
+    problem: EvictionProblem
+    curve: Curve
+    chosen: CurvePoint
+    placement_nodes: tuple[str, ...]
+    free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
+    leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def preemptees(self) -> tuple[Job, ...]:
+        """Those that are preempted; the others in ``leaving`` end by themselves."""
+        ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
+        return tuple(job for job in self.leaving if job.job_id not in ends)

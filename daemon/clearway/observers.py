@@ -1,0 +1,37 @@
+"""Tells several observers of the loop the same things, in their order."""
+
+from __future__ import annotations
+
+from clearway.execution.records import Eviction, Preemption
+from clearway.loop import CycleObserver, CycleReport
+
+
+class Observers:
+    """Implements ``loop.CycleObserver``; usually over ``Metrics`` and ``LogObserver``."""
+
+    def __init__(self, *observers: CycleObserver) -> None:
+        self._observers = observers
+
+    def cycle(self, report: CycleReport) -> None:
+        for observer in self._observers:
+            observer.cycle(report)
+
+    def cycle_failed(self, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.cycle_failed(error)
+
+    def planned(self, eviction: Eviction, seconds: float) -> None:
+        for observer in self._observers:
+            observer.planned(eviction, seconds)
+
+    def step(self, kind: str, result: str) -> None:
+        for observer in self._observers:
+            observer.step(kind, result)
+
+    def left(self, preemption: Preemption, partition: str) -> None:
+        for observer in self._observers:
+            observer.left(preemption, partition)
+
+    def finished(self, eviction: Eviction) -> None:
+        for observer in self._observers:
+            observer.finished(eviction)

@@ -1,0 +1,58 @@
+"""Lost work as whole numbers, so that sums are exact and ties are ties.
+
+Model: floats such as 0.1 + 0.2 and 0.3 differ in their last bit, which would decide between equally good
+plans. Lost work is therefore counted in units of 10**-decimals node-seconds, with as many decimals as the
+numbers have when they are written out (their shortest decimal form): whole node-seconds stay whole, and
+anything with up to nine decimals is exact. Numbers with more decimals are rounded to the finest unit, nine
+decimals at most, with which all sums of a problem still fit into 62 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+_MOST_DECIMALS = 9
+_ROOM = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class LostUnits:
+    """Turns lost work into whole units and back."""
+
+    decimals: int
+
+    def units(self, lost_work_node_s: float) -> int:
+        if self.decimals == 0 and lost_work_node_s == int(lost_work_node_s):
+            return int(lost_work_node_s)
+        return round(_decimal(lost_work_node_s).scaleb(self.decimals))
+
+    def node_s(self, units: int) -> float:
+        """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
+        return units / 10**self.decimals if self.decimals else units
+
+
+def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
+    """The coarsest unit in which all these numbers are whole, or the finest that is still safe."""
+    for value in lost_work_node_s:
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"lost work must be a finite number of node-seconds, not {value!r}")
+    fractions = [value for value in lost_work_node_s if value != int(value)]
+    if not fractions:
+        return LostUnits(0)
+    decimals = max(_decimals(value) for value in fractions)
+    if decimals > _MOST_DECIMALS:
+        largest_key = (sum(lost_work_node_s) + 1) * (len(lost_work_node_s) + 1) * 2
+        decimals = min(_MOST_DECIMALS, max(0, math.floor(math.log10(_ROOM / largest_key))))
+    return LostUnits(decimals)
+
+
+def _decimal(value: float) -> Decimal:
+    return Decimal(repr(float(value))) if isinstance(value, float) else Decimal(value)
+
+
+def _decimals(value: float) -> int:
+    exponent = _decimal(value).as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0

@@ -1,0 +1,201 @@
+"""What every planner works on: the candidates in whole steps, split where the available options change.
+
+Model: a deadline is a whole number of steps. Durations are rounded up to whole steps, and an option whose
+checkpoint takes longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from
+some deadline on; deadlines in a row that see the same options form a window. Without ``ready_s`` there is one.
+
+A job that ends by itself (``end``) within the deadline leaves for nothing: it is no preemptee, costs nothing
+in any key, and all such jobs count as freed and are listed, needed or not (they leave anyway), unless no node
+is needed at all. For earlier deadlines the same job can be preempted like any other.
+
+Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. A job
+that shares nothing is a class of its own. Jobs that end are taken out of the sets; a class with a job that
+cannot leave is never freed.
+
+Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is
+better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from operator import attrgetter
+
+from clearway.model import (
+    ACTION_ORDER,
+    Action,
+    Candidate,
+    CurvePoint,
+    EvictionProblem,
+    Option,
+    PlannedAction,
+)
+from clearway.planning.lost_units import LostUnits, fitting_units
+
+NodeClasses = Mapping[frozenset[int], int]  # ranks of the jobs that must leave -> nodes that are free then
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An option of one job in whole steps and whole units of lost work."""
+
+    rank: int  # of the job, in the order of job_id
+    planned: PlannedAction
+    lost: int
+    steps: int
+    ready_step: int
+
+    @property
+    def order(self) -> int:
+        return ACTION_ORDER[self.planned.action]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Deadlines from ``first_step`` to ``last_step``, which all have the same options."""
+
+    first_step: int
+    last_step: int
+    missing: int  # nodes still needed after the jobs that end by themselves
+    freed: int  # by those
+    ended: tuple[PlannedAction, ...]
+    ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
+    classes: NodeClasses  # only those that can be freed
+
+    @property
+    def deadlines(self) -> range:
+        return range(self.first_step, self.last_step + 1)
+
+    def differs_by_ends_alone(self, other: Window) -> bool:
+        """Whether the same jobs can leave in the same ways, however many nodes are missing."""
+        return self.ways == other.ways and self.classes == other.classes
+
+
+class Contest:
+    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
+
+    def __init__(self, problem: EvictionProblem) -> None:
+        if problem.step_s <= 0 or problem.max_delay_s < 0:
+            raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
+        self.problem = problem
+        self.candidates = sorted(problem.candidates, key=lambda candidate: candidate.job_id)
+        if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
+            raise ValueError("an eviction problem names each job_id once")
+        self.units: LostUnits = fitting_units(
+            [option.lost_work_node_s for candidate in self.candidates for option in candidate.options],
+        )
+        self.ways = [
+            [self._way(rank, candidate.job_id, option) for option in candidate.options]
+            for rank, candidate in enumerate(self.candidates)
+        ]
+        self.classes = _node_classes(self.candidates)
+
+    def windows(self) -> Iterator[Window]:
+        last_step = self.problem.last_step
+        starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
+        firsts = sorted(starts | {0})
+        for first, following in zip(firsts, [*firsts[1:], last_step + 1], strict=True):
+            yield self._window(first, following - 1)
+
+    def infeasible(self, step: int) -> CurvePoint:
+        return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
+
+    def point(
+        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[PlannedAction]
+    ) -> CurvePoint:
+        """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
+        actions = sorted((*preempted, *window.ended), key=attrgetter("job_id"))
+        return CurvePoint(
+            max_delay_s=step * self.problem.step_s,
+            feasible=True,
+            lost_work_node_s=self.units.node_s(lost),
+            checkpoint_s=steps * self.problem.step_s,
+            nodes_freed=nodes + window.freed,
+            actions=tuple(actions),
+        )
+
+    def _way(self, rank: int, job_id: str, option: Option) -> Way:
+        if not (0 <= option.checkpoint_s < inf and 0 <= option.ready_s < inf):
+            raise ValueError(f"job {job_id}: checkpoint_s and ready_s must be finite numbers of seconds >= 0")
+        step_s = self.problem.step_s
+        steps = -int(-option.checkpoint_s // step_s)
+        planned = PlannedAction(
+            job_id=job_id,
+            action=option.action,
+            lost_work_node_s=option.lost_work_node_s,
+            checkpoint_s=steps * step_s,
+            ready_s=ceil(option.ready_s),
+        )
+        return Way(
+            rank=rank,
+            planned=planned,
+            lost=self.units.units(option.lost_work_node_s),
+            steps=steps,
+            ready_step=-int(-option.ready_s // step_s),
+        )
+
+    def _window(self, first: int, last: int) -> Window:
+        if self.problem.nodes_needed <= 0:
+            return Window(first, last, 0, 0, (), {}, {})
+        ended: dict[int, PlannedAction] = {}
+        ways: dict[int, tuple[Way, ...]] = {}
+        for rank, every_way in enumerate(self.ways):
+            ready = [way for way in every_way if way.ready_step <= first]
+            end = next((way for way in ready if way.planned.action is Action.END), None)
+            if end is not None:
+                ended[rank] = end.planned
+            elif left := _undominated([way for way in ready if way.steps <= self.problem.last_step]):
+                ways[rank] = left
+        classes, freed = self.classes, 0
+        if ended:
+            classes, freed = _without(classes, ended.keys())
+        return Window(
+            first_step=first,
+            last_step=last,
+            missing=max(0, self.problem.nodes_needed - freed),
+            freed=freed,
+            ended=tuple(ended.values()),
+            ways=ways,
+            classes={jobs: nodes for jobs, nodes in classes.items() if nodes and jobs <= ways.keys()},
+        )
+
+
+def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
+    kept: list[Way] = []
+    for way in sorted(ways, key=lambda way: (way.steps, way.lost, way.order, way.ready_step)):
+        if not kept or way.lost < kept[-1].lost:
+            kept.append(way)
+    return tuple(sorted(kept, key=lambda way: (way.order, way.lost, way.steps)))
+
+
+def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
+    named = 0
+    for candidate in candidates:
+        if candidate.nodes < 0 or (candidate.node_names and len(candidate.node_names) != candidate.nodes):
+            raise ValueError(f"job {candidate.job_id}: nodes must be the number of its node names")
+        named += len(candidate.node_names)
+    names = {name for candidate in candidates for name in candidate.node_names}
+    if len(names) == named:  # nobody shares a node
+        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates)}
+    holders: dict[str, list[int]] = defaultdict(list)
+    classes: dict[frozenset[int], int] = defaultdict(int)
+    for rank, candidate in enumerate(candidates):
+        if not candidate.node_names:
+            classes[frozenset((rank,))] += candidate.nodes
+        for name in candidate.node_names:
+            holders[name].append(rank)
+    for ranks in holders.values():
+        classes[frozenset(ranks)] += 1
+    return dict(classes)
+
+
+def _without(classes: NodeClasses, gone: Iterable[int]) -> tuple[NodeClasses, int]:
+    """The classes once these jobs have left, and the nodes that are free by then."""
+    left: dict[frozenset[int], int] = defaultdict(int)
+    for jobs, nodes in classes.items():
+        left[jobs.difference(gone)] += nodes
+    freed = left.pop(frozenset(), 0)
+    return left, freed

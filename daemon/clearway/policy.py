@@ -1,0 +1,281 @@
+"""Who may be preempted, and how: guards, exemptions, budgets; and whether a plan still fits. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from clearway.config import BudgetConfig, Config
+from clearway.costs import end_ready_s, preemption_options
+from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
+from clearway.durations import format_duration
+from clearway.execution.records import Usage
+from clearway.model import (
+    Action,
+    Candidate,
+    Choice,
+    ClusterSnapshot,
+    EvictionProblem,
+    Job,
+    JobState,
+    Node,
+    Option,
+    Plan,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """What earlier decisions already claim; ``leaving`` belongs to the eviction that is planned anew, if any."""
+
+    jobs: frozenset[str] = frozenset()  # preemptees and preemptors of other evictions: not to be touched
+    nodes: frozenset[str] = frozenset()  # placements of other evictions
+    leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
+    avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
+    own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One preemptor's eviction problem, and what else the plan needs to be explained and placed."""
+
+    preemptor: Preemptor
+    problem: EvictionProblem
+    free_nodes: tuple[str, ...]
+    verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that policy does not let go
+
+
+def eviction_situation(
+    preemptor: Preemptor,
+    partition: str,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    now: datetime,
+    *,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+) -> Situation:
+    """The eviction problem of one preemptor on the nodes of one partition.
+
+    ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
+    """
+    eligible = {
+        node.name
+        for node in snapshot.nodes
+        if node.name not in under_way.nodes
+        and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
+    }
+    leaving = {
+        job.job_id
+        for job in snapshot.jobs
+        if job.state is JobState.COMPLETING or (job.job_id in under_way.leaving and job.state.holds_nodes)
+    }
+    holders = snapshot.jobs_on
+    free = tuple(
+        sorted(
+            name
+            for name in eligible
+            if all(job.job_id in leaving for job in holders.get(name, ()))
+            and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
+        )
+    )
+    needed = max(0, preemptor.job.num_nodes - len(free))
+    horizon_s = horizon(preemptor, config, now)
+    step_s = max(1, math.ceil(horizon_s / config.planning.steps))
+
+    options: dict[str, tuple[Option, ...]] = {}
+    verdicts: list[Verdict] = []
+    for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
+        if not job.state.holds_nodes or job.job_id in leaving:
+            continue
+        exemption = _exemption(job, config, now, preempted, under_way)
+        ways = _ways(job, snapshot, config, now, horizon_s, exempt=exemption is not None)
+        if exemption is not None and not ways:
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
+        elif not ways:
+            verdicts.append(
+                Verdict(
+                    job.job_id,
+                    Choice.EXEMPT,
+                    "no_option",
+                    "it cannot save itself, and killing is not allowed",
+                )
+            )
+        else:
+            options[job.job_id] = ways
+
+    candidates = []
+    for job_id, ways in options.items():
+        job = snapshot.job_by_id[job_id]
+        names = tuple(
+            sorted(
+                name
+                for name in job.nodes
+                if name in eligible
+                and all(other.job_id in options or other.job_id in leaving for other in holders[name])
+            )
+        )
+        if names:
+            candidates.append(Candidate(job_id, len(names), ways, names))
+        elif any(name in eligible for name in job.nodes):
+            why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
+            verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
+        else:
+            why = "none of its nodes can serve the urgent job"
+            verdicts.append(Verdict(job_id, Choice.EXEMPT, "elsewhere", why))
+    problem = EvictionProblem(needed, int(horizon_s // step_s) * step_s, step_s, tuple(candidates))
+    return Situation(preemptor, problem, free, tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)))
+
+
+def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
+    """Seconds within which nodes must begin to empty.
+
+    What Slurm needs to end jobs and start the preemptor is taken off. A preemptor whose deadline has passed
+    gets its max delay once more: it is still urgent, and a horizon of zero would only allow kills.
+    """
+    remaining_s = (preemptor.deadline - now).total_seconds()
+    if remaining_s <= 0:
+        remaining_s = preemptor.max_delay_s
+    return max(0.0, remaining_s - config.execution.kill_allowance)
+
+
+def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
+    """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
+    jobs = usage.jobs + len(plan.preemptees)
+    if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
+        return f"{jobs} jobs would be preempted within an hour, {budget.jobs_per_hour} are allowed"
+    lost_h = (usage.lost_node_s + (plan.chosen.lost_work_node_s or 0.0)) / 3_600
+    limit = budget.lost_node_hours_per_hour
+    if limit is not None and lost_h > limit:
+        return f"{lost_h:.1f} node-hours would be lost within an hour, {limit:g} are allowed"
+    return ""
+
+
+def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
+    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made."""
+    preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
+    if preemptor is None or preemptor.state is not JobState.PENDING:
+        return f"the urgent job {plan.preemptor.job_id} does not wait any more"
+    if (preemptor.num_nodes, preemptor.partitions, preemptor.comment) != (
+        plan.preemptor.num_nodes,
+        plan.preemptor.partitions,
+        plan.preemptor.comment,
+    ):
+        return f"the urgent job {plan.preemptor.job_id} was changed"
+    for planned in plan.leaving:
+        job = snapshot.job_by_id.get(planned.job_id)
+        if job is None or job.run != planned.run or job.nodes != planned.nodes:
+            return f"job {planned.job_id} is not in the run that the plan was made for"
+        if job.state is not JobState.RUNNING:
+            return f"job {planned.job_id} is {job.state.value}"
+    leaving = {job.job_id for job in plan.leaving}
+    for name in plan.placement_nodes:
+        node = snapshot.node_by_name.get(name)
+        if node is None or not node.available:
+            return f"node {name} is not available any more"
+        for job in snapshot.jobs_on.get(name, ()):
+            if job.job_id not in leaving and job.state is not JobState.COMPLETING:
+                return f"job {job.job_id} holds node {name}, which the plan counts on"
+    return ""
+
+
+def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
+    """Whether the preemptor could run on this node, were it empty; ``reserved`` counts reservations against it."""
+    return (
+        node.available
+        and partition in node.partitions
+        and not (reserved and node.reservation is not None)
+        and node.name not in job.excluded_nodes
+        and node.cpus >= job.cpus_per_node
+        and node.memory_mib >= job.memory_mib
+        and wanted_features(job) <= set(node.features)
+    )
+
+
+def _ways(
+    job: Job, snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float, *, exempt: bool
+) -> tuple[Option, ...]:
+    """All options of a job; one that policy exempts can still end by itself in time."""
+    ways: list[Option] = []
+    if job.state is JobState.RUNNING:
+        ready_s = end_ready_s(job, now, 0.0)
+        if ready_s is not None and ready_s <= horizon_s:
+            ways.append(Option(Action.END, ready_s=round(ready_s, 3)))
+    if not exempt:
+        claims, _ = read_claims(job)
+        memory_mib = max(
+            (snapshot.node_by_name[n].memory_mib for n in job.nodes if n in snapshot.node_by_name), default=0
+        )
+        requeueable = job.requeueable and job.batch
+        ways += preemption_options(
+            job,
+            claims,
+            now,
+            config.costs,
+            memory_mib,
+            kill=config.candidates.allow_kill,
+            requeueable=requeueable,
+        )
+    return tuple(ways)
+
+
+def _exemption(
+    job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
+) -> tuple[str, str] | None:
+    """Code and reason why this job may not be preempted; None when it may."""
+    rules = config.candidates
+    ran_s = (now - job.start_time).total_seconds() if job.start_time else 0.0
+    left_s = None if job.time_limit_s is None else job.time_limit_s - ran_s
+    count = preempted.get(job.job_id, 0)
+    guards: tuple[tuple[bool, str, str], ...] = (
+        (
+            job.state is not JobState.RUNNING,
+            "state",
+            f"it is {job.state.value}; only running jobs are preempted",
+        ),
+        (job.job_id in under_way.jobs, "under_way", "another eviction already concerns it"),
+        (job.job_id in under_way.avoid, "did_not_leave", "it did not leave in time when it was asked to"),
+        (matching_rule(job, config.preemptors) is not None, "preemptor", "it is itself an urgent job"),
+        (
+            bool(set(job.partitions) & set(rules.protected_partitions)),
+            "protected_partition",
+            "its partition is protected",
+        ),
+        (job.qos in rules.protected_qos, "protected_qos", f"its QoS {job.qos} is protected"),
+        (
+            job.account in rules.protected_accounts,
+            "protected_account",
+            f"its account {job.account} is protected",
+        ),
+        (job.user in rules.protected_users, "protected_user", f"its user {job.user} is protected"),
+        (
+            bool(rules.partitions) and not set(job.partitions) & set(rules.partitions),
+            "partition",
+            "its partition is not among those that may be preempted",
+        ),
+        (job.het_job_id is not None, "heterogeneous", "it is part of a heterogeneous job"),
+        (
+            not (job.requeueable and job.batch) and not (rules.allow_cancel and rules.allow_kill),
+            "not_requeueable",
+            "it cannot be requeued, and cancelling for good is not allowed",
+        ),
+        (
+            ran_s < rules.min_runtime,
+            "too_young",
+            f"it has run for {format_duration(max(0.0, ran_s))}, less than {format_duration(rules.min_runtime)}",
+        ),
+        (
+            left_s is not None and left_s <= rules.spare_before_end,
+            "near_end",
+            f"it ends within {format_duration(rules.spare_before_end)}",
+        ),
+        (
+            count >= rules.max_preemptions,
+            "preempted_before",
+            f"it was preempted {count} times already, {rules.max_preemptions} are allowed",
+        ),
+    )
+    return next(((code, reason) for applies, code, reason in guards if applies), None)

@@ -1,0 +1,316 @@
+"""A Slurm cluster in memory: jobs, nodes, reservations and a first-fit scheduler, driven by events.
+
+It follows what a real Slurm was measured to do where Clearway depends on it: a requeued job is COMPLETING until
+its processes have gone, then waits for 121 s unless StartTime=now is set while it is PENDING; IGNORE_JOBS
+reservations keep freed nodes; a suspended job keeps its nodes. It decides nothing for Clearway.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from clearway.claims import format_claims
+from clearway.model import Job, JobState, Node, Reservation
+
+REQUEUE_DELAY_S = 121.0
+ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a simulated job does. Work is counted in seconds of running on its nodes."""
+
+    work_s: float = 3_600.0
+    save_s: float | None = None  # how long it takes to save itself when it is signalled; None: deaf to signals
+    save_fails: bool = False
+    interval_s: float | None = None  # saves itself at this pace
+    exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
+    boot_s: float = 0.0  # CONFIGURING for so long
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job and what Slurm does not see of it: how much work is done, and how much of that is safe."""
+
+    job: Job
+    program: Program
+    cpus_per_node: int
+    exclusive: bool
+    saved_s: float = 0.0
+    base_s: float = 0.0  # work done when the present stretch of running began
+    since: datetime | None = None  # when that was; None while it does not run
+    lost_s: float = 0.0  # work that was done and has to be repeated
+    runs: list[tuple[str, ...]] = field(default_factory=list)  # nodes of each run
+    asked_at: datetime | None = None
+    requeued: bool = False  # where COMPLETING leads: back to the queue, or out
+    epoch: int = 0  # events of an earlier epoch are void
+    ended_at: datetime | None = None
+
+    def done_s(self, now: datetime) -> float:
+        ran_s = (now - self.since).total_seconds() if self.since else 0.0
+        return min(self.program.work_s, self.base_s + ran_s)
+
+
+@dataclass
+class SimulatedCluster:
+    """All state of the cluster; ``advance(now)`` plays every event up to ``now``."""
+
+    now: datetime
+    kill_wait_s: float = 5.0
+    nodes: dict[str, Node] = field(default_factory=dict)
+    jobs: dict[str, SimulatedJob] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    next_id: int = 1
+    _free_cpus: dict[str, int] = field(default_factory=dict)
+    _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
+    _count: int = 0
+
+    # -- building ------------------------------------------------------------------------------------------
+
+    def add_nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.nodes[node.name] = node
+            self._free_cpus[node.name] = node.cpus
+
+    def submit(
+        self,
+        program: Program | None = None,
+        *,
+        num_nodes: int = 1,
+        cpus_per_node: int | None = None,
+        on: Iterable[str] = (),
+        ran_s: float = 0.0,
+        saved_s: float = 0.0,
+        **fields: Any,
+    ) -> str:
+        """Queue a job, or with ``on`` let it run on these nodes, since ``ran_s`` seconds; returns its id.
+
+        Without ``cpus_per_node`` it takes whole nodes. ``saved_s`` of its work is safe already. ``fields`` are
+        those of ``model.Job``.
+        """
+        job_id = str(self.next_id)
+        self.next_id += 1
+        first = next(iter(self.nodes.values()))
+        submitted = self.now - timedelta(seconds=ran_s)
+        defaults: dict[str, Any] = {
+            "user": "alice",
+            "partitions": first.partitions[:1],
+            "priority": 100,
+            "reason": "Priority",
+            "submit_time": submitted,
+            "eligible_time": submitted,
+        }
+        job = Job(
+            **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
+        )
+        cpus = first.cpus if cpus_per_node is None else cpus_per_node
+        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None, saved_s)
+        self.jobs[job_id] = entry
+        nodes = tuple(on)
+        if nodes:
+            self._start(entry, nodes, submitted)
+            entry.base_s = 0.0  # what is saved was done in this very run
+        return job_id
+
+    def running(self) -> tuple[SimulatedJob, ...]:
+        return tuple(entry for entry in self.jobs.values() if entry.job.state is JobState.RUNNING)
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def advance(self, now: datetime) -> None:
+        """Play everything that happens up to ``now``."""
+        self.schedule()
+        while self._events and self._events[0][0] <= now:
+            at, _, kind, job_id, epoch = heapq.heappop(self._events)
+            entry = self.jobs.get(job_id)
+            if entry is None or entry.epoch != epoch:
+                continue
+            self.now = max(self.now, at)
+            {
+                "booted": self._on_booted,
+                "done": self._on_done,
+                "timeout": self._on_timeout,
+                "saved": self._on_saved,
+                "interval": self._on_interval,
+                "gone": self._on_gone,
+                "eligible": lambda _: None,
+            }[kind](entry)
+            self.schedule()
+        self.now = max(self.now, now)
+        self.schedule()
+        forgotten = self.now - timedelta(seconds=ENDED_JOBS_KEPT_S)
+        for job_id in [i for i, e in self.jobs.items() if e.ended_at is not None and e.ended_at < forgotten]:
+            del self.jobs[job_id]
+
+    def _at(self, when: datetime, kind: str, entry: SimulatedJob) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, kind, entry.job.job_id, entry.epoch))
+
+    def _start(self, entry: SimulatedJob, nodes: tuple[str, ...], at: datetime) -> None:
+        for name in nodes:
+            self._free_cpus[name] -= entry.cpus_per_node
+        entry.epoch += 1
+        entry.base_s = entry.saved_s
+        entry.requeued = False
+        entry.asked_at = None
+        entry.runs.append(nodes)
+        boots = entry.program.boot_s > 0
+        entry.job = replace(
+            entry.job,
+            state=JobState.CONFIGURING if boots else JobState.RUNNING,
+            raw_state="CONFIGURING" if boots else "RUNNING",
+            reason="None",
+            start_time=at,
+            nodes=nodes,
+            cpus=entry.cpus_per_node * len(nodes),
+            memory_mib=entry.job.memory_mib or self.nodes[nodes[0]].memory_mib,
+        )
+        if boots:
+            self._at(at + timedelta(seconds=entry.program.boot_s), "booted", entry)
+        else:
+            self._run(entry, at)
+
+    def _run(self, entry: SimulatedJob, at: datetime) -> None:
+        """Let it compute from ``at`` on, and plan what comes of that."""
+        entry.since = at
+        job, program = entry.job, entry.program
+        self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
+        if job.time_limit_s is not None and job.start_time is not None:
+            self._at(job.start_time + timedelta(seconds=job.time_limit_s), "timeout", entry)
+        if program.interval_s:
+            passed = max(0.0, (self.now - at).total_seconds())
+            ahead = (passed // program.interval_s + 1) * program.interval_s
+            self._at(at + timedelta(seconds=ahead), "interval", entry)
+
+    def _on_booted(self, entry: SimulatedJob) -> None:
+        entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING")
+        self._run(entry, self.now)
+
+    def _on_done(self, entry: SimulatedJob) -> None:
+        entry.saved_s = entry.program.work_s
+        self._leave_nodes(entry, "COMPLETED")
+
+    def _on_timeout(self, entry: SimulatedJob) -> None:
+        self._leave_nodes(entry, "TIMEOUT")
+
+    def _on_saved(self, entry: SimulatedJob) -> None:
+        if entry.program.save_fails:
+            self._claim(entry, state="failed")
+        else:
+            entry.saved_s = entry.done_s(self.now)
+            self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
+
+    def _on_interval(self, entry: SimulatedJob) -> None:
+        entry.saved_s = entry.done_s(self.now)
+        self._claim(entry, last=int(self.now.timestamp()))
+        self._at(self.now + timedelta(seconds=entry.program.interval_s or 0.0), "interval", entry)
+
+    def _on_gone(self, entry: SimulatedJob) -> None:
+        if not entry.requeued:
+            self._leave_nodes(entry, "CANCELLED")
+            return
+        self._release(entry)
+        eligible = self.now + timedelta(seconds=REQUEUE_DELAY_S)
+        entry.job = replace(
+            entry.job,
+            state=JobState.PENDING,
+            raw_state="PENDING",
+            reason="BeginTime",
+            nodes=(),
+            start_time=None,
+            eligible_time=eligible,
+            restart_count=entry.job.restart_count + 1,
+        )
+        self._at(eligible, "eligible", entry)
+
+    def _claim(self, entry: SimulatedJob, **pairs: str | int) -> None:
+        entry.job = replace(entry.job, comment=format_claims(entry.job.comment, **pairs))
+
+    def _stop_running(self, entry: SimulatedJob) -> None:
+        entry.base_s = entry.done_s(self.now)
+        entry.since = None
+        entry.epoch += 1
+
+    def _release(self, entry: SimulatedJob) -> None:
+        for name in entry.job.nodes:
+            self._free_cpus[name] += entry.cpus_per_node
+        entry.epoch += 1
+
+    def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
+        self._stop_running(entry)
+        self._release(entry)
+        entry.ended_at = self.now
+        entry.job = replace(entry.job, state=JobState.ENDED, raw_state=raw_state)
+
+    # -- what is asked of it -------------------------------------------------------------------------------
+
+    def end_run(self, entry: SimulatedJob, *, requeue: bool) -> None:
+        """TERM to all processes; the nodes are free when the last has gone."""
+        self._stop_running(entry)
+        entry.lost_s += entry.base_s - entry.saved_s
+        entry.requeued = requeue
+        entry.job = replace(entry.job, state=JobState.COMPLETING, raw_state="COMPLETING")
+        self._at(self.now + timedelta(seconds=min(entry.program.exit_s, self.kill_wait_s)), "gone", entry)
+
+    def signalled(self, entry: SimulatedJob) -> None:
+        if entry.program.save_s is None:
+            return
+        entry.asked_at = self.now
+        self._claim(entry, state="saving", asked=int(self.now.timestamp()))
+        self._at(self.now + timedelta(seconds=entry.program.save_s), "saved", entry)
+
+    def suspend(self, entry: SimulatedJob) -> None:
+        self._stop_running(entry)
+        entry.job = replace(entry.job, state=JobState.SUSPENDED, raw_state="SUSPENDED", priority=0)
+
+    def resume(self, entry: SimulatedJob) -> None:
+        entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING", priority=50)
+        self._run(entry, self.now)
+
+    def make_eligible(self, entry: SimulatedJob) -> None:
+        entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
+
+    # -- scheduling ----------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """First fit in the order of priority, submit time and id; reserved nodes only for who is let in."""
+        self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
+        free = {name for name, cpus in self._free_cpus.items() if cpus > 0 and self.nodes[name].available}
+        if not free:
+            return
+        reserved = {name for reservation in self.reservations.values() for name in reservation.nodes}
+        pending = [e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job)]
+        for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
+            if not free:
+                return
+            nodes = self._fit(entry, free, reserved)
+            if nodes:
+                self._start(entry, nodes, self.now)
+                free.difference_update(name for name in nodes if self._free_cpus[name] <= 0)
+
+    def _may_start(self, job: Job) -> bool:
+        waits = job.eligible_time is not None and job.eligible_time > self.now
+        return job.priority > 0 and not waits and not (job.reservation and job.reservation not in self.reservations)
+
+    def _fit(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> tuple[str, ...]:
+        job = entry.job
+        if job.reservation:
+            names = free & set(self.reservations[job.reservation].nodes)
+        else:
+            names = free - reserved
+        if len(names) < job.num_nodes:
+            return ()
+        fitting = sorted(
+            name
+            for name in names
+            if set(job.partitions) & set(self.nodes[name].partitions)
+            and self._free_cpus[name] >= (self.nodes[name].cpus if entry.exclusive else entry.cpus_per_node)
+        )
+        return tuple(fitting[: job.num_nodes]) if len(fitting) >= job.num_nodes else ()
+
+    def alloc_cpus(self, name: str) -> int:
+        return self.nodes[name].cpus - self._free_cpus[name]

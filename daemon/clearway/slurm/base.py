@@ -1,0 +1,86 @@
+"""What Clearway asks of Slurm. The facts behind each call are measured on real clusters (docs/explanation)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from clearway.model import ClusterSnapshot, Job, Reservation
+
+
+class SlurmBackend(Protocol):
+    """One way of talking to Slurm. Every call has a time limit and raises only ``SlurmError`` subclasses.
+
+    ``SlurmUnavailableError`` and ``SlurmTimeoutError`` may pass by the next cycle; ``SlurmRefusedError`` will not.
+    Every change can be repeated: repeating what is already so succeeds and does nothing.
+    """
+
+    name: str
+
+    def snapshot(self) -> ClusterSnapshot:
+        """All jobs that hold nodes or wait, and all nodes, in at most two queries."""
+        ...
+
+    def job(self, job_id: str) -> Job | None:
+        """One job, fresh; None when Slurm does not know it (any more)."""
+        ...
+
+    def requeue(self, job: Job) -> None:
+        """End this run of the job and put it back in the queue.
+
+        Looks at the job just before: a run that is already leaving or pending again is success; another run or
+        an ended job raises ``JobNotRunningError`` (Slurm would run a completed job a second time).
+        """
+        ...
+
+    def cancel(self, job: Job) -> None:
+        """End this run of the job for good. Same look just before as ``requeue``."""
+        ...
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
+        """Send a signal ("USR1", without SIG) to the batch shell, or to every process of the job's steps.
+
+        Refused (``JobNotRunningError``) unless this run is RUNNING: a signal to a suspended job would hang.
+        """
+        ...
+
+    def start_now(self, job_id: str) -> None:
+        """Lift the wait that Slurm gives requeued jobs (StartTime=now); only a PENDING job takes it."""
+        ...
+
+    def set_comment(self, job_id: str, comment: str) -> None: ...
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        """Let the job start in this reservation."""
+        ...
+
+    def detach(self, job_id: str) -> None:
+        """Take the job out of its reservation; a running job runs on."""
+        ...
+
+    def reservations(self) -> tuple[Reservation, ...]: ...
+
+    def create_reservation(self, reservation: Reservation) -> None:
+        """Create it as given (start now); one of the same name with the same nodes is success."""
+        ...
+
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        """Move a reservation to other nodes."""
+        ...
+
+    def delete_reservation(self, name: str) -> None:
+        """Delete it; one that does not exist is success."""
+        ...
+
+    def drain(self, node: str, reason: str) -> None:
+        """Let nothing new start on the node. Refused when somebody else drained it."""
+        ...
+
+    def undrain(self, node: str, reason: str) -> None:
+        """Take back our own drain; refused when the reason on the node is not ours."""
+        ...
+
+    def suspend(self, job: Job) -> None: ...
+
+    def resume(self, job: Job) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,42 @@
+"""Slurm's text becomes types here, once. Pure functions; nothing in this package runs a command or reads a clock.
+
+Text that users control (a job's name, its Comment) may hold anything: line breaks, "JobState=RUNNING", separators.
+It must never change another field, and what cannot be read becomes a ``Skipped``, never an exception and never a
+guess: a record that was misread could be acted upon.
+"""
+
+from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.hostlist import compress, expand
+from clearway.slurm.parse.jobs import (
+    JOB_COLUMNS,
+    Row,
+    excluded_nodes_format,
+    job_format,
+    job_from_row,
+    job_state,
+    job_target,
+    read_excluded_nodes,
+    read_jobs,
+    split_rows,
+)
+from clearway.slurm.parse.nodes import NodeStatus, node_status, read_nodes, read_reservations
+
+__all__ = [
+    "JOB_COLUMNS",
+    "FieldError",
+    "NodeStatus",
+    "Row",
+    "compress",
+    "excluded_nodes_format",
+    "expand",
+    "job_format",
+    "job_from_row",
+    "job_state",
+    "job_target",
+    "node_status",
+    "read_excluded_nodes",
+    "read_jobs",
+    "read_nodes",
+    "read_reservations",
+    "split_rows",
+]

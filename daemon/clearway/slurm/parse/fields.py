@@ -1,0 +1,87 @@
+"""Single values as Slurm prints them: times, durations, sizes, numbers, "none" in its many spellings."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+# What Slurm prints where there is nothing. A job may be called "(null)"; then its name reads as empty.
+NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown"})
+
+_DURATION = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<clock>\d{1,6}(?::\d{1,2}){0,2})", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
+_UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_MAX_DIGITS = 18
+
+
+class FieldError(ValueError):
+    """A value that does not read as what it should be; its text says which and why."""
+
+
+def text(value: str) -> str:
+    """The value, or "" where Slurm says that there is none."""
+    return "" if value in NOTHING else value
+
+
+def number(value: str, what: str) -> int:
+    """A whole number; Slurm also prints ranges ("2-4") and "4+", of which the first number counts."""
+    found = re.match(r"\d+", value, re.ASCII)
+    if found is None or len(found[0]) > _MAX_DIGITS:
+        raise FieldError(f"{what} is {value[:40]!r}, not a number")
+    return int(found[0])
+
+
+def flag(value: str, what: str) -> bool:
+    """0 or 1; some releases print No/Yes, and BatchFlag counts up with restarts."""
+    if value in ("No", "NO", "no"):
+        return False
+    if value in ("Yes", "YES", "yes"):
+        return True
+    return number(value, what) != 0
+
+
+def time(value: str, what: str) -> datetime | None:
+    """``2026-11-21T09:47:28`` as aware UTC (commands run with TZ=UTC); None for N/A, Unknown and their like."""
+    if value in NOTHING:
+        return None
+    try:
+        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        raise FieldError(f"{what} is {value[:40]!r}, not a time") from None
+
+
+def duration_s(value: str, what: str) -> int | None:
+    """``[days-]hours:minutes:seconds`` or ``minutes:seconds`` in seconds; None where there is no limit (yet)."""
+    if value in NOTHING or value in ("UNLIMITED", "NOT_SET", "Partition_Limit"):
+        return None
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise FieldError(f"{what} is {value[:40]!r}, not a duration")
+    parts = [int(part) for part in found["clock"].split(":")]
+    days = int(found["days"] or 0)
+    if found["days"] is not None and len(parts) < 3:
+        parts += [0] * (3 - len(parts))  # after "days-" the first number is hours
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + part
+    # A lone number is minutes, as everywhere in Slurm.
+    return days * 86400 + (seconds * 60 if len(parts) == 1 else seconds)
+
+
+def size_mib(value: str, what: str) -> float:
+    """``1000M``, ``2G``, ``15.50G`` or a bare number of MiB in MiB."""
+    found = _SIZE.fullmatch(value)
+    if found is None:
+        raise FieldError(f"{what} is {value[:40]!r}, not a size")
+    return float(found[1]) * _UNIT_MIB[found[2]]
+
+
+def tres(value: str) -> dict[str, str]:
+    """``cpu=2,mem=2G,node=2,gres/gpu:a100=4`` as a dictionary; parts without "=" are left out."""
+    pairs = (part.partition("=") for part in text(value).split(","))
+    return {name: amount for name, equals, amount in pairs if equals}
+
+
+def names(value: str, *, separator: str = ",") -> tuple[str, ...]:
+    """A list of names; () for none."""
+    return tuple(part for part in text(value).split(separator) if part)

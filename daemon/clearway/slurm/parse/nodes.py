@@ -1,0 +1,138 @@
+"""Nodes and reservations, as ``scontrol -o show`` prints them: one line each, ``Key=Value`` separated by blanks.
+
+Only administrators write to these records. A node's Reason is free text all the same (health checks put job names
+into it), so of every key the first occurrence counts and Slurm's own fields come before Reason; a name that
+appears twice is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from clearway.model import Node, Reservation, Skipped
+from clearway.slurm.parse import fields
+from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.hostlist import expand
+
+T = TypeVar("T", Node, Reservation)
+
+_KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
+_REASON = re.compile(r"(?:^| )Reason=(.*?) \[[^\[\]@]*@[^\[\]]*\]", re.DOTALL)
+_STATE = re.compile(r"([A-Z_]+)([*#~!%$@^\-]?)((?:\+[A-Z_]+)*)")
+
+# Flags that do not keep a job from starting once the node is empty. Anything else does, unknown ones included.
+_HARMLESS = frozenset({"CLOUD", "COMPLETING", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "PLANNED", "RESERVED"})
+_USABLE = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
+_DRAIN = frozenset({"DRAIN", "DRAINED", "DRAINING"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """State of one node, for drain and undrain."""
+
+    drained: bool
+    reason: str
+
+
+def _record(line: str) -> dict[str, str]:
+    """Key to value of one line; the first occurrence of a key counts."""
+    parts = _KEY.split(line)
+    record: dict[str, str] = {}
+    for key, value in zip(parts[1::2], parts[2::2], strict=True):
+        record.setdefault(key, value.strip())
+    return record
+
+
+def _reason(line: str) -> str:
+    """The reason without Slurm's `` [user@time]``."""
+    found = _REASON.search(line)
+    return found[1].strip() if found else fields.text(_record(line).get("Reason", ""))
+
+
+def _flags(state: str) -> tuple[str, frozenset[str]]:
+    """``IDLE*+DRAIN`` as ("IDLE", {"*", "DRAIN"}); a state that does not read as one has no base."""
+    found = _STATE.fullmatch(state)
+    if found is None:
+        return "", frozenset()
+    symbols = {found[2]} - {"", "-"}  # "-" is PLANNED: backfill has plans for it
+    return found[1], frozenset(symbols | set(found[3].split("+")) - {""})
+
+
+def node_status(line: str) -> NodeStatus:
+    base, flags = _flags(_record(line).get("State", ""))
+    return NodeStatus(drained=base in _DRAIN or bool(flags & _DRAIN), reason=_reason(line))
+
+
+def _node(line: str) -> Node:
+    record = _record(line)
+    base, flags = _flags(record.get("State", ""))
+    if not base:
+        raise FieldError(f"State is {record.get('State', '')[:40]!r}")
+    reserved = record.get("ReservationName", record.get("Reservation", ""))
+    memory_mib = int(fields.size_mib(record.get("RealMemory", ""), "RealMemory"))
+    if "MemSpecLimit" in record:  # memory that the node keeps to itself
+        memory_mib -= int(fields.size_mib(record["MemSpecLimit"], "MemSpecLimit"))
+    return Node(
+        name=record["NodeName"],
+        available=base in _USABLE and flags <= _HARMLESS,
+        raw_state=record["State"],
+        cpus=fields.number(record.get("CPUEfctv") or record.get("CPUTot", ""), "CPUTot"),
+        memory_mib=max(memory_mib, 0),
+        partitions=fields.names(record.get("Partitions", "")),
+        alloc_cpus=fields.number(record.get("CPUAlloc", "0"), "CPUAlloc"),
+        features=fields.names(record.get("ActiveFeatures", "")),
+        reason=_reason(line),
+        reservation=fields.text(reserved) if reserved or "RESERVED" in flags else None,
+    )
+
+
+def _reservation(line: str) -> Reservation:
+    record = _record(line)
+    start_time = fields.time(record.get("StartTime", ""), "StartTime")
+    end_time = fields.time(record.get("EndTime", ""), "EndTime")
+    if start_time is None or end_time is None:
+        raise FieldError("StartTime or EndTime is missing")
+    return Reservation(
+        name=record["ReservationName"],
+        nodes=expand(record.get("Nodes", "")),
+        start_time=start_time,
+        end_time=end_time,
+        users=fields.names(record.get("Users", "")),
+        flags=fields.names(record.get("Flags", "")),
+    )
+
+
+def read_nodes(text: str) -> tuple[list[Node], list[Skipped]]:
+    """All nodes of ``scontrol -o show node``."""
+    return _read(text, "node", "NodeName", _node)
+
+
+def read_reservations(text: str) -> tuple[list[Reservation], list[Skipped]]:
+    """All reservations of ``scontrol -o show reservation``; "No reservations in the system" is none."""
+    return _read(text, "reservation", "ReservationName", _reservation)
+
+
+def _read(text: str, kind: str, key: str, read: Callable[[str], T]) -> tuple[list[T], list[Skipped]]:
+    good: dict[str, T] = {}
+    skipped: list[Skipped] = []
+    seen: set[str] = set()
+    for line in text.split("\n"):
+        if not line.strip() or line.startswith("No reservations in the system"):
+            continue
+        name = re.match(rf"{key}=(\S+)", line)
+        if name is None:
+            skipped.append(Skipped(kind, line[:20], f"the line does not begin with {key}="))
+            continue
+        if name[1] in seen:
+            good.pop(name[1], None)
+            skipped.append(Skipped(kind, name[1][:80], "two records have this name"))
+            continue
+        seen.add(name[1])
+        try:
+            good[name[1]] = read(line)
+        except FieldError as error:
+            skipped.append(Skipped(kind, name[1][:80], str(error)))
+    return list(good.values()), skipped

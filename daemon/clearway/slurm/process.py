@@ -1,0 +1,100 @@
+"""Slurm's commands as processes: without a shell, with a time limit, in an environment of our own.
+
+What Slurm says on standard error becomes a typed error here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clearway.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+
+# How a client finds and authenticates to slurmctld. Everything else in our environment (SQUEUE_*, SLURM_TIME_FORMAT
+# and so on) could change what the commands print.
+_PASSED_ON = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "LD_LIBRARY_PATH")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/slurm/bin"
+
+_FIXED = {
+    "LC_ALL": "C",
+    "TZ": "UTC",
+    "SLURM_TIME_FORMAT": "standard",
+    "SLURM_BITSTR_LEN": "0",  # array task lists whole, without "..."
+}
+
+# The 10 s after which Slurm's own client gives up (MessageTimeout).
+_NO_ANSWER = re.compile(r"Socket timed out|Timed out", re.IGNORECASE)
+
+# "Unexpected message received" is what scontrol 22.05 prints when slurmctld is down.
+_UNREACHABLE = re.compile(
+    r"Unable to contact|Unexpected message received|onnection failure|onnection refused|connect failure"
+    r"|Zero Bytes were transmitted|standby mode|cannot stat file|Unable to establish config"
+    r"|Could not (?:open|establish)|Protocol authentication|Incompatible versions|[Mm]unge|fatal:"
+    r"|Unable to process configuration|temporarily unable|Invalid job format specification"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Runs Slurm's commands. ``timeout_s`` holds for each of them."""
+
+    timeout_s: float = 15.0
+    slurm_conf: str | None = None
+    bin_dir: str | None = None  # where the commands are; None: on the PATH
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition, and stronger
+
+    def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        conf = {"SLURM_CONF": self.slurm_conf} if self.slurm_conf else {}
+        return {"PATH": _DEFAULT_PATH} | kept | _FIXED | conf | dict(self.env) | dict(extra)
+
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
+        """Standard output of the command. Raises a SlurmError for everything but success."""
+        program = argv[0] if self.bin_dir is None else str(Path(self.bin_dir, argv[0]))
+        try:
+            process = subprocess.Popen(  # noqa: S603 - fixed programs, an argument list, no shell
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.environment(env or {}),
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise SlurmUnavailableError(f"Slurm's command {program} is not installed or not on the PATH") from None
+        except OSError as error:
+            raise SlurmUnavailableError(f"Slurm's command {program} cannot be started: {error.strerror}") from None
+        with process:
+            try:
+                out, err = process.communicate(timeout=self.timeout_s)
+            except subprocess.TimeoutExpired:
+                raise SlurmTimeoutError(f"{argv[0]} did not answer within {self.timeout_s:g} s") from None
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        message = _message(err)
+        # Some releases print an error and exit with status 0 all the same.
+        if process.returncode != 0 or "Invalid job format specification" in message:
+            raise error_from(argv[0], message, process.returncode)
+        return out.decode("utf-8", errors="replace")
+
+
+def _message(stderr: bytes) -> str:
+    """Slurm's words in one line, without the command's name in front."""
+    lines = stderr.decode("utf-8", errors="replace").splitlines()
+    told = (re.sub(r"^(?:s\w+: )?(?:error: )?", "", line.strip()) for line in lines)
+    return "; ".join(line for line in told if line)
+
+
+def error_from(command: str, message: str, status: int) -> SlurmError:
+    """The typed error for what a Slurm command printed."""
+    if _NO_ANSWER.search(message):
+        return SlurmTimeoutError(f"{command}: {message}")
+    if _UNREACHABLE.search(message) or status < 0:
+        return SlurmUnavailableError(f"{command}: {message or f'ended by signal {-status}'}")
+    return SlurmRefusedError(f"{command}: {message or f'exit status {status}'}")

@@ -1,0 +1,150 @@
+"""The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clearway.clock import Clock
+from clearway.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model import ClusterSnapshot, Job, JobState, Reservation
+from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
+
+
+class SimulatedBackend:
+    """Answers like Slurm; every call first plays the cluster up to the clock's time."""
+
+    name = "simulated"
+
+    def __init__(self, cluster: SimulatedCluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+
+    def snapshot(self) -> ClusterSnapshot:
+        cluster = self._now()
+        reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
+        nodes = tuple(
+            replace(node, reservation=reserved.get(node.name), alloc_cpus=cluster.alloc_cpus(node.name))
+            if node.name in reserved or cluster.alloc_cpus(node.name) != node.alloc_cpus
+            else node
+            for node in cluster.nodes.values()
+        )
+        return ClusterSnapshot(
+            taken_at=cluster.now, jobs=tuple(entry.job for entry in cluster.jobs.values()), nodes=nodes, queries=2
+        )
+
+    def job(self, job_id: str) -> Job | None:
+        entry = self._now().jobs.get(job_id)
+        return entry.job if entry else None
+
+    def requeue(self, job: Job) -> None:
+        self._end_run(job, requeue=True)
+
+    def cancel(self, job: Job) -> None:
+        self._end_run(job, requeue=False)
+
+    def _end_run(self, job: Job, *, requeue: bool) -> None:
+        entry = self._now().jobs.get(job.job_id)
+        if entry is None or entry.job.state is JobState.ENDED:
+            raise JobNotRunningError(f"job {job.job_id} has ended")
+        if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
+            return
+        if entry.job.run != job.run:
+            raise JobNotRunningError(f"job {job.job_id} is in another run")
+        if requeue and not entry.job.requeueable:
+            raise SlurmRefusedError(f"job {job.job_id}: Requested operation is presently disabled")
+        if requeue and not entry.job.batch:
+            raise SlurmRefusedError(f"job {job.job_id}: Only batch jobs are accepted or processed")
+        self._cluster.end_run(entry, requeue=requeue)
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:  # noqa: ARG002 - programs hear any signal
+        entry = self._now().jobs.get(job.job_id)
+        if entry is None or entry.job.state is not JobState.RUNNING or entry.job.run != job.run:
+            raise JobNotRunningError(f"job {job.job_id} is not in the run that should be signalled")
+        self._cluster.signalled(entry)
+
+    def start_now(self, job_id: str) -> None:
+        entry = self._entry(job_id)
+        if entry.job.state is not JobState.PENDING:
+            raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
+        self._cluster.make_eligible(entry)
+        self._cluster.schedule()
+
+    def set_comment(self, job_id: str, comment: str) -> None:
+        entry = self._entry(job_id)
+        entry.job = replace(entry.job, comment=comment)
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        entry = self._entry(job_id)
+        if reservation not in self._cluster.reservations:
+            raise SlurmRefusedError(f"job {job_id}: Requested reservation is invalid")
+        entry.job = replace(entry.job, reservation=reservation)
+        self._cluster.schedule()
+
+    def detach(self, job_id: str) -> None:
+        entry = self._entry(job_id)
+        entry.job = replace(entry.job, reservation=None)
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(self._now().reservations.values())
+
+    def create_reservation(self, reservation: Reservation) -> None:
+        cluster = self._now()
+        existing = cluster.reservations.get(reservation.name)
+        if existing is not None and set(existing.nodes) != set(reservation.nodes):
+            raise SlurmRefusedError(f"reservation {reservation.name}: Reservation name is already in use")
+        taken = {name for r in cluster.reservations.values() if r.name != reservation.name for name in r.nodes}
+        if taken & set(reservation.nodes):
+            raise SlurmRefusedError(f"reservation {reservation.name}: Requested nodes are busy")
+        cluster.reservations[reservation.name] = reservation
+
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        reservations = self._now().reservations
+        if name not in reservations:
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
+        reservations[name] = replace(reservations[name], nodes=nodes)
+
+    def delete_reservation(self, name: str) -> None:
+        cluster = self._now()
+        if any(e.job.reservation == name and e.job.state.holds_nodes for e in cluster.jobs.values()):
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is in use")
+        cluster.reservations.pop(name, None)
+
+    def drain(self, node: str, reason: str) -> None:
+        found = self._cluster.nodes[node]
+        if found.reason and found.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+        self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
+
+    def undrain(self, node: str, reason: str) -> None:
+        found = self._cluster.nodes[node]
+        if found.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+        self._cluster.nodes[node] = replace(found, available=True, raw_state="IDLE", reason="")
+
+    def suspend(self, job: Job) -> None:
+        entry = self._entry(job.job_id)
+        if entry.job.state is not JobState.SUSPENDED:
+            self._running(entry, job)
+            self._cluster.suspend(entry)
+
+    def resume(self, job: Job) -> None:
+        entry = self._entry(job.job_id)
+        if entry.job.state is JobState.SUSPENDED:
+            self._cluster.resume(entry)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _now(self) -> SimulatedCluster:
+        self._cluster.advance(self._clock.now())
+        return self._cluster
+
+    def _entry(self, job_id: str) -> SimulatedJob:
+        entry = self._now().jobs.get(job_id)
+        if entry is None:
+            raise SlurmRefusedError(f"job {job_id}: Invalid job id specified")
+        return entry
+
+    def _running(self, entry: SimulatedJob, job: Job) -> None:
+        if entry.job.state is not JobState.RUNNING or entry.job.run != job.run:
+            raise JobNotRunningError(f"job {job.job_id} is not in the run that was meant")

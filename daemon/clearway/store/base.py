@@ -1,0 +1,91 @@
+"""What the daemon asks of its database. One transaction a call; every call is durable when it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.model import Plan
+
+
+class Store(Protocol):
+    """Raises ``StoreError`` when the database cannot be used."""
+
+    def create_eviction(self, eviction: Eviction) -> Eviction:
+        """Store plan, problem, curve, reasons and preemptions; returns it with its id."""
+        ...
+
+    def save_eviction(self, eviction: Eviction) -> None:
+        """Store where an eviction and its preemptions stand (added preemptions and a new plan included)."""
+        ...
+
+    def eviction(self, eviction_id: int) -> Eviction:
+        """Everything of one eviction; raises ``UnknownEvictionError``."""
+        ...
+
+    def open_evictions(self) -> tuple[Eviction, ...]:
+        """All that are not in a terminal state, by id."""
+        ...
+
+    def evictions(
+        self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[Eviction, ...]:
+        """Newest first."""
+        ...
+
+    def plans(self, eviction_id: int) -> tuple[Plan, ...]:
+        """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
+        ...
+
+    def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
+        """Store the intent of an act, before the act; returns the step's id."""
+        ...
+
+    def finish_step(self, step_id: int, at: datetime, result: str, detail: str = "") -> None: ...
+
+    def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
+        """Something noticed rather than done: a step of kind "event", finished at once."""
+        ...
+
+    def steps(self, eviction_id: int) -> tuple[StepRecord, ...]: ...
+
+    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime) -> int: ...
+
+    def pending_requests(self) -> tuple[Request, ...]: ...
+
+    def finish_request(self, request_id: int, at: datetime, result: str) -> None: ...
+
+    def request(self, request_id: int) -> Request | None: ...
+
+    def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
+        """How often each job has passed its point of no return in an eviction; jobs without any are absent."""
+        ...
+
+    def usage_since(self, since: datetime) -> Usage:
+        """Preemptions past their point of no return since then, and the work they lost."""
+        ...
+
+    def get_value(self, key: str) -> Any:
+        """A small JSON value that outlives restarts (paused, the last cycle's summary); None when absent."""
+        ...
+
+    def set_value(self, key: str, value: object) -> None: ...
+
+    def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
+        """Whether this owner alone may act until ``ttl_s`` from now; asked again in time, it stays so.
+
+        Times are the callers' own: their clocks must agree to well within ``ttl_s``.
+        """
+        ...
+
+    def release_lease(self, owner: str) -> None:
+        """Let another one act at once; nothing happens when somebody else holds the lease."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete what ended before then, with all that hangs on it; returns how many evictions went."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,219 @@
+"""From a database URL to a SQLAlchemy engine that is set up for durability and for a daemon's patience.
+
+Reading and writing transactions differ: on SQLite a writer takes the write lock at once (a reader that turns writer
+fails, however long its busy timeout), on the servers a reader sees one moment through all its queries.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from clearway.errors import ClearwayError, ConfigError, StoreError
+
+BUSY_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 5
+ANSWER_TIMEOUT_S = 30  # a server that says nothing for so long costs a cycle, not the daemon
+
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mariadb": "mariadb+pymysql",
+    "mysql": "mariadb+pymysql",
+}
+_EXTRAS = {"postgresql": "postgresql", "mariadb": "mariadb"}
+_WRITES = "clearway_writes"
+
+# What the server drivers get unless the URL says otherwise.
+_CONNECT_ARGS: dict[str, dict[str, Any]] = {
+    "postgresql": {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": ANSWER_TIMEOUT_S * 1000,
+    },
+    "mariadb": {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": ANSWER_TIMEOUT_S,
+        "write_timeout": ANSWER_TIMEOUT_S,
+        "charset": "utf8mb4",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Database:
+    """One engine (and pool) with its two kinds of transaction; turns what the drivers raise into ``StoreError``."""
+
+    shown_url: str  # without password and options
+    engine: Engine = field(repr=False)
+    reader: Engine = field(repr=False)  # the same pool, other transactions
+    writer: Engine = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self.errors(), self.reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self.errors(), self.writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ClearwayError:
+            raise
+        except (SQLAlchemyError, LookupError, ValueError) as error:  # the latter two: a value that no row can hold
+            raise StoreError(f"database {self.shown_url}: {self._describe(error)}") from error
+
+    def _describe(self, error: Exception) -> str:
+        cause: BaseException = error
+        if isinstance(error, StatementError) and error.orig is not None:  # its text alone, without the statement
+            cause = error.orig
+        number_and_text = cause.args if isinstance(error, DBAPIError) else ()
+        text = str(number_and_text[1]) if len(number_and_text) == 2 else str(cause)  # pymysql's form
+        line = " ".join(text.split()) or type(cause).__name__
+        for secret in self.secrets:
+            line = line.replace(secret, "***")
+        return line
+
+
+def open_database(url: str) -> Database:
+    """Check the URL, create a SQLite file readable by its owner only, and set up the engine. Does not connect."""
+    parsed = _parse(url)
+    shown = parsed.set(query={}).render_as_string(hide_password=True)
+    secrets = {parsed.password, *_texts(parsed.query.get("password"))} - {None, ""}
+    kind = parsed.get_backend_name()
+    try:
+        engine = _sqlite(parsed) if kind == "sqlite" else _server(parsed, kind)
+    except ImportError as error:
+        extra = _EXTRAS.get(kind, kind)
+        raise ConfigError(
+            f"database {shown} needs a driver that is not installed: pip install 'clearway[{extra}]'"
+        ) from error
+    except (ArgumentError, NoSuchModuleError, TypeError, ValueError) as error:
+        raise ConfigError(f"database {shown} cannot be used: {' '.join(str(error).split())}") from error
+    reader = engine if kind == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
+    writer = engine.execution_options(**{_WRITES: True})
+    return Database(shown, engine, reader, writer, tuple(str(secret) for secret in secrets))
+
+
+def _parse(url: str) -> URL:
+    """The URL with the driver that Clearway comes with; errors never repeat the URL, it may hold a password."""
+    hint = "expected sqlite:////var/lib/clearway/clearway.sqlite, postgresql://user@host/name or mariadb://..."
+    try:
+        parsed = make_url(url)
+        kind = parsed.get_backend_name()
+    except (ArgumentError, ValueError) as error:
+        raise ConfigError(f"the database URL is malformed: {hint}") from error
+    if kind not in _DRIVERS:
+        raise ConfigError(f"the database URL names {kind!r}, which is not supported: {hint}")
+    if kind != "sqlite" and not parsed.database:
+        raise ConfigError(f"the database URL names no database: {hint}")
+    return parsed.set(drivername=_DRIVERS[kind])
+
+
+def _texts(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _sqlite(url: URL) -> Engine:
+    in_memory = not url.database or url.database == ":memory:"
+    if not in_memory:
+        _create_private(Path(str(url.database)))
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        poolclass=QueuePool,
+        # A database in memory lives and dies with its one connection.
+        pool_size=1 if in_memory else 5,
+        max_overflow=0 if in_memory else 10,
+        # isolation_level None: the driver begins nothing by itself, the listener below does.
+        connect_args={"timeout": BUSY_TIMEOUT_S, "isolation_level": None, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        _use_wal(cursor)
+        cursor.execute("PRAGMA synchronous = FULL")  # a commit survives a power loss: intent comes before the act
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _use_wal(cursor: DBAPICursor) -> None:
+    """The first connection to a new file switches it for good; others that do so just then are turned away.
+
+    SQLite does not wait for locks here, whatever its busy timeout.
+    """
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _create_private(path: Path) -> None:
+    """An empty file is a valid SQLite database; its journal files take over its mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"database {path}: {error.strerror or error}") from error
+
+
+def _server(url: URL, kind: str) -> Engine:
+    args = {name: value for name, value in _CONNECT_ARGS[kind].items() if name not in url.query}
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        pool_pre_ping=True,  # a restarted server costs nothing but the transaction it interrupted
+        pool_recycle=1800,
+        isolation_level="READ COMMITTED",
+        connect_args=args,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        if kind == "postgresql":
+            cursor.execute("SET TIME ZONE 'UTC'")
+            cursor.execute(f"SET statement_timeout = {ANSWER_TIMEOUT_S * 1000}")
+        else:
+            # Never cut a text or change a value silently, whatever the server's configuration says.
+            cursor.execute("SET SESSION sql_mode = 'TRADITIONAL'")
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {ANSWER_TIMEOUT_S // 2}")
+        cursor.close()
+        connection.commit()
+
+    return engine

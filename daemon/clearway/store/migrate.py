@@ -1,0 +1,96 @@
+"""The schema's version: brought up to date when a store is opened, under a lock, so that two may open at once.
+
+Alembic is imported only when there is something to do: it would double the start time of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from clearway.errors import StoreError
+from clearway.store.engine import Database
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0001"  # the newest file in migrations/versions
+_LOCK_TIMEOUT_S = 60
+_ADVISORY_LOCK = 0x636C7277  # "clrw", PostgreSQL's advisory locks are numbers
+
+
+def current_revision(database: Database) -> str | None:
+    """The schema's revision, None for a database that has none yet."""
+    with database.reading() as connection:
+        return _revision(connection)
+
+
+def upgrade(database: Database) -> None:
+    """Bring the schema to ``HEAD``; a database of a newer Clearway is refused."""
+    if current_revision(database) == HEAD:
+        return
+    with database.writing() as connection, _locked(connection):
+        if _revision(connection) != HEAD:  # somebody else may have been quicker
+            _run(connection, HEAD, down=False)
+
+
+def downgrade(database: Database, revision: str = "base") -> None:
+    """Take the schema back, with the loss of what the older one has no place for."""
+    with database.writing() as connection, _locked(connection):
+        _run(connection, revision, down=True)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration; there is no alembic.ini, the scripts are part of the package."""
+    from alembic.config import Config  # noqa: PLC0415 - see the module's docstring
+
+    made = Config()
+    made.set_main_option("script_location", "clearway.store:migrations")
+    made.set_main_option("path_separator", "os")
+    made.attributes["connection"] = connection
+    return made
+
+
+def _run(connection: Connection, revision: str, *, down: bool) -> None:
+    from alembic import command  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
+
+    try:
+        if down:
+            command.downgrade(config(connection), revision)
+        else:
+            command.upgrade(config(connection), revision)
+    except CommandError as error:
+        raise StoreError(
+            f"the database's schema has revision {_revision(connection)}, this Clearway knows none after {HEAD}: "
+            f"was it used by a newer version? ({error})"
+        ) from error
+
+
+@contextmanager
+def _locked(connection: Connection) -> Iterator[None]:
+    """One migration at a time. SQLite's writing transaction is such a lock already."""
+    kind = connection.dialect.name
+    if kind == "postgresql":  # held until the transaction ends, which takes the whole migration back on an error
+        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
+        yield
+    elif kind == "sqlite":
+        yield
+    else:  # MariaDB commits at every CREATE TABLE, so its lock must not belong to the transaction
+        name = "CONCAT('clearway.', MD5(DATABASE()))"
+        if connection.execute(text(f"SELECT GET_LOCK({name}, {_LOCK_TIMEOUT_S})")).scalar() != 1:
+            raise StoreError("another process has been migrating the database for too long")
+        try:
+            yield
+        finally:
+            connection.execute(text(f"SELECT RELEASE_LOCK({name})"))

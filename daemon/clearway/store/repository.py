@@ -1,0 +1,311 @@
+"""The store on SQLAlchemy: SQLite by default, PostgreSQL or MariaDB through the URL.
+
+One transaction a call, durable when it returns; the daemon's loop, the REST threads and other processes may use one
+database at the same time. Nothing is remembered between calls but plans that were parsed already: they never change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from clearway.errors import StoreError, UnknownEvictionError
+from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.model import Plan
+from clearway.store import migrate, rows
+from clearway.store.engine import open_database
+from clearway.store.plan_cache import PlanCache
+from clearway.store.preemption_rows import read_preemptions, write_preemptions
+from clearway.store.serialise import load
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
+
+_OPEN = [state for state in EvictionState if not state.terminal]
+_TERMINAL = [state for state in EvictionState if state.terminal]
+_IDS_A_QUERY = 500  # databases limit the parameters of a statement
+_PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
+_LEASE = "daemon"
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class SqlStore:
+    """Implements ``store.base.Store``. Opening it brings the schema up to date."""
+
+    def __init__(self, url: str) -> None:
+        self._database = open_database(url)
+        self._plans = PlanCache()
+        try:
+            migrate.upgrade(self._database)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where the data lies, without password: for logs and errors."""
+        return self._database.shown_url
+
+    def close(self) -> None:
+        self._database.engine.dispose()
+
+    # Evictions
+
+    def create_eviction(self, eviction: Eviction) -> Eviction:
+        with self._database.writing() as connection:
+            result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
+            eviction_id = _new_id(result)
+            connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, eviction.revision, eviction.plan)))
+            write_preemptions(connection, eviction_id, eviction.preemptions)
+        return replace(eviction, eviction_id=eviction_id)
+
+    def save_eviction(self, eviction: Eviction) -> None:
+        """Writes only what differs from what is stored: after a step that is one row or two."""
+        with self._database.writing() as connection:
+            stored = connection.execute(
+                select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction.eviction_id)
+            ).one_or_none()
+            if stored is None:
+                raise UnknownEvictionError(f"no eviction {eviction.eviction_id}")
+            self._keep_plan(connection, eviction)
+            changes = rows.changed(rows.eviction_values(eviction), stored)
+            if changes:
+                connection.execute(
+                    update(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction.eviction_id).values(changes)
+                )
+            write_preemptions(connection, eviction.eviction_id, eviction.preemptions)
+
+    def _keep_plan(self, connection: Connection, eviction: Eviction) -> None:
+        """Store the plan of a new revision; a plan that is stored is never changed."""
+        made_at = connection.execute(
+            select(PLANS.c.made_at).where(
+                PLANS.c.eviction_id == eviction.eviction_id, PLANS.c.revision == eviction.revision
+            )
+        ).scalar_one_or_none()
+        if made_at is None:
+            values = rows.plan_values(eviction.eviction_id, eviction.revision, eviction.plan)
+            connection.execute(insert(PLANS).values(values))
+        elif made_at != eviction.plan.made_at:
+            raise StoreError(
+                f"eviction {eviction.eviction_id} has another plan of revision {eviction.revision}: "
+                "a plan made anew needs a new revision"
+            )
+
+    def eviction(self, eviction_id: int) -> Eviction:
+        with self._database.reading() as connection:
+            found = connection.execute(select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id)).all()
+            if not found:
+                raise UnknownEvictionError(f"no eviction {eviction_id}")
+            return self._complete(connection, found)[0]
+
+    def open_evictions(self) -> tuple[Eviction, ...]:
+        """Asked for in every cycle: plans already parsed are taken from memory."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
+            ).all()
+            evictions = self._complete(connection, found, remember=True)
+        self._plans.keep_only({(each.eviction_id, each.revision) for each in evictions})
+        return evictions
+
+    def evictions(
+        self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[Eviction, ...]:
+        query = select(EVICTIONS).order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)
+        if states is not None:
+            query = query.where(EVICTIONS.c.state.in_(states))
+        with self._database.reading() as connection:
+            return self._complete(connection, connection.execute(query).all())
+
+    def plans(self, eviction_id: int) -> tuple[Plan, ...]:
+        """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
+        query = select(PLANS.c.document).where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
+        with self._database.reading() as connection:
+            return tuple(load(Plan, document) for document in connection.execute(query).scalars())
+
+    def _complete(
+        self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
+    ) -> tuple[Eviction, ...]:
+        """Rows of evictions to evictions: adds each one's plan and preemptions."""
+        if not found:
+            return ()
+        plans = {
+            row.eviction_id: plan
+            for row in found
+            if (plan := self._plans.get((row.eviction_id, row.revision))) is not None
+        }
+        missing = [row.eviction_id for row in found if row.eviction_id not in plans]
+        if missing:
+            query = (
+                select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document)
+                .join(
+                    EVICTIONS,
+                    and_(
+                        EVICTIONS.c.eviction_id == PLANS.c.eviction_id,
+                        EVICTIONS.c.revision == PLANS.c.revision,
+                    ),
+                )
+                .where(PLANS.c.eviction_id.in_(missing))
+            )
+            for eviction_id, revision, document in connection.execute(query):
+                plans[eviction_id] = load(Plan, document)
+                if remember:
+                    self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
+        for row in found:
+            if row.eviction_id not in plans:
+                raise StoreError(f"eviction {row.eviction_id} has no stored plan of revision {row.revision}")
+        preemptions = read_preemptions(connection, [row.eviction_id for row in found])
+        return tuple(rows.eviction_from(row, plans[row.eviction_id], preemptions[row.eviction_id]) for row in found)
+
+    # Steps
+
+    def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
+        values = {"eviction_id": eviction_id, "job_id": job_id, "kind": kind, "intended_at": at}
+        with self._database.writing() as connection:
+            result = connection.execute(insert(STEPS).values(values | {"result": "", "detail": detail}))
+            return _new_id(result)
+
+    def finish_step(self, step_id: int, at: datetime, result: str, detail: str = "") -> None:
+        """An empty detail leaves what was said when the step began."""
+        values: dict[str, Any] = {"finished_at": at, "result": result}
+        if detail:
+            values["detail"] = detail
+        with self._database.writing() as connection:
+            done = connection.execute(update(STEPS).where(STEPS.c.step_id == step_id).values(values))
+            if done.rowcount != 1:
+                raise StoreError(f"no step {step_id}")
+
+    def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
+        values = {"eviction_id": eviction_id, "job_id": job_id, "kind": "event", "intended_at": at}
+        with self._database.writing() as connection:
+            connection.execute(insert(STEPS).values(values | {"finished_at": at, "result": "ok", "detail": detail}))
+
+    def steps(self, eviction_id: int) -> tuple[StepRecord, ...]:
+        query = select(STEPS).where(STEPS.c.eviction_id == eviction_id).order_by(STEPS.c.step_id)
+        with self._database.reading() as connection:
+            return tuple(rows.step_from(row) for row in connection.execute(query))
+
+    # Requests
+
+    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime) -> int:
+        """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
+        values = {"kind": kind, "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
+        with self._database.writing() as connection:
+            if (
+                eviction_id is not None
+                and not connection.execute(
+                    select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
+                ).first()
+            ):
+                raise UnknownEvictionError(f"no eviction {eviction_id}")
+            return _new_id(connection.execute(insert(REQUESTS).values(values)))
+
+    def pending_requests(self) -> tuple[Request, ...]:
+        query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
+        with self._database.reading() as connection:
+            return tuple(rows.request_from(row) for row in connection.execute(query))
+
+    def finish_request(self, request_id: int, at: datetime, result: str) -> None:
+        query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
+        with self._database.writing() as connection:
+            if connection.execute(query.values(handled_at=at, result=result)).rowcount != 1:
+                raise StoreError(f"no request {request_id}")
+
+    def request(self, request_id: int) -> Request | None:
+        with self._database.reading() as connection:
+            row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
+            return rows.request_from(row) if row is not None else None
+
+    # What preemption has cost so far
+
+    def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
+        wanted = sorted(set(job_ids))
+        counts: dict[str, int] = {}
+        with self._database.reading() as connection:
+            for start in range(0, len(wanted), _IDS_A_QUERY):
+                some = wanted[start : start + _IDS_A_QUERY]
+                query = (
+                    select(PREEMPTIONS.c.job_id, func.count())
+                    .where(PREEMPTIONS.c.job_id.in_(some), PREEMPTIONS.c.requeued_at.is_not(None))
+                    .group_by(PREEMPTIONS.c.job_id)
+                )
+                counts.update((job_id, int(count)) for job_id, count in connection.execute(query))
+        return counts
+
+    def usage_since(self, since: datetime) -> Usage:
+        """Until the actual figure is known, the predicted one counts."""
+        lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
+        query = select(func.count(), func.sum(lost)).where(PREEMPTIONS.c.requeued_at >= since)
+        with self._database.reading() as connection:
+            jobs, lost_node_s = connection.execute(query).one()
+        return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
+
+    # Small values
+
+    def get_value(self, key: str) -> Any:
+        query = select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == key)
+        with self._database.reading() as connection:
+            document = connection.execute(query).scalar_one_or_none()
+            return None if document is None else json.loads(document)
+
+    def set_value(self, key: str, value: object) -> None:
+        with self._database.errors():
+            document = json.dumps(value, allow_nan=False)
+        try:
+            self._set_document(key, document)
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            self._set_document(key, document)  # somebody else made the row in between: now there is one to update
+
+    def _set_document(self, key: str, document: str) -> None:
+        with self._database.writing() as connection:
+            query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == key).values(document=document)
+            if connection.execute(query).rowcount == 0:
+                connection.execute(insert(KEPT_VALUES).values(name=key, document=document))
+
+    # Who may act
+
+    def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
+        """One UPDATE that compares and sets: of two at the same time the second sees what the first one wrote."""
+        free = or_(LEASES.c.owner == owner, LEASES.c.expires_at <= now)
+        query = update(LEASES).where(LEASES.c.name == _LEASE, free)
+        with self._database.writing() as connection:
+            result = connection.execute(query.values(owner=owner, expires_at=now + timedelta(seconds=ttl_s)))
+            return result.rowcount == 1
+
+    def release_lease(self, owner: str) -> None:
+        query = update(LEASES).where(LEASES.c.name == _LEASE, LEASES.c.owner == owner)
+        with self._database.writing() as connection:
+            connection.execute(query.values(owner="", expires_at=_LONG_AGO))
+
+    # Retention
+
+    def prune(self, before: datetime) -> int:
+        finished = func.coalesce(EVICTIONS.c.finished_at, EVICTIONS.c.state_since)
+        old = (
+            select(EVICTIONS.c.eviction_id)
+            .where(EVICTIONS.c.state.in_(_TERMINAL), finished < before)
+            .limit(_PRUNED_AT_ONCE)
+        )
+        pruned = 0
+        while True:
+            with self._database.writing() as connection:
+                ids = connection.execute(old).scalars().all()
+                connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
+            pruned += len(ids)
+            if len(ids) < _PRUNED_AT_ONCE:
+                break
+        with self._database.writing() as connection:
+            connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
+        return pruned
+
+
+def _new_id(result: CursorResult[Any]) -> int:
+    if result.inserted_primary_key is None:
+        raise StoreError("the database gave a new row no id")
+    return int(result.inserted_primary_key[0])

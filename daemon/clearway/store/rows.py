@@ -1,0 +1,141 @@
+"""Records to rows and back. Pure: what is written where, and nothing about when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from clearway.execution.records import Eviction, Preemption, Request, StepRecord
+from clearway.model import Job, Plan
+from clearway.store.serialise import dump, load
+
+Values = dict[str, Any]
+
+# Fields of ``Preemption`` that are columns of the same name.
+_PREEMPTION_FIELDS = (
+    "action",
+    "state",
+    "state_since",
+    "attempted_at",
+    "attempts",
+    "asked_at",
+    "checkpointed_at",
+    "requeued_at",
+    "vacated_at",
+    "returned_at",
+    "predicted_lost_node_s",
+    "predicted_checkpoint_s",
+    "actual_lost_node_s",
+    "actual_checkpoint_s",
+    "reason",
+    "note",
+)
+
+
+def eviction_values(eviction: Eviction) -> Values:
+    """The row of ``evictions``, but for its id."""
+    preemptor = eviction.preemptor
+    return {
+        "state": eviction.state,
+        "state_since": eviction.state_since,
+        "mode": eviction.mode,
+        "revision": eviction.revision,
+        "preemptor_job_id": preemptor.job_id,
+        "preemptor_user": preemptor.user,
+        "preemptor_account": preemptor.account,
+        "deadline": eviction.plan.deadline,
+        "nodes_needed": eviction.plan.nodes_needed,
+        "created_at": eviction.created_at,
+        "started_at": eviction.started_at,
+        "finished_at": eviction.finished_at,
+        "placement": eviction.placement,
+        "approved_by": eviction.approved_by,
+        "outcome": eviction.outcome,
+        "late": eviction.late,
+        "predicted_lost_node_s": eviction.predicted_lost_node_s,
+        "actual_lost_node_s": eviction.actual_lost_node_s,
+    }
+
+
+def plan_values(eviction_id: int, revision: int, plan: Plan) -> Values:
+    return {
+        "eviction_id": eviction_id,
+        "revision": revision,
+        "made_at": plan.made_at,
+        "deadline": plan.deadline,
+        "planner": plan.curve.planner,
+        "chosen_delay_s": plan.chosen.max_delay_s,
+        "predicted_lost_node_s": plan.chosen.lost_work_node_s,
+        "predicted_checkpoint_s": plan.chosen.checkpoint_s,
+        "document": dump(plan),
+    }
+
+
+def preemption_values(preemption: Preemption) -> Values:
+    """The row of ``preemptions``, but for its key (eviction and position)."""
+    job = preemption.job
+    values: Values = {name: getattr(preemption, name) for name in _PREEMPTION_FIELDS}
+    return values | {
+        "job_id": job.job_id,
+        "user": job.user,
+        "account": job.account,
+        "num_nodes": job.num_nodes,
+        "plan_order": preemption.order,
+        "job": dump(job),
+    }
+
+
+def eviction_from(row: Row[Any], plan: Plan, preemptions: Sequence[Row[Any]]) -> Eviction:
+    return Eviction(
+        eviction_id=row.eviction_id,
+        mode=row.mode,
+        plan=plan,
+        preemptions=tuple(preemption_from(each) for each in preemptions),
+        state=row.state,
+        state_since=row.state_since,
+        created_at=row.created_at,
+        placement=row.placement,
+        revision=row.revision,
+        approved_by=row.approved_by,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        outcome=row.outcome,
+        late=row.late,
+    )
+
+
+def preemption_from(row: Row[Any]) -> Preemption:
+    fields = {name: getattr(row, name) for name in _PREEMPTION_FIELDS}
+    return Preemption(job=load(Job, row.job), order=row.plan_order, **fields)
+
+
+def step_from(row: Row[Any]) -> StepRecord:
+    return StepRecord(
+        step_id=row.step_id,
+        eviction_id=row.eviction_id,
+        job_id=row.job_id,
+        kind=row.kind,
+        intended_at=row.intended_at,
+        finished_at=row.finished_at,
+        result=row.result,
+        detail=row.detail,
+    )
+
+
+def request_from(row: Row[Any]) -> Request:
+    return Request(
+        request_id=row.request_id,
+        kind=row.kind,
+        eviction_id=row.eviction_id,
+        actor=row.actor,
+        created_at=row.created_at,
+        handled_at=row.handled_at,
+        result=row.result,
+    )
+
+
+def changed(values: Values, stored: Row[Any]) -> Values:
+    """What a row must be given to hold these values."""
+    return {name: value for name, value in values.items() if getattr(stored, name) != value}

@@ -1,0 +1,177 @@
+"""The tables. Figures that one filters and sums by are columns; the rest of a decision is JSON text.
+
+``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``.
+Whatever hangs on an eviction goes with it. Ids are never given out twice.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy import ForeignKey, Index, MetaData, Table
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model import Action
+from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
+
+_OWN_IDS = {**TABLE_OPTIONS, "sqlite_autoincrement": True}
+
+
+class Base(DeclarativeBase):
+    # Every constraint has a name, so that a later migration can change it on all three databases.
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: UtcDateTime, float: Figure, str: LongText}  # noqa: RUF012 - SQLAlchemy's own form
+
+
+class EvictionRow(Base):
+    """Where an eviction stands, and the sums of its preemptions."""
+
+    __tablename__ = "evictions"
+    __table_args__ = (Index(None, "state"), Index(None, "finished_at"), _OWN_IDS)
+
+    eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    state: Mapped[EvictionState] = mapped_column(word(EvictionState))
+    state_since: Mapped[datetime]
+    mode: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    revision: Mapped[int]
+    preemptor_job_id: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    preemptor_user: Mapped[str] = mapped_column(Name())
+    preemptor_account: Mapped[str] = mapped_column(Name())
+    deadline: Mapped[datetime]
+    nodes_needed: Mapped[int]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    placement: Mapped[str]
+    approved_by: Mapped[str]
+    outcome: Mapped[str]
+    late: Mapped[bool]
+    predicted_lost_node_s: Mapped[float]
+    actual_lost_node_s: Mapped[float]
+
+
+class PlanRow(Base):
+    """A decision as it was made; a plan made anew is a row of its own, so older ones stay readable."""
+
+    __tablename__ = "plans"
+    __table_args__ = (TABLE_OPTIONS,)
+
+    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    made_at: Mapped[datetime]
+    deadline: Mapped[datetime]
+    planner: Mapped[str] = mapped_column(Name())
+    chosen_delay_s: Mapped[int]
+    predicted_lost_node_s: Mapped[float | None]
+    predicted_checkpoint_s: Mapped[float | None]
+    document: Mapped[str]  # the whole ``model.Plan``: problem, curve, chosen point, verdicts, jobs
+
+
+class PreemptionRow(Base):
+    """One preemptee, by its position in the eviction (a job may be chosen, spared and chosen again)."""
+
+    __tablename__ = "preemptions"
+    __table_args__ = (Index(None, "job_id"), Index(None, "requeued_at"), TABLE_OPTIONS)
+
+    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    user: Mapped[str] = mapped_column(Name())
+    account: Mapped[str] = mapped_column(Name())
+    num_nodes: Mapped[int]
+    action: Mapped[Action] = mapped_column(word(Action))
+    plan_order: Mapped[int]
+    state: Mapped[PreemptionState] = mapped_column(word(PreemptionState))
+    state_since: Mapped[datetime | None]
+    attempted_at: Mapped[datetime | None]
+    attempts: Mapped[int]
+    asked_at: Mapped[datetime | None]
+    checkpointed_at: Mapped[datetime | None]
+    requeued_at: Mapped[datetime | None]
+    vacated_at: Mapped[datetime | None]
+    returned_at: Mapped[datetime | None]
+    predicted_lost_node_s: Mapped[float]
+    predicted_checkpoint_s: Mapped[float]
+    actual_lost_node_s: Mapped[float | None]
+    actual_checkpoint_s: Mapped[float | None]
+    reason: Mapped[str]
+    note: Mapped[str]
+    job: Mapped[str]  # ``model.Job`` as seen when it was chosen
+
+
+class StepRow(Base):
+    """The journal: what was intended, and what came of it."""
+
+    __tablename__ = "steps"
+    __table_args__ = (Index(None, "eviction_id"), _OWN_IDS)
+
+    step_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"))
+    job_id: Mapped[str | None] = mapped_column(Name(ID_LENGTH))
+    kind: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    intended_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    result: Mapped[str] = mapped_column(Name())
+    detail: Mapped[str]
+
+
+class RequestRow(Base):
+    """What operators asked of the loop."""
+
+    __tablename__ = "requests"
+    __table_args__ = (
+        Index(None, "handled_at"),
+        Index(None, "eviction_id"),
+        _OWN_IDS,
+    )
+
+    request_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    eviction_id: Mapped[int | None] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"))
+    actor: Mapped[str] = mapped_column(Name())
+    created_at: Mapped[datetime]
+    handled_at: Mapped[datetime | None]
+    result: Mapped[str]
+
+
+class ValueRow(Base):
+    """Small JSON values by key."""
+
+    __tablename__ = "kept_values"
+    __table_args__ = (TABLE_OPTIONS,)
+
+    key: Mapped[str] = mapped_column("name", Name(), primary_key=True)
+    document: Mapped[str]
+
+
+class LeaseRow(Base):
+    """Who may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
+
+    __tablename__ = "leases"
+    __table_args__ = (TABLE_OPTIONS,)
+
+    name: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
+    owner: Mapped[str] = mapped_column(Name())
+    expires_at: Mapped[datetime]
+
+
+def _table(row: type[Base]) -> Table:
+    return cast(Table, row.__table__)
+
+
+# The repository writes plain statements, it keeps no session and no identity map.
+EVICTIONS = _table(EvictionRow)
+PLANS = _table(PlanRow)
+PREEMPTIONS = _table(PreemptionRow)
+STEPS = _table(StepRow)
+REQUESTS = _table(RequestRow)
+KEPT_VALUES = _table(ValueRow)
+LEASES = _table(LeaseRow)

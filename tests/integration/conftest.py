@@ -1,0 +1,65 @@
+"""The three databases. SQLite is always there; a server that is not installed is skipped with the reason.
+
+When CLEARWAY_REQUIRE_TIERS names ``integration``, a missing server fails the run: what is promised is not skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway.store.repository import SqlStore
+from tests.integration.store.servers import DatabaseServer, MariadbServer, PostgresServer
+
+DATABASES = ("sqlite", "postgresql", "mariadb")
+
+
+def _serve(server: type[DatabaseServer]) -> Iterator[DatabaseServer]:
+    reason = server.missing()
+    if reason is not None:
+        if "integration" in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").replace(",", " ").split():
+            pytest.fail(f"tier integration is required, but {server.name} cannot run here: {reason}", pytrace=False)
+        pytest.skip(f"no {server.name} here: {reason}")
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[DatabaseServer]:
+    yield from _serve(PostgresServer)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[DatabaseServer]:
+    yield from _serve(MariadbServer)
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, on each of the three in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'clearway.sqlite'}"
+    server: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
+    return server.new_database()
+
+
+@pytest.fixture
+def open_store(database_url: str) -> Iterator[Callable[[], SqlStore]]:
+    """Opens stores on the same database, as several processes would, and closes them."""
+    opened: list[SqlStore] = []
+
+    def open_one() -> SqlStore:
+        opened.append(SqlStore(database_url))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def store(open_store: Callable[[], SqlStore]) -> SqlStore:
+    return open_store()

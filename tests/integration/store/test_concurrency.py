@@ -1,0 +1,78 @@
+"""The loop, the REST threads and other processes use one database at the same time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from clearway.store.repository import SqlStore
+from tests.builders import after, eviction, plan, urgent_job
+
+OTHER_PROCESS = """
+import sys
+from datetime import UTC, datetime
+from clearway.store.repository import SqlStore
+store = SqlStore(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    store.add_request("approve", 1, f"cli-{number}", datetime.now(UTC))
+store.close()
+"""
+THREADS, REQUESTS = 3, 40
+
+
+def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], SqlStore], database_url: str) -> None:
+    store = open_store()
+    saved = store.create_eviction(eviction(plan(urgent_job(nodes=10))))
+    process = subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROCESS, database_url, str(REQUESTS)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    done = threading.Event()
+
+    def ask(thread: int) -> None:
+        for number in range(REQUESTS):
+            store.add_request("cancel", saved.eviction_id, f"thread-{thread}-{number}", after(number))
+            assert store.eviction(saved.eviction_id).eviction_id == saved.eviction_id
+
+    def look() -> int:
+        """A reader sees an eviction as one save left it, never half of the next."""
+        looks = 0
+        while not done.is_set():
+            seen = store.eviction(saved.eviction_id)
+            assert {each.attempts for each in seen.preemptions} == {int(seen.outcome or 0)}
+            looks += 1
+        return looks
+
+    handled: list[str] = []
+    try:
+        with ThreadPoolExecutor(THREADS + 1) as pool:
+            looking = pool.submit(look)
+            asking = [pool.submit(ask, thread) for thread in range(THREADS)]
+            count = 0
+            while len(handled) < (THREADS + 1) * REQUESTS and count < 2000:
+                count += 1
+                step = store.begin_step(saved.eviction_id, None, "attach", after(count))
+                moved = tuple(replace(each, attempts=count) for each in saved.preemptions)
+                saved = replace(saved, preemptions=moved, outcome=str(count))
+                store.save_eviction(saved)
+                store.finish_step(step, after(count), "ok")
+                for request in store.pending_requests():
+                    store.finish_request(request.request_id, after(count), "ok")
+                    handled.append(request.actor)
+            done.set()
+            for each in asking:
+                each.result(timeout=60)
+            assert looking.result(timeout=60) > 0
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    finally:
+        done.set()
+        process.kill()
+        process.wait()
+    assert len(handled) == len(set(handled)) == (THREADS + 1) * REQUESTS
+    assert open_store().eviction(saved.eviction_id) == saved

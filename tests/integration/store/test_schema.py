@@ -1,0 +1,86 @@
+"""Models and migrations agree on all three databases; the way up can be taken at once by several, and back."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+
+from clearway.errors import StoreError
+from clearway.store import migrate
+from clearway.store.engine import open_database
+from clearway.store.repository import SqlStore
+from clearway.store.tables import Base
+from tests.builders import NOW, eviction
+
+
+def test_the_migrations_make_what_the_models_say(store: SqlStore) -> None:
+    with store._database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_newest_migration_is_the_one_that_is_asked_for() -> None:
+    assert ScriptDirectory.from_config(migrate.config()).get_heads() == [migrate.HEAD]
+
+
+def test_down_and_up_again(database_url: str) -> None:
+    database = open_database(database_url)
+    assert migrate.current_revision(database) is None
+    migrate.upgrade(database)
+    assert migrate.current_revision(database) == migrate.HEAD
+    migrate.downgrade(database)
+    with database.reading() as connection:
+        assert inspect(connection).get_table_names() == ["alembic_version"]
+    assert migrate.current_revision(database) is None
+    migrate.upgrade(database)
+    database.engine.dispose()
+
+    store = SqlStore(database_url)
+    assert store.create_eviction(eviction()).eviction_id == 1
+    assert store.acquire_lease("host:1", NOW, 10)
+    store.close()
+
+
+def test_opening_keeps_what_is_there(database_url: str) -> None:
+    first = SqlStore(database_url)
+    saved = first.create_eviction(eviction())
+    first.close()
+    second = SqlStore(database_url)
+    assert second.evictions() == (saved,)
+    second.close()
+
+
+def test_several_open_an_empty_database_at_once(database_url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(SqlStore, [database_url] * 4))
+    for store in stores:
+        assert store.evictions() == ()
+        store.close()
+
+
+def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
+    store = SqlStore(database_url)
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    store.close()
+    with pytest.raises(StoreError, match=r"schema has revision 9999.*newer version"):
+        SqlStore(database_url)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(database_url: str) -> None:
+    """MariaDB cannot take CREATE TABLE back; there an administrator drops the tables or restores a backup."""
+    database = open_database(database_url)
+    with database.writing() as connection:
+        connection.execute(text("CREATE TABLE steps (something_else INTEGER)"))
+    database.engine.dispose()
+    with pytest.raises(StoreError, match="steps"):
+        SqlStore(database_url)
+    if database.engine.dialect.name != "mariadb":
+        with database.reading() as connection:
+            assert inspect(connection).get_table_names() == ["steps"]
+    database.engine.dispose()

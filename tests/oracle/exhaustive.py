@@ -1,0 +1,68 @@
+"""The eviction problem by trying everything: slow, short, and so plain that it can be trusted.
+
+It shares no code with the planners: lost work is summed as fractions of the decimal numbers as written,
+nodes are counted by name, and the rule of ``planning.base`` is a tuple that Python compares.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+from clearway.model import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+
+Answer = tuple[Fraction, int, tuple[tuple[str, Action], ...], int]  # lost, checkpoint steps, actions, nodes freed
+
+
+def exhaustive(problem: EvictionProblem) -> list[Answer | None]:
+    """The best answer for every deadline, None where there is none."""
+    return [_best(problem, step) for step in range(problem.last_step + 1)]
+
+
+def whole_steps(duration_s: float, step_s: int) -> int:
+    steps = 0
+    while steps * step_s < duration_s:
+        steps += 1
+    return steps
+
+
+def nodes_freed(problem: EvictionProblem, gone: set[str]) -> int:
+    staying = {name for job in problem.candidates if job.job_id not in gone for name in job.node_names}
+    leaving = [job for job in problem.candidates if job.job_id in gone]
+    named = {name for job in leaving for name in job.node_names}
+    return len(named - staying) + sum(job.nodes for job in leaving if not job.node_names)
+
+
+def _best(problem: EvictionProblem, step: int) -> Answer | None:
+    if problem.nodes_needed <= 0:
+        return (Fraction(0), 0, (), 0)
+    deadline_s = step * problem.step_s
+    choices = [[(job, option) for option in _open(job, deadline_s)] for job in problem.candidates]
+    best: tuple[object, Answer] | None = None
+    for picked in itertools.product(*choices):
+        taken = [(job, option) for job, option in picked if option is not None]
+        freed = nodes_freed(problem, {job.job_id for job, _ in taken})
+        used = [(job, option) for job, option in taken if option.action is not Action.END]
+        steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for _, option in used)
+        if freed < problem.nodes_needed or steps > step:
+            continue
+        lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
+        key = (
+            lost,
+            steps,
+            len(used),
+            sorted((job.job_id, ACTION_ORDER[option.action]) for job, option in used),
+        )
+        if best is None or key < best[0]:
+            actions = tuple(sorted((job.job_id, option.action) for job, option in taken))
+            best = (key, (lost, steps, actions, freed))
+    return None if best is None else best[1]
+
+
+def _open(job: Candidate, deadline_s: int) -> list[Option | None]:
+    """What a job can do by a deadline: end, when it ends in time; else stay, or leave in one of its ways."""
+    ready = [option for option in job.options if option.ready_s <= deadline_s]
+    ends = [option for option in ready if option.action is Action.END]
+    if ends:
+        return [ends[0]]
+    return [None, *ready]

@@ -1,0 +1,74 @@
+"""Random eviction problems that provoke ties, zeros, shared nodes and everything else that goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from clearway.model import Action, Candidate, EvictionProblem, Option
+
+SHAPES = ("plain", "ties", "zeros", "floats", "late", "ends", "shared", "tied groups", "everything")
+
+
+def random_problem(seed: int, jobs: int | None = None) -> EvictionProblem:
+    """A small problem; the seed decides everything, its shape among it."""
+    rng = random.Random(seed)
+    shape = SHAPES[seed % len(SHAPES)]
+    step_s = rng.choice((1, 7, 60))
+    candidates = [
+        _candidate(rng, shape, job_id, step_s)
+        for job_id in rng.sample(range(1, 130), jobs if jobs is not None else rng.randint(1, 6))
+    ]
+    if shape in ("shared", "tied groups", "everything"):
+        candidates = _shared(rng, candidates, every=shape != "everything")
+    total = sum(candidate.nodes for candidate in candidates)
+    return EvictionProblem(
+        nodes_needed=rng.choice((rng.randint(0, total + 1), rng.randint(1, max(1, total)), total // 2)),
+        max_delay_s=rng.randint(0, 5) * step_s + rng.choice((0, 0, step_s - 1)),
+        step_s=step_s,
+        candidates=tuple(candidates),
+    )
+
+
+def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Candidate:
+    def lost() -> float:
+        match shape:
+            case "ties" | "tied groups":
+                return rng.choice((1, 1, 2))
+            case "zeros":
+                return rng.choice((0, 0, 0, 1))
+            case "floats":
+                return rng.choice((0.1, 0.2, 0.3, 0.6, 1e-3, 1e6))
+        return rng.choice((0, 5, rng.randint(0, 40), 0.5 * rng.randint(0, 9)))
+
+    def duration() -> float:
+        return rng.choice((0, step_s, rng.randint(0, 4) * step_s, rng.randint(0, 4 * step_s), 0.3 * step_s))
+
+    def ready() -> float:
+        late = shape in ("late", "everything") and rng.random() < 0.4
+        return rng.randint(0, 5) * step_s * rng.choice((1, 0.9)) if late else 0
+
+    options = []
+    if rng.random() < 0.85:
+        options.append(Option(Action.KILL, lost(), rng.choice((0, 0, 0, duration())), ready()))
+    for action in (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT, Action.SUSPEND):
+        if rng.random() < 0.5:
+            loses = lost() if rng.random() < 0.2 else 0
+            options.append(Option(action, loses, duration(), ready()))
+    if shape in ("ends", "everything") and rng.random() < 0.4:
+        options.append(Option(Action.END, 0, 0, rng.randint(0, 6 * step_s)))
+    rng.shuffle(options)
+    return Candidate(str(job_id), rng.choice((1, 1, 2, 3, 4, 8, 12)), tuple(options))
+
+
+def _shared(rng: random.Random, candidates: list[Candidate], *, every: bool) -> list[Candidate]:
+    """The same jobs on named nodes, with fewer nodes than the jobs ask for together."""
+    names = [f"n{index:02d}" for index in range(rng.randint(2, 10))]
+    placed = []
+    for candidate in candidates:
+        if every or rng.random() < 0.7:
+            mine = tuple(rng.sample(names, rng.randint(1, min(4, len(names)))))
+            placed.append(replace(candidate, nodes=len(mine), node_names=mine))
+        else:
+            placed.append(candidate)
+    return placed

@@ -1,0 +1,139 @@
+"""kill -9 of the daemon between any two of its effects, then a restart: the end is the same as without it.
+
+An effect is a commit to the database or a call that changes the cluster. The daemon is "killed" before and after
+each of them in turn; a fresh daemon with the same database goes on. Both must come to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clearway.execution.records import EvictionState
+from clearway.model import JobState
+from clearway.simulation.cluster import Program
+from clearway.slurm.simulated import SimulatedBackend
+from tests.simulation.world import SAVES, World, config
+
+CHANGES = (
+    "requeue", "cancel", "signal", "start_now", "attach", "detach",
+    "create_reservation", "update_reservation", "delete_reservation",
+)  # fmt: skip
+WRITES = (
+    "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
+)  # fmt: skip
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing in the daemon may catch it, as nothing catches SIGKILL."""
+
+
+class Fuse:
+    """Counts effects and blows before or after the one it was set to."""
+
+    def __init__(self, target: Any, names: tuple[str, ...], count: list[int], blow_at: int | None) -> None:
+        self._target, self._names, self._count, self._blow_at = target, names, count, blow_at
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._target, name)
+        if name not in self._names:
+            return attribute
+
+        def fused(*args: Any, **kwargs: Any) -> Any:
+            self._tick()
+            result = attribute(*args, **kwargs)
+            self._tick()
+            return result
+
+        return fused
+
+    def _tick(self) -> None:
+        if self._count[0] == self._blow_at:
+            self._count[0] += 1
+            raise Killed
+        self._count[0] += 1
+
+
+def scenario(world: World) -> tuple[str, dict[str, str]]:
+    jobs = {
+        "saver": world.submit(Program(save_s=3.0, work_s=1_500), on=("n1", "n2"), num_nodes=2, ran_s=900, comment=SAVES),
+        "second": world.submit(Program(save_s=2.0, work_s=2_500), on=("n3",), ran_s=2_000, comment=SAVES),
+        "killed": world.submit(Program(exit_s=2.0), on=("n4",), ran_s=40),
+        "cancelled": world.submit(on=("n5",), ran_s=30, requeueable=False),
+        "kept": world.submit(on=("n6", "n7", "n8"), num_nodes=3, ran_s=3_000),
+    }
+    return world.urgent(5, work_s=15.0), jobs
+
+
+def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
+    """The scenario with one kill; returns the number of effects and the end of everything."""
+    count = [0]
+
+    def daemon() -> None:
+        world.store.close()
+        world.start_daemon()
+        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
+        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
+        world.loop.__post_init__()
+
+    daemon()
+    urgent, jobs = scenario(world)
+    for _ in range(500):
+        try:
+            world.tick()
+        except Killed:
+            daemon()
+        if world.started(urgent) and world.settled():
+            break
+    assert world.started(urgent), world.describe()
+    deadline = world.eviction().plan.deadline
+    end = {
+        "urgent_nodes": world.cluster.jobs[urgent].runs,
+        "in_time": world.started(urgent) <= deadline,  # type: ignore[operator]  # asserted just above
+        "states": {name: (entry := world.cluster.jobs[job_id]).job.state for name, job_id in jobs.items()},
+        "runs": {name: len(world.cluster.jobs[job_id].runs) for name, job_id in jobs.items()},
+        "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
+        "eviction": world.eviction().state,
+        "preemptions": {p.job_id: (p.action, p.state) for p in world.eviction().preemptions},
+        "leftovers": world.leftovers(),
+        "saved_without_loss": all(world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second")),
+        "delay_lifted": all(
+            e.job.start_time is None or (e.job.start_time - deadline).total_seconds() < 121
+            for e in world.cluster.jobs.values()
+        ),
+    }
+    return count[0], end
+
+
+def settings() -> Any:
+    return config(candidates={"min_runtime": 0, "allow_cancel": True})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
+    world = World(f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/store.sqlite", config=settings())
+    return play(world, None)
+
+
+def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple[int, dict[str, Any]]) -> None:
+    effects, end = undisturbed
+    assert effects > 100  # otherwise the fuse sees nothing
+    assert end["in_time"]
+    assert end["eviction"] is EvictionState.COMPLETED
+    assert end["runs"] == {"saver": 2, "second": 2, "killed": 2, "cancelled": 1, "kept": 1}
+    assert end["states"]["cancelled"] is JobState.ENDED
+    assert not end["leftovers"]
+    assert end["saved_without_loss"]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_killed_at_every_effect(
+    make_world: Callable[..., World], undisturbed: tuple[int, dict[str, Any]], part: int
+) -> None:
+    effects, end = undisturbed
+    for blow_at in range(part, effects, 8):
+        world = make_world(config=settings())
+        _, found = play(world, blow_at)
+        assert found == end, f"killed at effect {blow_at}: {world.describe()}"

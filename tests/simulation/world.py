@@ -1,0 +1,144 @@
+"""A whole daemon on a simulated cluster with a clock that tests move: the same loop as in production."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from clearway.clock import ManualClock
+from clearway.config import Config
+from clearway.execution.placement import is_placement
+from clearway.execution.records import Eviction, Preemption
+from clearway.loop import CycleReport, Loop
+from clearway.model import JobState, Node
+from clearway.planning.eviction_dp import EvictionDP
+from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.slurm.simulated import SimulatedBackend
+from clearway.store.repository import SqlStore
+from tests.builders import NOW
+
+SAVES = "clearway:checkpoint=signal"
+
+
+class Quiet:
+    """An observer that only remembers failures: a test must not pass over a cycle that died."""
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+
+    def step(self, kind: str, result: str) -> None: ...
+
+    def left(self, preemption: Preemption, partition: str) -> None: ...
+
+    def finished(self, eviction: Eviction) -> None: ...
+
+    def cycle(self, report: CycleReport) -> None: ...
+
+    def cycle_failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def planned(self, eviction: Eviction, seconds: float) -> None: ...
+
+
+def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:
+    """Automatic by default, with one rule: the partition ``urgent``, 60 s of max delay."""
+    raw: dict[str, Any] = {
+        "daemon": {"mode": mode},
+        "preemptors": [{"partition": ["urgent"], "max_delay": "60s"}],
+        "candidates": {"min_runtime": 0},
+        "execution": {"kill_allowance": "6s"},
+    }
+    for section, keys in sections.items():
+        raw[section] = raw.get(section, {}) | keys if isinstance(keys, dict) else keys
+    return Config.model_validate(raw)
+
+
+@dataclass
+class World:
+    """Eight nodes of four processors, in the partitions ``batch`` and ``urgent``."""
+
+    store_url: str
+    config: Config = field(default_factory=config)
+    node_count: int = 8
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
+
+    def __post_init__(self) -> None:
+        self.cluster = SimulatedCluster(now=self.clock.now())
+        self.cluster.add_nodes(
+            Node(
+                name=f"n{number}",
+                available=True,
+                raw_state="IDLE",
+                cpus=4,
+                memory_mib=4_000,
+                partitions=("batch", "urgent"),
+            )
+            for number in range(1, self.node_count + 1)
+        )
+        self.observer = Quiet()
+        self.start_daemon()
+
+    def start_daemon(self, **replaced: Any) -> None:
+        """A daemon as after a restart: nothing is carried over but the database."""
+        self.store = SqlStore(self.store_url)
+        parts: dict[str, Any] = {
+            "backend": SimulatedBackend(self.cluster, self.clock),
+            "store": self.store,
+            "planner": EvictionDP(),
+            "config": self.config,
+            "clock": self.clock,
+            "observer": self.observer,
+        }
+        self.loop = Loop(**(parts | replaced))
+
+    def submit(self, program: Program | None = None, **fields: Any) -> str:
+        self.cluster.advance(self.clock.now())
+        return self.cluster.submit(program, **fields)
+
+    def urgent(self, nodes: int, work_s: float = 300.0, **fields: Any) -> str:
+        defaults: dict[str, Any] = {"partitions": ("urgent",), "priority": 1_000, "user": "ursula"}
+        return self.submit(Program(work_s=work_s), num_nodes=nodes, **(defaults | fields))
+
+    def tick(self, seconds: float = 0.5) -> CycleReport:
+        self.clock.advance(seconds)
+        return self.loop.cycle()
+
+    def run_until(self, done: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.5) -> None:
+        """Cycle until ``done``; fails after ``limit_s`` of the cluster's time."""
+        end = self.clock.now().timestamp() + limit_s
+        while not done():
+            assert self.clock.now().timestamp() < end, f"not done within {limit_s} s: {self.describe()}"
+            self.tick(every_s)
+
+    def state(self, job_id: str) -> JobState:
+        return self.cluster.jobs[job_id].job.state
+
+    def eviction(self) -> Eviction:
+        """The only eviction there is."""
+        (only,) = self.store.evictions()
+        return only
+
+    def settled(self) -> bool:
+        """Whether everything that was begun has come to its end."""
+        return not any(e.state.acting for e in self.store.open_evictions())
+
+    def started(self, job_id: str) -> datetime | None:
+        job = self.cluster.jobs[job_id].job
+        return job.start_time if job.state is not JobState.PENDING else None
+
+    def leftovers(self) -> list[str]:
+        """What Clearway would have forgotten on the cluster."""
+        reservations = [r.name for r in self.cluster.reservations.values() if is_placement(r)]
+        attached = [i for i, e in self.cluster.jobs.items() if e.job.reservation and e.job.state is not JobState.ENDED]
+        return reservations + attached
+
+    def describe(self) -> str:
+        jobs = [f"{i}:{e.job.state}:{','.join(e.job.nodes)}" for i, e in self.cluster.jobs.items()]
+        steps = [
+            f"{s.kind} {s.job_id or ''} {s.result} {s.detail}"
+            for e in self.store.evictions()
+            for s in self.store.steps(e.eviction_id)
+        ]
+        return "\n".join([*jobs, *(f"{e.eviction_id} {e.state} {e.outcome}" for e in self.store.evictions()), *steps])

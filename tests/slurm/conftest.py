@@ -1,0 +1,67 @@
+"""The real cluster that the tests of this folder share.
+
+Without Slurm (or without root) these tests are skipped with the reason, unless CLEARWAY_REQUIRE_TIERS names
+the tier (``slurm``, or ``slurm26`` inside the forky tree): what is promised must not be skipped silently.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
+
+
+def _skip_or_fail(reason: str) -> None:
+    tier = os.environ.get("CLEARWAY_TIER", "slurm")
+    if tier in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").replace(",", " ").split():
+        pytest.fail(f"tier {tier} is required, but Slurm cannot run here: {reason}", pytrace=False)
+    pytest.skip(f"no Slurm here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[SlurmCluster]:
+    """Eight nodes of four CPUs, for the whole run. Tests take ``cluster``, which is this one, tidied up."""
+    reason = missing_requirements()
+    if reason:
+        _skip_or_fail(reason)
+    with SlurmCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """The shared cluster without jobs or reservations, and SLURM_CONF pointing to it."""
+    monkeypatch.setenv("SLURM_CONF", str(shared_cluster.conf))
+    shared_cluster.reset()
+    yield shared_cluster
+    shared_cluster.reset()
+
+
+@pytest.fixture(scope="session")
+def accounting_cluster() -> Iterator[SlurmCluster]:
+    """A second cluster with MariaDB and slurmdbd, where ``cwdaemon`` is an operator and no root is needed."""
+    reason = missing_requirements()
+    if reason is None:
+        if slurm_version() >= (23, 11):
+            pytest.skip("accounting is tested with Debian 12's Slurm: the forky tree has no database")
+        reason = missing_requirements(accounting=True)
+    if reason:
+        _skip_or_fail(reason)
+    with SlurmCluster(accounting=True) as cluster:
+        yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:  # noqa: ARG001 - pytest's names
+    """Show the end of the cluster's logs under a failed test."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        for name in ("shared_cluster", "accounting_cluster"):
+            cluster = getattr(item, "funcargs", {}).get(name)
+            if isinstance(cluster, SlurmCluster):
+                report.sections.append((f"logs of {name}", cluster.logs()))
+    return report

@@ -1,0 +1,145 @@
+"""Records what a real Slurm prints, for the table tests in tests/unit/slurm. Run it when Slurm changes:
+
+    .venv/bin/python -m tests.slurm.record                             Debian 12's Slurm
+    tests/slurm/chroot/run python -m tests.slurm.record                Slurm 26.05
+
+It starts a cluster, puts a job into every state that one machine can produce, and writes the answers to
+tests/unit/slurm/recorded/<release>/. Job names say what each job is there for.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearway.slurm import parse
+from clearway.slurm.process import Commands
+from tests.slurm.cluster import SlurmCluster, slurm_version
+
+RECORDED = Path(__file__).parent.parent / "unit" / "slurm" / "recorded"
+TOKEN = "recorded"  # noqa: S105 - a separator, no secret
+FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
+DEAF = "trap '' TERM; while :; do sleep 1; done"
+
+HET = """#!/bin/sh
+#SBATCH --job-name=het -n1 --mem=100 -t 1:00:00
+#SBATCH hetjob
+#SBATCH -N2 --ntasks-per-node=1 --mem=100 -t 1:00:00
+sleep 3600
+"""
+
+
+def _job(cluster: SlurmCluster, name: str, *args: str, script: str = "sleep 3600", user: str = "cwalice") -> str:
+    small = [] if any(arg.startswith(("--mem", "--exclusive")) for arg in args) else ["--mem=100"]
+    limit = [] if any(arg.startswith("-t") for arg in args) else ["-t", "1:00:00"]
+    return cluster.sbatch(script, "-o", "/dev/null", f"--job-name={name}", *small, *limit, *args, user=user)
+
+
+def _raw_name(cluster: SlurmCluster) -> str:
+    """A job whose name is not UTF-8; only bytes can say that."""
+    argv: list[str | bytes] = ["sbatch", "--parsable", "-o", "/dev/null", "-t", "10", "--mem=100"]
+    argv += [b"--job-name=raw\xff\xfe\x01", "--wrap", "sleep 3600"]
+    done = subprocess.run(argv, env=cluster.env, cwd=cluster.work, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def _fill(cluster: SlurmCluster) -> None:
+    """Nodes 1-3: shared; 4: one whole node; 5-6: multi-node; 7: reserved and drained; 8: down."""
+    run = cluster.run
+    run("scontrol", "update", "NodeName=node1", "AvailableFeatures=big,fast", "ActiveFeatures=big")
+    array = _job(cluster, "array", "--array=1-4%2", "-n1", "-w", "node1", "-x", "node[2,4-5]")
+    cluster.wait_for(lambda: len(cluster.records("job", array)) > 1, 20, "array tasks")
+    _job(cluster, "all-started", "--array=7-8", "-n1", "-w", "node1")
+    multi = _job(cluster, "multi", "-N2", "--exclusive", "--mem=0", "-w", "node[5-6]", "--contiguous", "-t", "2-3:04:05")
+    cluster.wait_state(multi, "RUNNING")
+    _job(cluster, FORGED, "-n1", "-w", "node2", f"--comment={FORGED}")
+    _raw_name(cluster)
+    _job(cluster, "no-requeue", "-n1", "-w", "node2", "--no-requeue", "--licenses=matlab:2", user="cwbob")
+    suspended = _job(cluster, "suspended", "-n1", "-w", "node3")
+    cluster.wait_state(suspended, "RUNNING")
+    run("scontrol", "suspend", suspended)
+    het = cluster.sbatch(HET, "-o", "/dev/null", user="cwbob")
+    cluster.wait_state(het, "RUNNING", timeout=90)
+
+    waiting = ["-N8", "--exclusive"]
+    _job(cluster, "pending", "-N2-4", "-c2", "--mem-per-cpu=500", "-p", "batch,urgent", "-x", "node[1-3]", "-H")
+    _job(cluster, "dependent", *waiting, "-d", f"afterok:{multi}", "--comment=clearway:max_delay=10m")
+    _job(cluster, "big-array", "--array=1-800:3%5", "-H")
+    _job(cluster, "features", "-N1", "-H", "-C", "big", "-t", "UNLIMITED")
+    requeued = _job(cluster, "requeued", "-n1", "-w", "node4")
+    held = _job(cluster, "requeue-hold", "-n1", "-w", "node4")
+    special = _job(cluster, "special-exit", "-n1", "-w", "node4")
+    for job_id in (requeued, held, special):
+        cluster.wait_state(job_id, "RUNNING")
+    run("scontrol", "requeue", requeued)
+    run("scontrol", "requeuehold", held)
+    run("scontrol", "requeuehold", "State=SpecialExit", special)
+    for job_id in (requeued, held, special):
+        cluster.wait_state(job_id, "PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT")
+    cancelled = _job(cluster, "cancelled", "-n1")
+    cluster.wait_state(cancelled, "RUNNING")
+    run("scancel", cancelled)
+    cluster.wait_state(cancelled, "CANCELLED")
+
+    resv = ["StartTime=now", "Duration=60", "Flags=IGNORE_JOBS,FLEX", "Nodes=node7", "Users=root,cwbob"]
+    run("scontrol", "create", "reservation", "ReservationName=clearway-1", *resv)
+    maint = ["StartTime=now", "Duration=60", "Flags=MAINT,IGNORE_JOBS", "Nodes=node4", "Users=root"]
+    run("scontrol", "create", "reservation", "ReservationName=maintenance", *maint)
+    attached = _job(cluster, "attached", *waiting, "-H", user="cwbob")
+    run("scontrol", "update", f"JobId={attached}", "ReservationName=clearway-1")
+    run("scontrol", "update", "NodeName=node8", "State=DOWN", "Reason=no light")
+    reason = "job x State=IDLE\nNodeName=node1 State=DOWN CPUTot=1 RealMemory=1"
+    run("scontrol", "update", "NodeName=node3", "State=DRAIN", f"Reason={reason}")
+    run("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=clearway:compaction")
+    cluster.wait_for(lambda: "RESERVED" in cluster.records("node", "node7")[0]["State"], 30, "node7 reserved")
+
+    # Those that do not stay as they are come last.
+    killed = _job(cluster, "completing", "-n1", "-w", "node1", script=DEAF)
+    leaving = _job(cluster, "requeue-completing", "-n1", "-w", "node1", script=DEAF)
+    for job_id in (killed, leaving):
+        cluster.wait_state(job_id, "RUNNING")
+    # Before the others: nothing starts on a node where a job is completing.
+    _job(cluster, "slow-start", "-n1", "-w", "node1")
+    cluster.wait_for(lambda: _word(cluster, "slow-start") == "CONFIGURING", 20, "a configuring job")
+    run("scancel", killed)
+    run("scontrol", "requeue", leaving)
+
+
+def _word(cluster: SlurmCluster, name: str) -> str:
+    listed = cluster.run("squeue", "-h", "-t", "all", f"--name={name}", "-o", "%T").stdout.split()
+    return listed[0] if listed else ""
+
+
+def _write(commands: Commands, folder: Path) -> None:
+    def record(name: str, argv: Sequence[str], env: dict[str, str] | None = None) -> None:
+        (folder / name).write_text(commands.run(argv, env=env), errors="replace", newline="")
+
+    squeue = ["squeue", "--all", "--local", "--noheader"]
+    jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN)}
+    record("jobs.txt", [*squeue, "--noconvert", "--states=all"], jobs)
+    record("excluded.txt", [*squeue, "--states=PENDING"], {"SQUEUE_FORMAT": parse.excluded_nodes_format(TOKEN)})
+    record("nodes.txt", ["scontrol", "-o", "show", "node"])
+    record("reservations.txt", ["scontrol", "-o", "show", "reservation"])
+
+
+def main() -> None:
+    release = "{}.{:02d}".format(*slurm_version())
+    folder = RECORDED / release
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        prolog = Path(scratch) / "prolog"
+        prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_NAME" != slow-start ] || sleep 10\n')
+        prolog.chmod(0o755)
+        Path(scratch).chmod(0o755)
+        extra = ["Licenses=matlab:5", "SchedulerParameters=bf_interval=1", f"PrologSlurmctld={prolog}"]
+        with SlurmCluster(cpus=8, extra_conf=extra, kill_wait_s=20) as cluster:
+            _fill(cluster)
+            _write(Commands(slurm_conf=str(cluster.conf)), folder)
+    sys.stdout.write(f"recorded Slurm {release} in {folder}\n")
+
+
+if __name__ == "__main__":
+    main()
