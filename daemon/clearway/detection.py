@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -106,3 +107,24 @@ def _complex(features: str) -> bool:
 def wanted_features(job: Job) -> frozenset[str]:
     """The node features that a job without a complex constraint asks for."""
     return frozenset(part for part in job.features.split("&") if part)
+
+
+def imagined(nodes: int, max_delay_s: float, partition: str, now: datetime) -> Preemptor:
+    """A preemptor that nobody has submitted, for questions of the form "what if"."""
+    job = Job(
+        job_id="what-if",
+        user="",
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        partitions=(partition,),
+        num_nodes=nodes,
+        submit_time=now,
+    )
+    return Preemptor(job, "what if", max_delay_s, now + timedelta(seconds=max_delay_s))
+
+
+def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -> str:
+    """Where urgent jobs run when nobody says so: the first partition of a rule, else the largest one."""
+    named = next((name for rule in rules for name in rule.partition), None)
+    sizes = Counter(name for node in snapshot.nodes for name in node.partitions)
+    return named or max(sizes, key=lambda name: (sizes[name], name), default="")

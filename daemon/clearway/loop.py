@@ -214,6 +214,7 @@ class Loop:
                 outcome=f"Not carried out: {why}.",
             )
             self.store.save_eviction(done)
+            self.observer.finished(done)
 
     def _replan(
         self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime

@@ -13,8 +13,17 @@ from __future__ import annotations
 import platform
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
@@ -28,6 +37,8 @@ from clearway.execution.lifecycle import Command
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.loop import CycleReport
 from clearway.model import Action
+
+disable_created_metrics()  # a second series for each counter, which nobody reads
 
 _OPEN_EVICTIONS = tuple(state for state in EvictionState if not state.terminal)
 _FINISHED_EVICTIONS = tuple(state for state in EvictionState if state.terminal)
@@ -67,9 +78,7 @@ class Metrics:
     def _declare_daemon(self) -> None:
         registry = self.registry
         self._cycles = Counter("clearway_cycles", "Cycles that succeeded.", registry=registry)
-        self._cycle_failures = Counter(
-            "clearway_cycle_failures", "Cycles that failed.", ["kind"], registry=registry
-        )
+        self._cycle_failures = Counter("clearway_cycle_failures", "Cycles that failed.", ["kind"], registry=registry)
         self._cycle_seconds = Histogram(
             "clearway_cycle_duration_seconds",
             "Time of a cycle that succeeded.",
@@ -84,9 +93,7 @@ class Metrics:
         self._queries = Counter(
             "clearway_slurm_queries", "Queries that snapshots of the cluster took.", registry=registry
         )
-        self._steps = Counter(
-            "clearway_slurm_steps", "Commands given to Slurm.", ["kind", "result"], registry=registry
-        )
+        self._steps = Counter("clearway_slurm_steps", "Commands given to Slurm.", ["kind", "result"], registry=registry)
         self._unreadable_records = Gauge(
             "clearway_unreadable_records",
             "Records in the newest snapshot that could not be read, and are never acted upon.",
@@ -108,9 +115,7 @@ class Metrics:
         self._standby = Gauge(
             "clearway_standby", "1 while another daemon holds the lease on the database.", registry=registry
         )
-        self._mode = Enum(
-            "clearway_mode", "What the daemon may do.", states=[mode.value for mode in Mode], registry=registry
-        )
+        self._mode = Gauge("clearway_mode", "1 for what the daemon may do, else 0.", ["mode"], registry=registry)
         for failure in _FAILURES:
             self._cycle_failures.labels(failure)
         for command in Command:
@@ -225,7 +230,8 @@ class Metrics:
 
     def configured(self, config: Config) -> None:
         """Show mode and limits; a limit that is not set is absent."""
-        self._mode.state(config.daemon.mode.value)
+        for mode in Mode:
+            self._mode.labels(mode.value).set(mode is config.daemon.mode)
         limits = config.budget
         node_hours = limits.lost_node_hours_per_hour
         for gauge, limit in (
@@ -234,8 +240,9 @@ class Metrics:
         ):
             if limit is not None:
                 gauge.labels("limit").set(limit)
-            elif ("limit",) in gauge._metrics:  # noqa: SLF001 - the library's remove() complains where there is none
-                gauge.remove("limit")
+            else:
+                with suppress(KeyError):  # there was none
+                    gauge.remove("limit")
 
     def count_restarts(self, restarts: Callable[[], int]) -> None:
         """Show how often the backend's own process had to be started again."""

@@ -1,4 +1,4 @@
-"""Plugins are found through entry points: a new planner, backend or checkpointer is one file and one entry."""
+"""Plugins are found through entry points: a new planner or backend is one file and one entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from clearway.errors import ConfigError
 
 PLANNERS = "clearway.planners"
 BACKENDS = "clearway.backends"
-CHECKPOINTERS = "clearway.checkpointers"
 
 
 def names(group: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Records what a real Slurm prints, for the table tests in tests/unit/slurm. Run it when Slurm changes:
+"""Records what a real Slurm prints, for the table tests in tests/unit/slurm. To be run for a new release.
 
     .venv/bin/python -m tests.slurm.record                             Debian 12's Slurm
     tests/slurm/chroot/run python -m tests.slurm.record                Slurm 26.05
@@ -20,14 +20,14 @@ from clearway.slurm.process import Commands
 from tests.slurm.cluster import SlurmCluster, slurm_version
 
 RECORDED = Path(__file__).parent.parent / "unit" / "slurm" / "recorded"
-TOKEN = "recorded"  # noqa: S105 - a separator, no secret
+TOKEN = "recorded"
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
 DEAF = "trap '' TERM; while :; do sleep 1; done"
 
 HET = """#!/bin/sh
-#SBATCH --job-name=het -n1 --mem=100 -t 1:00:00
+#SBATCH --job-name=het -n1 -w node1 --mem=100 -t 1:00:00
 #SBATCH hetjob
-#SBATCH -N2 --ntasks-per-node=1 --mem=100 -t 1:00:00
+#SBATCH -N2 -w node[2-3] --ntasks-per-node=1 --mem=100 -t 1:00:00
 sleep 3600
 """
 
@@ -47,13 +47,15 @@ def _raw_name(cluster: SlurmCluster) -> str:
 
 
 def _fill(cluster: SlurmCluster) -> None:
-    """Nodes 1-3: shared; 4: one whole node; 5-6: multi-node; 7: reserved and drained; 8: down."""
+    """Nodes 1-3: shared, 2 and 3 drained; 4: maintenance; 5-6: one whole job; 7: reserved; 8: down."""
     run = cluster.run
     run("scontrol", "update", "NodeName=node1", "AvailableFeatures=big,fast", "ActiveFeatures=big")
     array = _job(cluster, "array", "--array=1-4%2", "-n1", "-w", "node1", "-x", "node[2,4-5]")
     cluster.wait_for(lambda: len(cluster.records("job", array)) > 1, 20, "array tasks")
     _job(cluster, "all-started", "--array=7-8", "-n1", "-w", "node1")
-    multi = _job(cluster, "multi", "-N2", "--exclusive", "--mem=0", "-w", "node[5-6]", "--contiguous", "-t", "2-3:04:05")
+    multi = _job(
+        cluster, "multi", "-N2", "--exclusive", "--mem=0", "-w", "node[5-6]", "--contiguous", "-t", "2-3:04:05"
+    )
     cluster.wait_state(multi, "RUNNING")
     _job(cluster, FORGED, "-n1", "-w", "node2", f"--comment={FORGED}")
     _raw_name(cluster)
@@ -90,6 +92,7 @@ def _fill(cluster: SlurmCluster) -> None:
     run("scontrol", "create", "reservation", "ReservationName=maintenance", *maint)
     attached = _job(cluster, "attached", *waiting, "-H", user="cwbob")
     run("scontrol", "update", f"JobId={attached}", "ReservationName=clearway-1")
+    cluster.stop_node("node8")  # else it would register again at once
     run("scontrol", "update", "NodeName=node8", "State=DOWN", "Reason=no light")
     reason = "job x State=IDLE\nNodeName=node1 State=DOWN CPUTot=1 RealMemory=1"
     run("scontrol", "update", "NodeName=node3", "State=DRAIN", f"Reason={reason}")

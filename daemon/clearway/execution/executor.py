@@ -135,7 +135,7 @@ class Executor:
             changes["placement"] = placement_name(e.eviction_id)
         if phase.outcome and phase.outcome != e.outcome:
             changes["outcome"] = phase.outcome
-        if phase.state is EvictionState.STARTED:
+        if phase.started_at is not None:  # the phases after it, still STARTED, say nothing about the start
             changes |= {"started_at": phase.started_at, "outcome": phase.event}
         if phase.state in (EvictionState.STARTED, EvictionState.CANCELLING, EvictionState.CANCELLED):
             changes["preemptions"] = tuple(_spare(p, now) if _in_its_run(p, snapshot) else p for p in e.preemptions)

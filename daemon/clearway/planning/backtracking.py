@@ -37,8 +37,7 @@ class Backtracking:
                     points.append(contest.infeasible(step))
                     continue
                 lost, steps, _ = search.best
-                preempted = [way.planned for way in search.found]
-                points.append(contest.point(window, step, lost, steps, search.freed, preempted))
+                points.append(contest.point(window, step, lost, steps, search.freed, search.found))
         return Curve(planner=self.name, points=tuple(points))
 
 

@@ -31,11 +31,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from clearway.model import Curve, CurvePoint, EvictionProblem, PlannedAction
+from clearway.model import Curve, CurvePoint, EvictionProblem
 from clearway.planning.node_groups import Item, Pick, items_of
 from clearway.planning.suffix_tables import Step, SuffixTables
+from clearway.planning.superfluous import without_superfluous
 from clearway.planning.tie_walk import Goal, walk
-from clearway.planning.windows import Contest, Window
+from clearway.planning.windows import Contest, Way, Window
 
 
 class EvictionDP:
@@ -56,7 +57,7 @@ class EvictionDP:
                     points.append(
                         contest.infeasible(step)
                         if answer is None
-                        else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.actions)
+                        else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
                     )
         return Curve(planner=self.name, points=tuple(points), exact=exact)
 
@@ -66,7 +67,7 @@ class _Answer:
     lost: int
     steps: int
     nodes: int
-    actions: tuple[PlannedAction, ...]
+    ways: list[Way]
 
 
 def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
@@ -85,10 +86,11 @@ def _solve(windows: Sequence[Window]) -> tuple[dict[int, _Answer], bool]:
     whole = replace(windows[0], last_step=windows[-1].last_step)  # of all, the first misses the most nodes
     items, exact = items_of(whole)
     reach = sum(max(pick.nodes for pick in item.picks) for item in items)
-    answers = {step: _Answer(0, 0, 0, ()) for window in windows if not window.missing for step in window.deadlines}
+    answers = {step: _Answer(0, 0, 0, []) for window in windows if not window.missing for step in window.deadlines}
     windows = [window for window in windows if 0 < window.missing <= reach]
     if not windows:
         return answers, exact
+    items = without_superfluous(items, min(whole.missing, reach))
     scale = _Scale.of(whole, items)
     steps = [[scale.step(pick) for pick in item.picks] for item in items]
     columns = [scale.column(window.missing) for window in windows]
@@ -99,17 +101,8 @@ def _solve(windows: Sequence[Window]) -> tuple[dict[int, _Answer], bool]:
         rows = ((step, scale.row(step)) for step in window.deadlines)
         goals |= {step: goal for step, row in rows if (goal := by_row[row]) is not None}
     picks = walk(items, steps, tables, list(dict.fromkeys(goals.values())))
-    plans = {goal: _answer(of_goal) for goal, of_goal in picks.items()}
+    plans = {goal: scale.answer(goal, of_goal) for goal, of_goal in picks.items()}
     return answers | {step: plans[goal] for step, goal in goals.items()}, exact
-
-
-def _answer(picks: Sequence[Pick]) -> _Answer:
-    return _Answer(
-        lost=sum(pick.lost for pick in picks),
-        steps=sum(pick.steps for pick in picks),
-        nodes=sum(pick.nodes for pick in picks),
-        actions=tuple(planned for pick in picks for planned in pick.actions),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +136,18 @@ class _Scale:
 
     def step(self, pick: Pick) -> Step:
         return Step(
-            nodes=min(pick.nodes // self.node_unit, self.columns),
-            steps=pick.steps // self.step_unit,
-            value=pick.lost * self.base + len(pick.actions),
+            min(pick.nodes // self.node_unit, self.columns),
+            pick.steps // self.step_unit,
+            pick.lost * self.base + len(pick.ways),
+        )
+
+    def answer(self, goal: Goal, picks: Iterable[Pick]) -> _Answer:
+        row, _, value = goal  # the row is the least with this value: exactly the checkpoint time
+        return _Answer(
+            lost=value // self.base,
+            steps=row * self.step_unit,
+            nodes=sum([pick.nodes for pick in picks]),
+            ways=[way for pick in picks for way in pick.ways],
         )
 
 

@@ -14,9 +14,11 @@ Cost: O(T N log N) time for T deadlines, O(N) memory.
 
 from __future__ import annotations
 
-from clearway.model import Action, Curve, EvictionProblem
+from clearway.model import ACTION_ORDER, Action, Curve, EvictionProblem
 from clearway.planning.node_count import NodeCount
 from clearway.planning.windows import Contest, Way, Window
+
+_KILL = ACTION_ORDER[Action.KILL]
 
 
 class Greedy:
@@ -34,8 +36,7 @@ class Greedy:
                     points.append(contest.infeasible(step))
                     continue
                 lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-                preempted = [way.planned for way in taken]
-                points.append(contest.point(window, step, lost, steps, count.freed, preempted))
+                points.append(contest.point(window, step, lost, steps, count.freed, taken))
         return Curve(planner=self.name, points=tuple(points), exact=False)
 
 
@@ -48,7 +49,7 @@ def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
     for rank in by_loss:
         if count.freed >= window.missing:
             break
-        checkpoints = [way for way in window.ways[rank] if way.planned.action is not Action.KILL]
+        checkpoints = [way for way in window.ways[rank] if way.order != _KILL]
         if not checkpoints:
             continue
         fastest = min(checkpoints, key=lambda way: (way.steps, way.order))

@@ -25,8 +25,8 @@ class LostUnits:
     decimals: int
 
     def units(self, lost_work_node_s: float) -> int:
-        if self.decimals == 0 and lost_work_node_s == int(lost_work_node_s):
-            return int(lost_work_node_s)
+        if not self.decimals:
+            return round(lost_work_node_s)
         return round(_decimal(lost_work_node_s).scaleb(self.decimals))
 
     def node_s(self, units: int) -> float:

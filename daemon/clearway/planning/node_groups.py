@@ -23,28 +23,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from clearway.model import ACTION_ORDER, PlannedAction
+from clearway.model import ACTION_ORDER
 from clearway.planning.windows import Way, Window
 
 UNIONS_LIMIT = 1024
 _BITS = len(ACTION_ORDER)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """A set of jobs that leave, with the way of each: what it frees and what it costs."""
 
     nodes: int
     steps: int
     lost: int
     preference: int
-    actions: tuple[PlannedAction, ...]
+    ways: tuple[Way, ...]
 
     @property
     def key(self) -> tuple[int, int, int, int]:
         """Smaller is better, as ``planning.base`` defines it."""
-        return (self.lost, self.steps, len(self.actions), -self.preference)
+        return (self.lost, self.steps, len(self.ways), -self.preference)
 
     def joined(self, way: Way, preference: int) -> Pick:
         return Pick(
@@ -52,11 +52,11 @@ class Pick:
             steps=self.steps + way.steps,
             lost=self.lost + way.lost,
             preference=self.preference + preference,
-            actions=(*self.actions, way.planned),
+            ways=(*self.ways, way),
         )
 
 
-_NOTHING = Pick(nodes=0, steps=0, lost=0, preference=0, actions=())
+_NOTHING = Pick(nodes=0, steps=0, lost=0, preference=0, ways=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,13 @@ class Item:
 
     first_rank: int
     last_rank: int
+    bits: int  # of a preference, that belong to its first job and all jobs after that
     picks: tuple[Pick, ...]
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one job, which frees the same nodes in each of its ways."""
+        return self.first_rank == self.last_rank
 
 
 def items_of(window: Window) -> tuple[tuple[Item, ...], bool]:
@@ -77,24 +83,26 @@ def items_of(window: Window) -> tuple[tuple[Item, ...], bool]:
     items: list[Item] = []
     jobs_of_window = max(window.ways, default=0) + 1
     for jobs, classes in _groups(window):
-        picks: Iterable[Pick]
         if len(jobs) == 1:
-            (rank,), ((_, nodes),) = jobs, classes
-            picks = [
-                Pick(nodes, way.steps, way.lost, _bit(way, jobs_of_window), (way.planned,))
-                for way in window.ways[rank]
-                if way.steps <= window.last_step
-            ]
+            (first,), ((_, nodes),) = jobs, classes
+            picks = tuple(
+                [
+                    Pick(nodes, way.steps, way.lost, _bit(way, jobs_of_window), (way,))
+                    for way in window.ways[first]  # in the order of preference
+                    if way.steps <= window.last_step
+                ]
+            )
         else:
+            first = min(jobs)
             group = _Group(window, classes, jobs_of_window)
             unions = group.every_union()
             if unions is None:
                 exact = False
                 unions = group.some_unions()
             merged = [pick for union in unions.values() for pick in union if pick.nodes]
-            picks = _undominated(merged, window)
-        if ordered := tuple(sorted(picks, key=lambda pick: -pick.preference)):
-            items.append(Item(min(jobs), max(jobs), ordered))
+            picks = tuple(sorted(_undominated(merged, window), key=lambda pick: -pick.preference))
+        if picks:
+            items.append(Item(first, max(jobs), _BITS * (jobs_of_window - first), picks))
     return tuple(sorted(items, key=lambda item: item.first_rank)), exact
 
 
@@ -179,7 +187,7 @@ class _Group:
 
     def _with_nodes(self, union: _Union, picks: _Picks) -> _Picks:
         nodes = sum(nodes for jobs, nodes in self._classes if jobs <= union)
-        return tuple(Pick(nodes, pick.steps, pick.lost, pick.preference, pick.actions) for pick in picks)
+        return tuple(Pick(nodes, pick.steps, pick.lost, pick.preference, pick.ways) for pick in picks)
 
 
 def _undominated(picks: Iterable[Pick], window: Window) -> _Picks:

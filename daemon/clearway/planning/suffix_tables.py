@@ -23,21 +23,21 @@ settle ties.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import isqrt
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 KEEP_BYTES = 16 * 2**20
-MOST_CELLS = 2**26  # of one table
+MOST_BYTES = 2**30
 
 Table = npt.NDArray[Any]
+_BY_TIME = attrgetter("steps")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A pick as the tables see it."""
 
     nodes: int
@@ -49,10 +49,6 @@ class SuffixTables:
     """Tables for ``items`` (picks of each) that free ``least`` .. ``needed`` nodes in 0 .. rows-1 steps."""
 
     def __init__(self, items: Sequence[Sequence[Step]], needed: int, least: int, rows: int) -> None:
-        if rows * (needed + 1) > MOST_CELLS:
-            raise ValueError(f"a plan for {needed} nodes and {rows} steps is too large to compute")
-        # a pick that takes no time comes first: it reaches every row, which saves a copy of the table
-        self._items = [sorted(steps, key=lambda step: step.steps) for steps in items]
         self._rows = rows
         widest = [max(step.nodes for step in steps) for steps in items]
         self.low = [least]  # the first column that matters, of each table
@@ -62,48 +58,60 @@ class SuffixTables:
         for nodes in reversed(widest):
             high.append(min(needed, high[-1] + nodes))
         self._high = high[::-1]
-        self._top = [needed, *self._high[:-1]]  # the last column that is read
-        total = sum(max(step.value for step in steps) for steps in items)
-        self.infinity = total + 1
+        top = [needed, *self._high[:-1]]  # the last column that is read
+        self._widths = [last - first + 1 for first, last in zip(self.low, top, strict=True)]
+        self.infinity = 1 + sum(max(step.value for step in steps) for steps in items)
         self._dtype = _dtype(2 * self.infinity)
-        self._spare: Table = np.empty((rows, max(self._high) + 1), dtype=self._dtype)
-        size = rows * sum(top - low + 1 for low, top in zip(self.low, self._top, strict=True))
-        count = len(items)
-        self._block = count if size * self._dtype.itemsize <= KEEP_BYTES else isqrt(count - 1) + 1
-        self._kept: dict[int, Table] = {count: self._last()}
+        # a pick that takes no time comes first: it reaches every row, which saves a copy of the table
+        self._items = [
+            [(step.steps, step.nodes, np.array(step.value, self._dtype)) for step in sorted(steps, key=_BY_TIME)]
+            for steps in items
+        ]
+        self._block = self._block_size(needed)
+        starts = range(0, len(items), self._block)
+        most_cells = rows * max(sum(self._widths[start : start + self._block]) for start in starts)
+        self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
+        self._spare: Table = np.empty((rows, needed + 1), dtype=self._dtype)
+        self._kept: dict[int, Table] = {len(items): self._last()}
         self._first_block: list[Table] = []
-        for start in reversed(range(0, count, self._block)):
-            self._first_block = []  # the block before is not needed any more
+        for start in reversed(starts):
             self._first_block = self._compute(start)
             if start:
                 self._kept[start] = self._first_block[0].copy()
 
     def values(self, needed: int) -> list[int]:
-        """The least value that frees so many nodes, for every row."""
+        """The least value that frees so many nodes, for every row; to be read before ``blocks``."""
         values: list[int] = self._first_block[0][:, needed - self.low[0]].tolist()
         return values
 
     def blocks(self) -> Iterator[tuple[int, list[Table]]]:
-        """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ..."""
-        count = len(self._items)
-        tables, self._first_block = self._first_block, []
-        for start in range(0, count, self._block):
-            if start:
-                tables = []
-                tables = self._compute(start)
-            end = min(start + self._block, count)
-            yield start, [*tables[1:], self._kept[end]]
+        """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ...
+
+        A block's tables hold until the next block is asked for.
+        """
+        for start in range(0, len(self._items), self._block):
+            tables = self._compute(start) if start else self._first_block
+            yield start, [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
+
+    def _block_size(self, needed: int) -> int:
+        """How many tables are in memory together: all, or about the square root of their number."""
+        count, cell = len(self._items), self._rows * self._dtype.itemsize
+        if cell * sum(self._widths) <= KEEP_BYTES:
+            return count
+        block = isqrt(count - 1) + 1
+        if cell * min(sum(self._widths), (needed + 1) * (2 * block + 1)) > MOST_BYTES:
+            raise ValueError(f"{needed} nodes (units) within {self._rows} steps are too much to plan: use larger steps")
+        return block
 
     def _compute(self, start: int) -> list[Table]:
-        """Tables f_start, f_{start+1} ... up to the end of the block, all in one piece of memory."""
+        """Tables f_start, f_{start+1} ... up to the end of the block."""
         end = min(start + self._block, len(self._items))
-        widths = [self._top[index] - self.low[index] + 1 for index in range(start, end)]
-        memory = np.empty(self._rows * sum(widths), dtype=self._dtype)
         tables: list[Table] = []
         after, used = self._kept[end], 0
-        for index, width in zip(reversed(range(start, end)), reversed(widths), strict=True):
-            table = memory[used : used + self._rows * width].reshape(self._rows, width)
-            used += self._rows * width
+        for index in reversed(range(start, end)):
+            cells = self._rows * self._widths[index]
+            table = self._memory[used : used + cells].reshape(self._rows, self._widths[index])
+            used += cells
             self._fill(index, table, after)
             tables.append(table)
             after = table
@@ -111,7 +119,7 @@ class SuffixTables:
         return tables
 
     def _last(self) -> Table:
-        table = np.full((self._rows, self._top[-1] - self.low[-1] + 1), self.infinity, dtype=self._dtype)
+        table = np.full((self._rows, self._widths[-1]), self.infinity, dtype=self._dtype)
         if self.low[-1] == 0:
             table[:, 0] = 0
         return table
@@ -126,20 +134,19 @@ class SuffixTables:
         if not width:
             return
         new, source = out[:, :width], after[:, low - shift : high - shift + 1]
-        if self._items[index][0].steps:  # no pick reaches every row
+        if self._items[index][0][0]:  # no pick reaches every row
             new[...] = source
             source = new
-        for step in self._items[index]:
-            late, nodes = step.steps, step.nodes
+        for late, nodes, value in self._items[index]:
             enough = min(nodes, high) - low + 1  # columns for which this pick alone is enough
             if enough > 0:
-                np.minimum(source[late:, :enough], step.value, out=new[late:, :enough])
+                np.minimum(source[late:, :enough], value, out=new[late:, :enough])
             else:
                 enough = 0
             if enough < width:
                 spare = self._spare[late:, : width - enough]
                 begin = low + enough - nodes - shift
-                np.add(after[: rows - late, begin : begin + width - enough], step.value, out=spare)
+                np.add(after[: rows - late, begin : begin + width - enough], value, out=spare)
                 np.minimum(source[late:, enough:], spare, out=new[late:, enough:])
             source = new
 

@@ -21,8 +21,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import ceil, inf
 from operator import attrgetter
+from typing import NamedTuple
 
 from clearway.model import (
     ACTION_ORDER,
@@ -38,19 +40,15 @@ from clearway.planning.lost_units import LostUnits, fitting_units
 NodeClasses = Mapping[frozenset[int], int]  # ranks of the jobs that must leave -> nodes that are free then
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """An option of one job in whole steps and whole units of lost work."""
 
-    rank: int  # of the job, in the order of job_id
-    planned: PlannedAction
-    lost: int
     steps: int
+    lost: int
+    order: int  # ACTION_ORDER of its action
     ready_step: int
-
-    @property
-    def order(self) -> int:
-        return ACTION_ORDER[self.planned.action]
+    rank: int  # of the job, in the order of job_id
+    number: int  # of the option in the problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Window:
     last_step: int
     missing: int  # nodes still needed after the jobs that end by themselves
     freed: int  # by those
-    ended: tuple[PlannedAction, ...]
+    ended: tuple[Way, ...]
     ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
     classes: NodeClasses  # only those that can be freed
 
@@ -74,6 +72,12 @@ class Window:
         return self.ways == other.ways and self.classes == other.classes
 
 
+_END = ACTION_ORDER[Action.END]
+_BY_RANK = attrgetter("rank")
+_BY_TIME = attrgetter("steps", "lost", "order", "ready_step")
+_BY_ORDER = attrgetter("order", "lost", "steps")
+
+
 class Contest:
     """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
 
@@ -84,14 +88,23 @@ class Contest:
         self.candidates = sorted(problem.candidates, key=lambda candidate: candidate.job_id)
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
-        self.units: LostUnits = fitting_units(
-            [option.lost_work_node_s for candidate in self.candidates for option in candidate.options],
-        )
+        self._options = [option for candidate in self.candidates for option in candidate.options]
+        self.units: LostUnits = fitting_units([option.lost_work_node_s for option in self._options])
+        self._planned: dict[int, PlannedAction] = {}
+        numbers = count()
         self.ways = [
-            [self._way(rank, candidate.job_id, option) for option in candidate.options]
+            [self._way(rank, next(numbers), candidate.job_id, option) for option in candidate.options]
             for rank, candidate in enumerate(self.candidates)
         ]
         self.classes = _node_classes(self.candidates)
+        # what does not change from window to window is done once
+        self._sometimes = {rank: ways for rank, ways in enumerate(self.ways) if any(map(_waits, ways))}
+        self._always = {
+            rank: left
+            for rank, ways in enumerate(self.ways)
+            if rank not in self._sometimes
+            and (left := _undominated([way for way in ways if way.steps <= problem.last_step]))
+        }
 
     def windows(self) -> Iterator[Window]:
         last_step = self.problem.last_step
@@ -104,49 +117,54 @@ class Contest:
         return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
 
     def point(
-        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[PlannedAction]
+        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[Way]
     ) -> CurvePoint:
         """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
-        actions = sorted((*preempted, *window.ended), key=attrgetter("job_id"))
+        gone = sorted((*preempted, *window.ended), key=_BY_RANK)
         return CurvePoint(
-            max_delay_s=step * self.problem.step_s,
+            step * self.problem.step_s,
             feasible=True,
             lost_work_node_s=self.units.node_s(lost),
             checkpoint_s=steps * self.problem.step_s,
             nodes_freed=nodes + window.freed,
-            actions=tuple(actions),
+            actions=tuple([self._planned.get(way.number) or self._plan(way) for way in gone]),
         )
 
-    def _way(self, rank: int, job_id: str, option: Option) -> Way:
-        if not (0 <= option.checkpoint_s < inf and 0 <= option.ready_s < inf):
-            raise ValueError(f"job {job_id}: checkpoint_s and ready_s must be finite numbers of seconds >= 0")
-        step_s = self.problem.step_s
-        steps = -int(-option.checkpoint_s // step_s)
+    def _plan(self, way: Way) -> PlannedAction:
+        option = self._options[way.number]
         planned = PlannedAction(
-            job_id=job_id,
+            job_id=self.candidates[way.rank].job_id,
             action=option.action,
             lost_work_node_s=option.lost_work_node_s,
-            checkpoint_s=steps * step_s,
+            checkpoint_s=way.steps * self.problem.step_s,
             ready_s=ceil(option.ready_s),
         )
+        self._planned[way.number] = planned
+        return planned
+
+    def _way(self, rank: int, number: int, job_id: str, option: Option) -> Way:
+        checkpoint_s, ready_s = option.checkpoint_s, option.ready_s
+        if not (0 <= checkpoint_s < inf and 0 <= ready_s < inf):
+            raise ValueError(f"job {job_id}: checkpoint_s and ready_s must be finite numbers of seconds >= 0")
         return Way(
-            rank=rank,
-            planned=planned,
-            lost=self.units.units(option.lost_work_node_s),
-            steps=steps,
-            ready_step=-int(-option.ready_s // step_s),
+            -int(-checkpoint_s // self.problem.step_s),
+            self.units.units(option.lost_work_node_s),
+            ACTION_ORDER[option.action],
+            -int(-ready_s // self.problem.step_s),
+            rank,
+            number,
         )
 
     def _window(self, first: int, last: int) -> Window:
         if self.problem.nodes_needed <= 0:
             return Window(first, last, 0, 0, (), {}, {})
-        ended: dict[int, PlannedAction] = {}
-        ways: dict[int, tuple[Way, ...]] = {}
-        for rank, every_way in enumerate(self.ways):
+        ended: dict[int, Way] = {}
+        ways = dict(self._always)
+        for rank, every_way in self._sometimes.items():
             ready = [way for way in every_way if way.ready_step <= first]
-            end = next((way for way in ready if way.planned.action is Action.END), None)
+            end = next((way for way in ready if way.order == _END), None)
             if end is not None:
-                ended[rank] = end.planned
+                ended[rank] = end
             elif left := _undominated([way for way in ready if way.steps <= self.problem.last_step]):
                 ways[rank] = left
         classes, freed = self.classes, 0
@@ -163,12 +181,18 @@ class Contest:
         )
 
 
+def _waits(way: Way) -> bool:
+    return way.ready_step > 0 or way.order == _END
+
+
 def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
+    if len(ways) < 2:
+        return tuple(ways)
     kept: list[Way] = []
-    for way in sorted(ways, key=lambda way: (way.steps, way.lost, way.order, way.ready_step)):
+    for way in sorted(ways, key=_BY_TIME):
         if not kept or way.lost < kept[-1].lost:
             kept.append(way)
-    return tuple(sorted(kept, key=lambda way: (way.order, way.lost, way.steps)))
+    return tuple(sorted(kept, key=_BY_ORDER))
 
 
 def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:

@@ -108,12 +108,12 @@ class SimulatedCluster:
             **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
         )
         cpus = first.cpus if cpus_per_node is None else cpus_per_node
-        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None, saved_s)
+        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None)
         self.jobs[job_id] = entry
         nodes = tuple(on)
         if nodes:
             self._start(entry, nodes, submitted)
-            entry.base_s = 0.0  # what is saved was done in this very run
+        entry.saved_s = saved_s  # done in this very run: set after it began
         return job_id
 
     def running(self) -> tuple[SimulatedJob, ...]:

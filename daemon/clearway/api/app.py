@@ -1,0 +1,131 @@
+"""Puts the application together: routes, bounds and one form for every error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import clearway
+from clearway.api import cluster_routes, eviction_routes, health_routes, request_routes, schemas, what_if
+from clearway.api.context import Context
+from clearway.errors import StoreError, UnknownEvictionError
+from clearway.logs import get_logger
+
+API = "/api/v1"
+LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
+_WORKER_THREADS = 8  # requests are few; each thread costs memory and may hold a database connection
+
+_DESCRIPTION = """\
+Clearway makes room on a Slurm cluster for urgent jobs. Reading needs no token; what changes something needs
+`Authorization: Bearer TOKEN` and is carried out by the daemon's next cycle. Names end in their units: `_s` seconds,
+`_node_s` node-seconds (divide by 3600 for node-hours). Times are UTC (RFC 3339). Errors are `{"detail": "one line"}`.
+"""
+
+
+def create_app(context: Context) -> FastAPI:
+    """The application for one daemon."""
+    app = FastAPI(
+        title="Clearway",
+        version=clearway.__version__,
+        description=_DESCRIPTION,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,  # their pages load scripts from elsewhere; the document itself is enough
+        redoc_url=None,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        responses={
+            422: {"model": schemas.Problem, "description": "the request is malformed"},
+            503: {"model": schemas.Problem, "description": "no snapshot yet, or the database does not answer"},
+        },
+    )
+    app.state.context = context
+    for routes in (cluster_routes, eviction_routes, what_if, request_routes):
+        app.include_router(routes.router, prefix=API)
+    app.include_router(health_routes.router)
+    app.add_middleware(BoundedBody, largest=LARGEST_BODY)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(StarletteHTTPException, _refused)
+    app.add_exception_handler(UnknownEvictionError, _unknown)
+    app.add_exception_handler(StoreError, _store_failed)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = _WORKER_THREADS
+    yield
+
+
+class BoundedBody:
+    """Refuses a body that is larger than ``largest``, whether or not it says so in advance."""
+
+    def __init__(self, app: ASGIApp, largest: int) -> None:
+        self._app = app
+        self._largest = largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._largest:
+            await self._refusal(scope, receive, send)
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._largest:
+                raise HTTPException(413, f"a body may have {self._largest} bytes")
+            return message
+
+        await self._app(scope, counted, send)
+
+    async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The rest of the body is not read: the connection must not be used again.
+        answer = _problem(413, f"a body may have {self._largest} bytes", {"Connection": "close"})
+        await answer(scope, receive, send)
+
+
+def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": " ".join(detail.split())}, status, headers)
+
+
+async def _malformed(_: Request, error: Exception) -> JSONResponse:
+    """The first thing that is wrong, with its place."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))
+    what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        place, what = "body", f"not valid JSON: {first['ctx']['error']}"
+    return _problem(422, f"{place or 'body'}: {what}")
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for this type
+    return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _unknown(_: Request, error: Exception) -> JSONResponse:
+    return _problem(404, str(error))
+
+
+async def _store_failed(_: Request, error: Exception) -> JSONResponse:
+    get_logger().error("request failed", error=str(error))
+    return _problem(503, "the database does not answer; the daemon's log says why")
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    get_logger().error("request failed", path=request.url.path, error=str(error), exc_info=error)
+    return _problem(500, "internal error; the daemon's log says more")

@@ -1,0 +1,104 @@
+"""What the routes need of the daemon, and nothing more of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, HTTPException, Request
+
+from clearway.api.tokens import Tokens
+from clearway.clock import Clock
+from clearway.config import Config
+from clearway.loop import CycleReport, Loop
+from clearway.metrics import Metrics
+from clearway.planning.base import Planner
+from clearway.store.base import Store
+
+
+class Pulse:
+    """When the last cycle succeeded; until the first has, the daemon's start counts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic()
+        self.beaten = False
+
+    def beat(self) -> None:
+        self._last = self._clock.monotonic()
+        self.beaten = True
+
+    @property
+    def age_s(self) -> float:
+        return max(0.0, self._clock.monotonic() - self._last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Functions where the daemon may replace what they return (a new report, a new configuration)."""
+
+    report: Callable[[], CycleReport | None]
+    config: Callable[[], Config]
+    planner: Callable[[], Planner]
+    store: Store
+    clock: Clock
+    pulse: Pulse
+    tokens: Tokens
+    metrics: Metrics
+    wake: Callable[[], None] = lambda: None
+    backend: str = ""
+    # One what-if plan at a time: a crowd of them must not slow down the loop.
+    planning: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+
+    @classmethod
+    def of(cls, loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
+        return cls(
+            report=lambda: loop.report,
+            config=lambda: loop.config,
+            planner=lambda: loop.planner,
+            store=loop.store,
+            clock=loop.clock,
+            pulse=pulse,
+            tokens=tokens,
+            metrics=metrics,
+            wake=loop.wake,
+            backend=loop.backend.name,
+        )
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+Daemon = Annotated[Context, Depends(_context)]
+
+
+def _newest_report(daemon: Daemon) -> CycleReport:
+    report = daemon.report()
+    if report is None:
+        raise HTTPException(503, "no cycle has succeeded yet; is Slurm reachable? See /readiness and the log")
+    return report
+
+
+Report = Annotated[CycleReport, Depends(_newest_report)]
+
+
+def _actor(request: Request, daemon: Daemon) -> str:
+    """The name that belongs to the bearer token; callers cannot choose it."""
+    if not daemon.tokens.configured:
+        raise HTTPException(403, "changes over REST are switched off: the configuration names no api.token_file")
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    actor = daemon.tokens.actor(token.strip()) if scheme.lower() == "bearer" else None
+    if actor is None:
+        raise HTTPException(
+            401,
+            "a change needs a valid token: send 'Authorization: Bearer TOKEN'",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return actor
+
+
+Actor = Annotated[str, Depends(_actor)]

@@ -1,0 +1,74 @@
+"""Read: evictions planned, active and past, with plan, reasons, trade-off curve, steps, predicted and actual."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query
+
+from clearway.api import schemas, views
+from clearway.api.context import Daemon
+from clearway.execution.records import EvictionState
+
+router = APIRouter(prefix="/evictions", tags=["evictions"])
+
+LARGEST_ID = 2**31 - 1  # what every database's integer holds
+EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
+
+_GROUPS = {
+    "planned": (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL),
+    "active": tuple(state for state in EvictionState if state.acting),
+    "past": tuple(state for state in EvictionState if state.terminal),
+}
+StateFilter = StrEnum("StateFilter", [*_GROUPS, *(state.value for state in EvictionState)])  # type: ignore[misc]
+
+
+def chosen_states(name: str | None) -> tuple[EvictionState, ...] | None:
+    """The states that a filter stands for; None: all."""
+    if name is None:
+        return None
+    return _GROUPS.get(name) or (EvictionState(name),)
+
+
+@router.get("")
+def evictions(
+    daemon: Daemon,
+    state: Annotated[
+        StateFilter | None,
+        Query(description="planned (proposed or awaiting approval), active (under way), past, or one state"),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="most evictions to answer with")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the newest to leave out")] = 0,
+) -> schemas.EvictionList:
+    """Evictions, newest first."""
+    states = chosen_states(state.value if state else None)
+    found = daemon.store.evictions(states=states, limit=limit + 1, offset=offset)
+    return schemas.EvictionList(
+        items=tuple(views.eviction_summary(eviction) for eviction in found[:limit]),
+        next_offset=offset + limit if len(found) > limit else None,
+    )
+
+
+@router.get("/{eviction_id}")
+def eviction(daemon: Daemon, eviction_id: EvictionId) -> schemas.EvictionView:
+    """One eviction: its plan with curve and reasons, its preemptions with their times, predicted and actual."""
+    return views.eviction_view(daemon.store.eviction(eviction_id))
+
+
+@router.get("/{eviction_id}/steps")
+def steps(daemon: Daemon, eviction_id: EvictionId) -> schemas.StepList:
+    """Everything that was done or noticed, in order."""
+    found = daemon.store.steps(eviction_id)
+    if not found:
+        daemon.store.eviction(eviction_id)  # tells an unknown one from one without steps
+    return schemas.StepList(items=tuple(schemas.StepView.model_validate(step) for step in found))
+
+
+@router.get("/{eviction_id}/plans")
+def plans(daemon: Daemon, eviction_id: EvictionId) -> schemas.PlanList:
+    """Every plan that it has had: it is planned anew when a job does not leave in time."""
+    found = daemon.store.plans(eviction_id)
+    if not found:
+        raise HTTPException(404, f"no eviction {eviction_id}")
+    return schemas.PlanList(items=tuple(views.plan_view(plan) for plan in found))

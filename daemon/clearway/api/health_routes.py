@@ -1,0 +1,62 @@
+"""How the daemon is, for people, supervisors and Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException, Response
+
+import clearway
+from clearway.api import schemas
+from clearway.api.context import Context, Daemon
+
+router = APIRouter(tags=["health"])
+
+_UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "description": "no"}}
+
+
+def _health(daemon: Context) -> schemas.Health:
+    report, config, age_s = daemon.report(), daemon.config(), daemon.pulse.age_s
+    stale = age_s > config.daemon.stale_after
+    status = "stale" if stale else "ok" if daemon.pulse.beaten else "starting"
+    return schemas.Health(
+        status=status,
+        version=clearway.__version__,
+        backend=daemon.backend,
+        mode=config.daemon.mode,
+        paused=report.paused if report else False,
+        standby=report.standby if report else False,
+        last_cycle_age_s=age_s,
+        stale_after_s=config.daemon.stale_after,
+    )
+
+
+# async: these two answer even when every worker thread waits for the database.
+@router.get("/health")
+async def health(daemon: Daemon) -> schemas.Health:
+    """Always 200 while the process answers; the body says more."""
+    return _health(daemon)
+
+
+@router.get("/liveness", responses=_UNWELL)
+async def liveness(daemon: Daemon) -> schemas.Health:
+    """503 when the last cycle that succeeded is older than daemon.stale_after."""
+    found = _health(daemon)
+    if found.status == "stale":
+        raise HTTPException(
+            503, f"no cycle has succeeded for {found.last_cycle_age_s:.0f} s (stale after {found.stale_after_s:.0f} s)"
+        )
+    return found
+
+
+@router.get("/readiness", responses=_UNWELL)
+def readiness(daemon: Daemon) -> schemas.Health:
+    """503 until a first cycle has succeeded, and while the database does not answer."""
+    if not daemon.pulse.beaten:
+        raise HTTPException(503, "no cycle has succeeded yet")
+    daemon.store.get_value("paused")  # raises StoreError, which is answered with 503
+    return _health(daemon)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def metrics(daemon: Daemon) -> Response:
+    """Prometheus' text format."""
+    return Response(daemon.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,246 @@
+"""What the API answers. Units are in the names: ``_s`` seconds, ``_node_s`` node-seconds; times are aware UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clearway.config import Mode
+from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model import Action, Choice
+
+
+class _Answer(BaseModel):
+    # from_attributes: records with the same fields (Curve, Verdict, StepRecord ...) are taken as they are.
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class Problem(_Answer):
+    """Every error has this form."""
+
+    detail: str = Field(description="what was wrong, in one line")
+
+
+# -- the cluster -----------------------------------------------------------------------------------------------
+
+
+class NodeCounts(_Answer):
+    total: int = Field(description="nodes in the newest snapshot")
+    available: int = Field(description="nodes on which Slurm would start a job once they are empty")
+    free: int = Field(description="available nodes without any job")
+    occupied: int = Field(description="nodes that some job holds, available or not")
+    unavailable: int = Field(description="nodes that are down, drained, failing ...")
+    reserved: int = Field(description="nodes that an active Slurm reservation covers, placements included")
+
+
+class SkippedRecord(_Answer):
+    kind: str = Field(description="job, node or reservation")
+    ident: str = Field(description="as much of its id as could be read")
+    why: str = Field(description="what could not be read")
+
+
+class BudgetUsage(_Answer):
+    jobs: int = Field(description="jobs preempted in the last hour")
+    jobs_limit: int | None = Field(description="most jobs preempted in an hour; null: no limit")
+    lost_node_s: float = Field(description="work lost in the last hour, node-seconds")
+    lost_node_s_limit: float | None = Field(description="most work lost in an hour, node-seconds; null: no limit")
+
+
+class ClusterView(_Answer):
+    taken_at: datetime = Field(description="when the newest snapshot was taken")
+    backend: str = Field(description="how the daemon talks to Slurm: cli, pyslurm or simulated")
+    mode: Mode = Field(description="what the daemon may do")
+    paused: bool = Field(description="whether an operator has paused it")
+    standby: bool = Field(description="whether another daemon acts on this database")
+    nodes: NodeCounts
+    jobs: dict[str, int] = Field(description="number of jobs in each state")
+    waiting_preemptors: int = Field(description="urgent jobs that wait")
+    open_evictions: dict[str, int] = Field(description="number of evictions in each open state")
+    budget: BudgetUsage
+    skipped_records: int = Field(description="records that could not be read, and are never acted upon")
+    skipped: tuple[SkippedRecord, ...] = Field(description="the first 50 of them")
+    unreadable_claims: int = Field(description="jobs with a clearway: Comment that cannot be read, and counts as none")
+    cycle_s: float = Field(description="time that the last cycle took, seconds")
+
+
+class PreemptorView(_Answer):
+    job_id: str = Field(description="Slurm's own numeric id")
+    display_id: str = Field(description="the id as users know it, such as 123_4")
+    user: str
+    name: str
+    partitions: tuple[str, ...] = Field(description="partitions that it may run in")
+    nodes: int = Field(description="nodes that it asks for")
+    rule: str = Field(description="the configuration's rule that makes it a preemptor")
+    submit_time: datetime
+    max_delay_s: float = Field(description="how long it may wait, seconds")
+    deadline: datetime = Field(description="by when it should run")
+    seconds_left: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
+    eviction_id: int | None = Field(description="the eviction planned for it, if any")
+    why: str = Field(description="what becomes of it, or why nothing can be done")
+
+
+class PreemptorList(_Answer):
+    taken_at: datetime = Field(description="when the newest snapshot was taken")
+    items: tuple[PreemptorView, ...] = Field(description="most pressing first")
+
+
+# -- plans -----------------------------------------------------------------------------------------------------
+
+
+class ActionView(_Answer):
+    job_id: str
+    action: Action = Field(description="how it leaves; end: its own time limit ends it in time")
+    lost_work_node_s: float = Field(description="work that is lost, node-seconds")
+    checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
+    ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+
+
+class CurvePointView(_Answer):
+    max_delay_s: int = Field(description="within so many seconds from the plan")
+    feasible: bool = Field(description="whether enough nodes can be freed within that")
+    lost_work_node_s: float | None = Field(description="least work lost, node-seconds; null: not feasible")
+    checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
+    nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
+    actions: tuple[ActionView, ...] = Field(description="which jobs leave how")
+
+
+class CurveView(_Answer):
+    planner: str = Field(description="which planner made it")
+    exact: bool = Field(description="whether every point is proven to be the cheapest")
+    points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
+
+
+class VerdictView(_Answer):
+    job_id: str
+    choice: Choice = Field(description="chosen, spared (not needed) or exempt (policy does not let it go)")
+    code: str = Field(description="short and stable word for the reason")
+    reason: str = Field(description="the reason as a sentence")
+
+
+class PlanView(_Answer):
+    made_at: datetime
+    deadline: datetime = Field(description="by when the urgent job should run")
+    nodes_needed: int = Field(description="nodes that the urgent job asks for")
+    nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
+    free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
+    placement_nodes: tuple[str, ...] = Field(description="nodes that the urgent job is given")
+    chosen: CurvePointView
+    predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
+    curve: CurveView
+    verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
+
+
+# -- evictions -------------------------------------------------------------------------------------------------
+
+
+class PreemptionView(_Answer):
+    job_id: str
+    display_id: str = Field(description="the id as users know it, such as 123_4")
+    user: str
+    name: str
+    partition: str
+    nodes: tuple[str, ...] = Field(description="nodes that it held")
+    action: Action
+    reason: str = Field(description="why this job, as a sentence")
+    state: PreemptionState
+    state_since: datetime | None
+    attempts: int = Field(description="how often the command of this state was given to Slurm")
+    asked_at: datetime | None = Field(description="when it was asked to save itself, or waiting for that began")
+    checkpointed_at: datetime | None = Field(description="when it says that it has saved itself")
+    requeued_at: datetime | None = Field(description="its point of no return: requeue or cancellation was intended")
+    vacated_at: datetime | None = Field(description="when it was seen off its nodes")
+    returned_at: datetime | None = Field(description="when it was seen running again")
+    predicted_lost_work_node_s: float = Field(description="node-seconds")
+    actual_lost_work_node_s: float | None = Field(description="node-seconds; null until it leaves")
+    predicted_checkpoint_s: float = Field(description="seconds")
+    actual_checkpoint_s: float | None = Field(description="seconds; null until there is one")
+    note: str = Field(description="why it ended as it did, or why its action was changed")
+
+
+class EvictionSummary(_Answer):
+    eviction_id: int
+    mode: str = Field(description="the daemon's mode when it was planned")
+    state: EvictionState
+    state_since: datetime
+    created_at: datetime
+    job_id: str = Field(description="the urgent job")
+    display_id: str = Field(description="the urgent job's id as users know it")
+    user: str = Field(description="the urgent job's user")
+    nodes_needed: int = Field(description="nodes that the urgent job asks for")
+    deadline: datetime = Field(description="by when the urgent job should run")
+    preemptees: int = Field(description="jobs that are preempted")
+    placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
+    revision: int = Field(description="how often it was planned anew while under way")
+    approved_by: str = Field(description="who approved it; empty: nobody had to")
+    started_at: datetime | None = Field(description="when the urgent job started")
+    finished_at: datetime | None
+    time_to_start_s: float | None = Field(description="from the plan to the start of the urgent job, seconds")
+    start_margin_s: float | None = Field(description="from the start to the deadline, seconds; negative: too late")
+    predicted_lost_work_node_s: float = Field(description="of all preemptees, node-seconds")
+    actual_lost_work_node_s: float = Field(description="of all preemptees so far, node-seconds")
+    outcome: str = Field(description="how it stands or ended, as a sentence")
+
+
+class EvictionView(EvictionSummary):
+    plan: PlanView
+    preemptions: tuple[PreemptionView, ...]
+
+
+class EvictionList(_Answer):
+    items: tuple[EvictionSummary, ...] = Field(description="newest first")
+    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
+
+
+class PlanList(_Answer):
+    items: tuple[PlanView, ...] = Field(description="every plan that the eviction has had, the first one first")
+
+
+class StepView(_Answer):
+    step_id: int
+    job_id: str | None = Field(description="the preemptee; null: it concerns the eviction as a whole")
+    kind: str = Field(description="the command given to Slurm, or event: something noticed")
+    intended_at: datetime
+    finished_at: datetime | None = Field(description="null: intended, and not known to have been done")
+    result: str = Field(description="ok, refused or error; empty while unknown")
+    detail: str
+
+
+class StepList(_Answer):
+    items: tuple[StepView, ...] = Field(description="in the order in which they were intended")
+
+
+# -- requests and what-if --------------------------------------------------------------------------------------
+
+
+class RequestView(_Answer):
+    request_id: int
+    kind: str = Field(description="approve, cancel, pause or resume")
+    eviction_id: int | None
+    actor: str = Field(description="whose token it was")
+    created_at: datetime
+    handled_at: datetime | None = Field(description="null: the loop has not read it yet")
+    result: str = Field(description="what came of it, in one line; empty while it waits")
+
+
+class WhatIfView(_Answer):
+    taken_at: datetime = Field(description="when the snapshot was taken that this is about")
+    feasible: bool = Field(description="whether the nodes can be freed within the max delay")
+    why: str = Field(description="why not, in one sentence; empty when feasible")
+    budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
+    plan: PlanView | None = Field(description="what would be done; null when not feasible")
+    curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
+
+
+# -- health ----------------------------------------------------------------------------------------------------
+
+
+class Health(_Answer):
+    status: str = Field(description="ok, starting (no cycle has succeeded yet) or stale")
+    version: str
+    backend: str
+    mode: Mode
+    paused: bool
+    standby: bool
+    last_cycle_age_s: float = Field(description="since the last cycle that succeeded, else since the start; seconds")
+    stale_after_s: float = Field(description="from this age on the daemon counts as stale, seconds")

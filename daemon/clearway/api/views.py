@@ -1,0 +1,157 @@
+"""From the product's records to the API's answers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from clearway.api import schemas as s
+from clearway.config import BudgetConfig, Config
+from clearway.detection import read_claims
+from clearway.execution.records import Eviction, Preemption, Usage
+from clearway.loop import CycleReport, Waiting
+from clearway.model import Plan
+
+MOST_SKIPPED = 50
+
+
+def cluster_view(report: CycleReport, config: Config, backend: str) -> s.ClusterView:
+    snapshot = report.snapshot
+    return s.ClusterView(
+        taken_at=snapshot.taken_at,
+        backend=backend,
+        mode=config.daemon.mode,
+        paused=report.paused,
+        standby=report.standby,
+        nodes=_node_counts(report),
+        jobs=dict(sorted(Counter(job.state.value for job in snapshot.jobs).items())),
+        waiting_preemptors=len(report.waiting),
+        open_evictions=dict(sorted(Counter(e.state.value for e in report.open_evictions).items())),
+        budget=budget_usage(report.usage, config.budget),
+        skipped_records=len(snapshot.skipped),
+        skipped=tuple(s.SkippedRecord.model_validate(item) for item in snapshot.skipped[:MOST_SKIPPED]),
+        unreadable_claims=sum(1 for job in snapshot.jobs if read_claims(job)[1]),
+        cycle_s=report.seconds,
+    )
+
+
+def _node_counts(report: CycleReport) -> s.NodeCounts:
+    nodes, holders = report.snapshot.nodes, report.snapshot.jobs_on
+    available = [node for node in nodes if node.available]
+    return s.NodeCounts(
+        total=len(nodes),
+        available=len(available),
+        free=sum(1 for node in available if node.name not in holders and node.alloc_cpus == 0),
+        occupied=sum(1 for node in nodes if node.name in holders or node.alloc_cpus > 0),
+        unavailable=len(nodes) - len(available),
+        reserved=sum(1 for node in nodes if node.reservation is not None),
+    )
+
+
+def budget_usage(usage: Usage, budget: BudgetConfig) -> s.BudgetUsage:
+    hours = budget.lost_node_hours_per_hour
+    return s.BudgetUsage(
+        jobs=usage.jobs,
+        jobs_limit=budget.jobs_per_hour,
+        lost_node_s=usage.lost_node_s,
+        lost_node_s_limit=None if hours is None else hours * 3_600,
+    )
+
+
+def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
+    preemptor, job = waiting.preemptor, waiting.preemptor.job
+    return s.PreemptorView(
+        job_id=job.job_id,
+        display_id=job.display_id,
+        user=job.user,
+        name=job.name,
+        partitions=job.partitions,
+        nodes=job.num_nodes,
+        rule=preemptor.rule,
+        submit_time=job.submit_time,
+        max_delay_s=preemptor.max_delay_s,
+        deadline=preemptor.deadline,
+        seconds_left=(preemptor.deadline - report.at).total_seconds(),
+        eviction_id=waiting.eviction_id,
+        why=waiting.why,
+    )
+
+
+def plan_view(plan: Plan) -> s.PlanView:
+    return s.PlanView(
+        made_at=plan.made_at,
+        deadline=plan.deadline,
+        nodes_needed=plan.nodes_needed,
+        nodes_to_free=plan.problem.nodes_needed,
+        free_nodes=plan.free_nodes,
+        placement_nodes=plan.placement_nodes,
+        chosen=s.CurvePointView.model_validate(plan.chosen),
+        predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
+        curve=s.CurveView.model_validate(plan.curve),
+        verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
+    )
+
+
+def eviction_summary(eviction: Eviction) -> s.EvictionSummary:
+    return s.EvictionSummary(**_summary(eviction))
+
+
+def eviction_view(eviction: Eviction) -> s.EvictionView:
+    return s.EvictionView(
+        **_summary(eviction),
+        plan=plan_view(eviction.plan),
+        preemptions=tuple(_preemption_view(p) for p in eviction.preemptions),
+    )
+
+
+def _summary(e: Eviction) -> dict[str, object]:
+    started = e.started_at
+    return {
+        "eviction_id": e.eviction_id,
+        "mode": e.mode,
+        "state": e.state,
+        "state_since": e.state_since,
+        "created_at": e.created_at,
+        "job_id": e.preemptor.job_id,
+        "display_id": e.preemptor.display_id,
+        "user": e.preemptor.user,
+        "nodes_needed": e.plan.nodes_needed,
+        "deadline": e.plan.deadline,
+        "preemptees": len(e.plan.preemptees),
+        "placement": e.placement,
+        "revision": e.revision,
+        "approved_by": e.approved_by,
+        "started_at": started,
+        "finished_at": e.finished_at,
+        "time_to_start_s": None if started is None else (started - e.created_at).total_seconds(),
+        "start_margin_s": None if started is None else (e.plan.deadline - started).total_seconds(),
+        "predicted_lost_work_node_s": e.predicted_lost_node_s,
+        "actual_lost_work_node_s": e.actual_lost_node_s,
+        "outcome": e.outcome,
+    }
+
+
+def _preemption_view(p: Preemption) -> s.PreemptionView:
+    return s.PreemptionView(
+        job_id=p.job_id,
+        display_id=p.job.display_id,
+        user=p.job.user,
+        name=p.job.name,
+        partition=p.job.partitions[0] if p.job.partitions else "",
+        nodes=p.job.nodes,
+        action=p.action,
+        reason=p.reason,
+        state=p.state,
+        state_since=p.state_since,
+        attempts=p.attempts,
+        asked_at=p.asked_at,
+        checkpointed_at=p.checkpointed_at,
+        requeued_at=p.requeued_at,
+        vacated_at=p.vacated_at,
+        returned_at=p.returned_at,
+        predicted_lost_work_node_s=p.predicted_lost_node_s,
+        actual_lost_work_node_s=p.actual_lost_node_s,
+        predicted_checkpoint_s=p.predicted_checkpoint_s,
+        actual_checkpoint_s=p.actual_checkpoint_s,
+        note=p.note,
+    )

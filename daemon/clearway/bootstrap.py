@@ -1,0 +1,102 @@
+"""The one place that wires concrete classes together."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearway import registry
+from clearway.clock import Clock, SystemClock
+from clearway.config import Config
+from clearway.errors import ConfigError
+from clearway.log_observer import LogObserver
+from clearway.logs import get_logger
+from clearway.loop import Loop
+from clearway.metrics import Metrics
+from clearway.observers import Observers
+from clearway.planning.base import Planner
+from clearway.slurm.base import SlurmBackend
+from clearway.store.repository import SqlStore
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Everything that ``clearway serve`` runs."""
+
+    config: Config
+    loop: Loop
+    store: SqlStore
+    metrics: Metrics
+    clock: Clock
+
+
+def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
+    """A daemon for this configuration; ``origin`` is its file, which tells daemons on one database apart.
+
+    Raises:
+        ClearwayError: when a part of it cannot be had.
+    """
+    clock = clock or SystemClock()
+    if not config.preemptors:
+        get_logger().warning("no [[preemptors]] rule is configured: no job will ever be urgent", file=origin)
+    store = SqlStore(config.store.url)
+    try:
+        backend = backend or open_backend(config, clock)
+        metrics = Metrics(clock, backend=backend.name)
+        if restarts := getattr(backend, "worker_restarts", None):
+            metrics.count_restarts(restarts)
+        loop = Loop(
+            backend=backend,
+            store=store,
+            planner=open_planner(config),
+            config=config,
+            clock=clock,
+            observer=Observers(metrics, LogObserver(clock, store.steps)),
+            owner=f"{socket.gethostname()}:{origin}",
+        )
+    except BaseException:
+        store.close()
+        raise
+    return Daemon(config, loop, store, metrics, clock)
+
+
+def open_planner(config: Config) -> Planner:
+    planner: Planner = registry.load(registry.PLANNERS, config.planning.planner)()
+    return planner
+
+
+def open_backend(config: Config, clock: Clock) -> SlurmBackend:
+    """The configured backend; ``auto`` takes pyslurm when it loads and answers, else the command line tools.
+
+    Raises:
+        ConfigError: when it cannot be used; the message says why.
+    """
+    wanted = config.slurm.backend
+    why: dict[str, str] = {}
+    for name in ("pyslurm", "cli") if wanted == "auto" else (wanted,):
+        backend = registry.load(registry.BACKENDS, name)(
+            now=clock.now,
+            slurm_conf=str(config.slurm.conf) if config.slurm.conf else None,
+            timeout_s=config.slurm.timeout,
+        )
+        unusable = backend.available()
+        if unusable is None:
+            get_logger().info("talking to Slurm", backend=name, **{f"not_{other}": text for other, text in why.items()})
+            found: SlurmBackend = backend
+            return found
+        backend.close()
+        why[name] = unusable
+    raise ConfigError("slurm.backend: " + "; ".join(f"{name} cannot be used: {text}" for name, text in why.items()))
+
+
+def open_store(config: Config) -> SqlStore:
+    """The database alone, for the command line.
+
+    Raises:
+        ConfigError: when a SQLite file does not exist: asking a question must not create a database.
+    """
+    prefix = "sqlite:///"
+    if config.store.url.startswith(prefix) and not Path(config.store.url.removeprefix(prefix)).exists():
+        raise ConfigError(f"store.url: {config.store.url}: no such database; has the daemon run yet?")
+    return SqlStore(config.store.url)

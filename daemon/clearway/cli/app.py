@@ -1,0 +1,258 @@
+"""``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearway import __version__
+from clearway.cli import demo, render
+from clearway.cli.plan_file import BAD_INPUT, run_plan_file
+from clearway.config import Config, load_config
+from clearway.durations import parse_duration_s
+from clearway.errors import ClearwayError
+from clearway.execution.records import EvictionState
+
+DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
+FAILED = 1
+
+app = typer.Typer(
+    help="Makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(evictions_app, name="evictions")
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Which(StrEnum):
+    PLANNED = "planned"
+    ACTIVE = "active"
+    PAST = "past"
+    ALL = "all"
+
+
+ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Clearway's own errors are one line on standard error, never a traceback."""
+    try:
+        yield
+    except ClearwayError as error:
+        print(f"clearway: {error}", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED) from None
+
+
+def configuration(path: Path) -> Config:
+    try:
+        return load_config(path)
+    except ClearwayError as error:
+        print(f"clearway: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def duration_option(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Run the daemon."""
+    from clearway import bootstrap, server  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.api.tokens import Tokens  # noqa: PLC0415
+    from clearway.logs import configure_logging  # noqa: PLC0415
+
+    settings = configuration(config)
+    with errors():
+        configure_logging(settings.daemon.log_format)
+        tokens = Tokens(settings.api.token_file)
+        daemon = bootstrap.build(settings, origin=str(config.resolve()))
+        raise typer.Exit(server.serve(daemon.loop, daemon.metrics, tokens, read_config=lambda: load_config(config)))
+
+
+@app.command("check-config")
+def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
+    """Check a configuration file; exit status 2 names the first offending key."""
+    settings = configuration(file)
+    from clearway import bootstrap  # noqa: PLC0415 - see serve
+
+    try:
+        bootstrap.open_planner(settings)
+    except ClearwayError as error:
+        print(f"clearway: {file}: planning.planner: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+    rules = len(settings.preemptors)
+    print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
+
+
+@app.command()
+def plan(
+    problem: Annotated[Path | None, typer.Option(help="Solve the problem in this file; needs no Slurm.")] = None,
+    planner: Annotated[str, typer.Option(help="Planner for --problem.")] = "eviction-dp",
+    nodes: Annotated[int | None, typer.Option(min=1, help="What if so many nodes were needed?")] = None,
+    max_delay: Annotated[str, typer.Option(help="... within this delay (90s, 10m, 1h30m).")] = "10m",
+    partition: Annotated[str | None, typer.Option(help="... in this partition.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Plan without doing anything: a problem file, or what if on the cluster as it is now."""
+    if (problem is None) == (nodes is None):
+        print("clearway: plan: give either --problem FILE or --nodes N", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT)
+    if problem is not None:
+        raise typer.Exit(run_plan_file(problem, planner, output.value))
+    delay_s = duration_option(max_delay)
+    settings = configuration(config)
+    with errors():
+        from clearway.cli.what_if import what_if  # noqa: PLC0415 - see serve
+
+        answer = what_if(settings, nodes or 0, delay_s, partition)
+        render.what_if(answer, output.value)
+
+
+@app.command()
+def status(config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE) -> None:
+    """Whether the daemon is alive, and what is under way."""
+    with stored(config) as store:
+        render.status(store, datetime.now(UTC), output.value)
+
+
+@evictions_app.command("list")
+def list_evictions(
+    which: Annotated[Which, typer.Option("--state", help="Which evictions.")] = Which.ALL,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 20,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List evictions, newest first."""
+    states = {
+        Which.PLANNED: [EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL],
+        Which.ACTIVE: [state for state in EvictionState if state.acting],
+        Which.PAST: [state for state in EvictionState if state.terminal],
+        Which.ALL: None,
+    }[which]
+    with stored(config) as store:
+        render.evictions(store.evictions(states=states, limit=limit), output.value)
+
+
+@evictions_app.command("show")
+def show_eviction(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One eviction: the plan, a reason for every job, the trade-off curve, every step."""
+    with stored(config) as store:
+        render.eviction(store.eviction(eviction_id), store.steps(eviction_id), output.value)
+
+
+@evictions_app.command()
+def approve(eviction_id: int, config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Let a planned eviction be carried out."""
+    ask("approve", eviction_id, config)
+
+
+@evictions_app.command()
+def cancel(eviction_id: int, config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Undo an eviction; jobs past their point of no return are followed until they run again."""
+    ask("cancel", eviction_id, config)
+
+
+@app.command()
+def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Begin nothing new until `clearway resume`; what is under way is followed to its end."""
+    ask("pause", None, config)
+
+
+@app.command()
+def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Go on after `clearway pause`."""
+    ask("resume", None, config)
+
+
+@app.command("simulate-cluster")
+def simulate_cluster(
+    once: Annotated[bool, typer.Option("--once", help="End after one urgent job has come and gone.")] = False,
+    speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds a second.")] = 60.0,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0: any free one.")] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed draws other jobs.")] = 7,
+) -> None:
+    """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
+    with errors():
+        raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed))
+
+
+@contextmanager
+def stored(config: Path) -> Iterator[SqlStore]:
+    settings = configuration(config)
+    with errors():
+        from clearway.bootstrap import open_store  # noqa: PLC0415 - see serve
+
+        store = open_store(settings)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def ask(kind: str, eviction_id: int | None, config: Path) -> None:
+    """Write a request to the store and wait a little for the daemon's answer."""
+    with stored(config) as store:
+        actor = f"{getpass.getuser()} (command line)"
+        request_id = store.add_request(kind, eviction_id, actor, datetime.now(UTC))
+        answer = render.wait_for(lambda: _answer(store, request_id))
+    if answer is None:
+        print(f"clearway: request {request_id} is stored; the daemon has not answered yet", file=sys.stderr)
+        raise typer.Exit(FAILED)
+    print(answer)
+    if answer.startswith("refused"):
+        raise typer.Exit(FAILED)
+
+
+def _answer(store: SqlStore, request_id: int) -> str | None:
+    request = store.request(request_id)
+    return request.result if request and request.handled_at else None
+
+
+def version(value: bool) -> None:
+    if value:
+        print(f"clearway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Options of clearway itself."""
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,161 @@
+"""``clearway simulate-cluster``: the daemon at work on a simulated Theta, told step by step.
+
+The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from clearway import bootstrap, server
+from clearway.api.tokens import Tokens
+from clearway.cli import render
+from clearway.clock import ScaledClock
+from clearway.durations import format_duration
+from clearway.execution.records import Eviction, Preemption, PreemptionState
+from clearway.logs import configure_logging
+from clearway.model import Action, JobState
+from clearway.simulation import theta
+from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.slurm.simulated import SimulatedBackend
+
+_LIMIT_S = 50.0  # of real time; --once promises to end within a minute
+_LOOK_EVERY_S = 0.05
+
+
+def run(*, once: bool, speed: float, port: int, seed: int) -> int:
+    """Exit status 0 when the urgent job really started in time and every other job came back."""
+    out = render.console()
+    configure_logging("text", quiet=True)
+    start = datetime.now(UTC).replace(microsecond=0)
+    clock = ScaledClock(start, speed)
+    cluster = theta.demo_cluster(start, seed)
+    with tempfile.TemporaryDirectory(prefix="clearway-demo-") as folder:
+        config = theta.demo_config(f"sqlite:///{Path(folder) / 'clearway.sqlite'}", port)
+        backend = SimulatedBackend(cluster, clock)
+        daemon = bootstrap.build(config, origin="demo", backend=backend, clock=clock)
+        service = server.Service(daemon.loop, daemon.metrics, Tokens(None))
+        with server.background(service):
+            try:
+                good = _Story(out, daemon, cluster, clock, speed).tell(service.address)
+                if not once:
+                    out.print("\nThe REST API stays up; Ctrl-C ends it.")
+                    threading.Event().wait()
+            except KeyboardInterrupt:
+                good = True
+    return 0 if good else 1
+
+
+class _Story:
+    def __init__(
+        self, out: Console, daemon: bootstrap.Daemon, cluster: SimulatedCluster, clock: ScaledClock, speed: float
+    ) -> None:
+        self._out = out
+        self._daemon = daemon
+        self._cluster = cluster
+        self._clock = clock
+        self._speed = speed
+        self._limit = time.monotonic() + _LIMIT_S
+        self._told: dict[str, PreemptionState] = {}
+
+    def tell(self, address: str) -> bool:
+        out, cluster = self._out, self._cluster
+        running = cluster.running()
+        busy = sum(entry.job.num_nodes for entry in running)
+        out.print(Text("Clearway on a simulated cluster", style="bold"))
+        out.print(
+            f"{len(cluster.nodes):,} nodes, {busy:,} of them busy with {len(running)} jobs "
+            f"(like Scenario-3 of the CoSim paper); one second here is {format_duration(self._speed)} there."
+        )
+        out.print(f"REST API: {address}/api/v1/evictions   documentation: {address}/docs\n")
+
+        submitted = self._clock.now()
+        cluster.advance(submitted)
+        urgent = cluster.submit(
+            Program(work_s=theta.URGENT_WORK_S, exit_s=1.0),
+            num_nodes=theta.NODES_NEEDED,
+            partitions=("urgent",),
+            user="ursula",
+            name="tsunami-forecast",
+            priority=1_000,
+        )
+        self._step(submitted, f"Job {urgent} (tsunami-forecast) needs {theta.NODES_NEEDED:,} nodes within 15 minutes.")
+        if not self._until(lambda: bool(self._daemon.store.evictions(limit=1))):
+            return self._fail("no plan was made")
+        eviction = self._newest()
+        out.print()
+        out.print(render.curve_table(eviction.plan.curve, eviction.plan.chosen))
+        out.print()
+        out.print(render.verdict_table(eviction.verdicts, {}))
+        out.print()
+
+        started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
+        if not started:
+            return self._fail("the urgent job did not start")
+        start = cluster.jobs[urgent].job.start_time or self._clock.now()
+        margin_s = (eviction.plan.deadline - start).total_seconds()
+        text = f"Job {urgent} starts on its {theta.NODES_NEEDED:,} nodes, {format_duration(abs(margin_s))} "
+        self._step(start, Text(text + ("before its deadline." if margin_s >= 0 else "TOO LATE."), style="bold green"))
+
+        back = self._until(lambda: self._newest().state.terminal, self._progress)
+        final = self._newest()
+        everyone = all(p.state in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
+        lost = render.node_hours(final.actual_lost_node_s)
+        killed_all = sum(_if_killed(final, p) for p in final.preemptions)
+        self._step(
+            self._clock.now(),
+            f"Everyone is back: {lost} node-hours lost; killing the same jobs would have lost "
+            f"{render.node_hours(killed_all)}.",
+        )
+        return (margin_s >= 0 and back and everyone) or self._fail("not all preempted jobs came back")
+
+    def _newest(self) -> Eviction:
+        return self._daemon.store.evictions(limit=1)[0]
+
+    def _progress(self) -> None:
+        words = {
+            PreemptionState.CHECKPOINTING: "saves itself",
+            PreemptionState.VACATING: "leaves its nodes",
+            PreemptionState.QUEUED: "waits in the queue",
+            PreemptionState.RETURNED: "runs again",
+            PreemptionState.ENDED: "has ended",
+            PreemptionState.SPARED: "is spared after all",
+            PreemptionState.FAILED: "could not be preempted",
+        }
+        for p in self._newest().preemptions:
+            if p.state is not self._told.get(p.job_id) and p.state in words:
+                self._step(
+                    p.state_since or self._clock.now(), f"Job {p.job_id} ({p.job.num_nodes} nodes) {words[p.state]}."
+                )
+            self._told[p.job_id] = p.state
+
+    def _until(self, done: Callable[[], bool], each_time: Callable[[], None] = lambda: None) -> bool:
+        while time.monotonic() < self._limit:
+            finished = done()
+            each_time()
+            if finished:
+                return True
+            time.sleep(_LOOK_EVERY_S)
+        return False
+
+    def _step(self, at: datetime, text: str | Text) -> None:
+        line = Text(f"{at.astimezone():%H:%M:%S}  ", style="dim")
+        self._out.print(line.append_text(text if isinstance(text, Text) else Text(text, style="default")))
+
+    def _fail(self, why: str) -> bool:
+        self._out.print(Text(f"Failed: {why}.", style="bold red"))
+        return False
+
+
+def _if_killed(eviction: Eviction, p: Preemption) -> float:
+    """Node-seconds that requeueing this preemptee without a checkpoint would have lost when the plan was made."""
+    candidate = next(c for c in eviction.plan.problem.candidates if c.job_id == p.job_id)
+    return next((o.lost_work_node_s for o in candidate.options if o.action is Action.KILL), 0.0)

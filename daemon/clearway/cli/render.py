@@ -1,0 +1,289 @@
+"""What the command line prints: tables for people, JSON for programs. User text is never read as markup."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from clearway.decision import NoPlan
+from clearway.durations import format_duration
+from clearway.execution.records import Eviction, StepRecord
+from clearway.loop import HEARTBEAT, PAUSED
+from clearway.model import Choice, Curve, CurvePoint, Plan, Verdict
+from clearway.store.base import Store
+
+_ANSWER_LIMIT_S = 15.0
+_BAR = 40
+_EXEMPT_SHOWN = 30
+
+
+class Named(Protocol):
+    @property
+    def display_id(self) -> str: ...
+
+
+def console() -> Console:
+    return Console(highlight=False, emoji=False, markup=False)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, default=str))
+
+
+def node_hours(node_s: float | None) -> str:
+    return "-" if node_s is None else f"{node_s / 3_600:,.1f}"
+
+
+def when(time_: datetime | None) -> str:
+    return "-" if time_ is None else time_.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def wait_for(answer: Callable[[], str | None], limit_s: float = _ANSWER_LIMIT_S) -> str | None:
+    end = time.monotonic() + limit_s
+    while (found := answer()) is None and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
+    made = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return made
+
+
+# -- parts of a plan -------------------------------------------------------------------------------------------
+
+
+def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
+    """The trade-off: one bar for every delay at which the answer changes."""
+    made = table(
+        "may wait",
+        "lost node-hours",
+        "",
+        title="Trade-off: delay against lost work",
+        right=("may wait", "lost node-hours"),
+    )
+    most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
+    before: tuple[Any, ...] | None = None
+    for point in curve.points:
+        key = (point.feasible, point.lost_work_node_s, point.checkpoint_s)
+        if key == before:
+            continue
+        before = key
+        if not point.feasible:
+            made.add_row(format_duration(point.max_delay_s), "-", Text("not possible", style="dim"))
+            continue
+        lost = point.lost_work_node_s or 0.0
+        bar = Text("█" * round(_BAR * lost / most) or "▏")
+        preempted = sum(planned.action.value != "end" for planned in point.actions)
+        bar.append(f"  {preempted} job{'s' * (preempted != 1)}", style="dim")
+        if chosen is not None and point.max_delay_s == chosen.max_delay_s:
+            bar.append("  <- chosen", style="bold green")
+        made.add_row(format_duration(point.max_delay_s), node_hours(lost), bar)
+    return made
+
+
+def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
+    made = table("job", "", "why", title="Every job, and why")
+    style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
+    order = {Choice.CHOSEN: 0, Choice.SPARED: 1, Choice.EXEMPT: 2}
+    exempt = 0
+    for verdict in sorted(verdicts, key=lambda v: (order[v.choice], v.job_id)):
+        exempt += verdict.choice is Choice.EXEMPT
+        if exempt > _EXEMPT_SHOWN:
+            continue
+        job = names.get(verdict.job_id, verdict.job_id)
+        made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), Text(verdict.reason))
+    if exempt > _EXEMPT_SHOWN:
+        made.add_row("...", "", Text(f"and {exempt - _EXEMPT_SHOWN} more exempt jobs (-o json shows all)"))
+    return made
+
+
+def preemption_table(eviction: Eviction) -> Table:
+    made = table(
+        "job", "user", "nodes", "action", "state", "lost node-hours", "planned", "note",
+        right=("nodes", "lost node-hours", "planned"),
+    )  # fmt: skip
+    for p in sorted(eviction.preemptions, key=lambda p: p.order):
+        made.add_row(
+            p.job.display_id,
+            Text(p.job.user),
+            str(p.job.num_nodes),
+            p.action.value,
+            p.state.value,
+            node_hours(p.actual_lost_node_s),
+            node_hours(p.predicted_lost_node_s),
+            Text(p.note),
+        )
+    return made
+
+
+# -- commands --------------------------------------------------------------------------------------------------
+
+
+def status(store: Store, now: datetime, output: str) -> None:
+    beat = store.get_value(HEARTBEAT)
+    age_s = (now - datetime.fromisoformat(beat["at"])).total_seconds() if beat else None
+    open_ones = store.open_evictions()
+    paused = bool(store.get_value(PAUSED))
+    if output == "json":
+        print_json(
+            {
+                "last_heartbeat": beat["at"] if beat else None,
+                "heartbeat_age_s": age_s,
+                "backend": beat["backend"] if beat else None,
+                "paused": paused,
+                "open_evictions": [summary(e) for e in open_ones],
+            }
+        )
+        return
+    out = console()
+    if beat is None or age_s is None:
+        out.print("The daemon has not run with this database yet.")
+    else:
+        out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {beat['backend']}.")
+    if paused:
+        out.print(Text("Paused: nothing new is begun.", style="bold yellow"))
+    if open_ones:
+        evictions(open_ones, output)
+    else:
+        out.print("Nothing is planned or under way.")
+
+
+def summary(e: Eviction) -> dict[str, Any]:
+    return {
+        "eviction_id": e.eviction_id,
+        "state": e.state.value,
+        "mode": e.mode,
+        "preemptor": e.preemptor.display_id,
+        "user": e.preemptor.user,
+        "nodes_needed": e.plan.nodes_needed,
+        "created_at": e.created_at.isoformat(),
+        "deadline": e.plan.deadline.isoformat(),
+        "started_at": e.started_at.isoformat() if e.started_at else None,
+        "preemptees": len(e.plan.preemptees),
+        "predicted_lost_work_node_s": e.predicted_lost_node_s,
+        "actual_lost_work_node_s": e.actual_lost_node_s,
+        "outcome": e.outcome,
+    }
+
+
+def evictions(found: Sequence[Eviction], output: str) -> None:
+    if output == "json":
+        print_json([summary(e) for e in found])
+        return
+    made = table(
+        "eviction", "state", "urgent job", "user", "nodes", "made", "deadline", "jobs", "lost node-hours", "outcome",
+        right=("eviction", "nodes", "jobs", "lost node-hours"),
+    )  # fmt: skip
+    for e in found:
+        lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
+        made.add_row(
+            str(e.eviction_id), e.state.value, e.preemptor.display_id, Text(e.preemptor.user), str(e.plan.nodes_needed),
+            when(e.created_at), when(e.plan.deadline), str(len(e.plan.preemptees)), node_hours(lost), Text(e.outcome),
+        )  # fmt: skip
+    console().print(made if found else "There are none.")
+
+
+def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
+    if output == "json":
+        print_json(
+            summary(e)
+            | {
+                "placement": e.placement,
+                "placement_nodes": list(e.plan.placement_nodes),
+                "preemptions": [
+                    {
+                        "job_id": p.job_id,
+                        "action": p.action.value,
+                        "state": p.state.value,
+                        "reason": p.reason,
+                        "predicted_lost_work_node_s": p.predicted_lost_node_s,
+                        "actual_lost_work_node_s": p.actual_lost_node_s,
+                        "note": p.note,
+                    }
+                    for p in e.preemptions
+                ],
+                "verdicts": [
+                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
+                    for v in e.verdicts
+                ],
+                "curve": [
+                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
+                    for p in e.plan.curve.points
+                ],
+                "steps": [
+                    {
+                        "at": s.intended_at.isoformat(),
+                        "job_id": s.job_id,
+                        "kind": s.kind,
+                        "result": s.result or "unknown",
+                        "detail": s.detail,
+                    }
+                    for s in steps
+                ],
+            }
+        )
+        return
+    out = console()
+    out.print(f"Eviction {e.eviction_id} for urgent job {e.preemptor.display_id}: {e.state.value}. {e.outcome}")
+    out.print(
+        f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; made {when(e.created_at)} by {e.plan.curve.planner}.\n"
+    )
+    names = {p.job_id: p.job.display_id for p in e.preemptions}
+    made = table("at", "job", "step", "result", "detail", title="What was done")
+    for s in steps:
+        made.add_row(when(s.intended_at), s.job_id or "", s.kind, s.result or "unknown", Text(s.detail))
+    out.print(
+        Group(
+            preemption_table(e),
+            "",
+            curve_table(e.plan.curve, e.plan.chosen),
+            "",
+            verdict_table(e.verdicts, names),
+            "",
+            made,
+        )
+    )
+
+
+def what_if(answer: Plan | NoPlan, output: str) -> None:
+    curve = answer.curve
+    plan = answer if isinstance(answer, Plan) else None
+    if output == "json":
+        print_json(
+            {
+                "feasible": plan is not None,
+                "why_not": answer.why if isinstance(answer, NoPlan) else None,
+                "lost_work_node_s": plan.chosen.lost_work_node_s if plan else None,
+                "nodes": list(plan.placement_nodes) if plan else [],
+                "actions": [{"job_id": a.job_id, "action": a.action.value} for a in plan.chosen.actions]
+                if plan
+                else [],
+                "verdicts": [
+                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
+                    for v in (plan.verdicts if plan else ())
+                ],
+                "curve": [
+                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
+                    for p in (curve.points if curve else ())
+                ],
+            }
+        )
+        return
+    out = console()
+    if isinstance(answer, NoPlan):
+        out.print(f"Not possible: {answer.why}.")
+    if curve is not None:
+        out.print(curve_table(curve, plan.chosen if plan else None))
+    if plan is not None:
+        out.print()
+        out.print(verdict_table(plan.verdicts, {job.job_id: job.display_id for job in plan.leaving}))

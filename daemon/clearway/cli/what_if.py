@@ -1,0 +1,26 @@
+"""What if so many nodes were needed now: the daemon's own decision on a fresh snapshot, and nothing done."""
+
+from __future__ import annotations
+
+from clearway.bootstrap import open_backend, open_planner
+from clearway.clock import SystemClock
+from clearway.config import Config
+from clearway.decision import NoPlan, decide
+from clearway.detection import imagined, usual_partition
+from clearway.model import Plan
+from clearway.policy import UnderWay
+
+
+def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
+    """Earlier preemptions are not counted here, as the question needs no database."""
+    clock = SystemClock()
+    backend = open_backend(config, clock)
+    try:
+        snapshot = backend.snapshot()
+    finally:
+        backend.close()
+    preemptor = imagined(
+        nodes, max_delay_s, partition or usual_partition(snapshot, config.preemptors), snapshot.taken_at
+    )
+    planner = open_planner(config)
+    return decide(preemptor, snapshot, config, planner, snapshot.taken_at, preempted={}, under_way=UnderWay())

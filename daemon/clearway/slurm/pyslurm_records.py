@@ -1,0 +1,251 @@
+"""What the pyslurm worker hands over (plain dictionaries) becomes the product's records. Pure.
+
+The worker passes on numbers and words as pyslurm gives them; what they mean is decided here, where it can be tested
+without pyslurm. A record that cannot be read becomes a ``Skipped``, as in ``parse``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from clearway.model import Job, JobState, Node, Reservation, Skipped
+from clearway.slurm import parse
+from clearway.slurm.parse import FieldError
+
+Record = Mapping[str, Any]
+T = TypeVar("T", Job, Node, Reservation)
+
+# pyslurm's words for flags of reservations, where they are not Slurm's.
+RESERVATION_FLAGS = {
+    "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
+    "MAINTENANCE": "MAINT",
+    "PARTITION_NODES_ONLY": "PART_NODES",
+    "SPECIFIC_NODES": "SPEC_NODES",
+    "STATIC_NODES": "STATIC",
+    "USER_DELETION": "USER_DELETE",
+    "PURGE": "PURGE_COMP",
+    "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER",
+}
+_MAX_PRIORITY = 0xFFFFFFFE
+
+
+def read_jobs(records: Sequence[Record]) -> tuple[list[Job], list[Skipped]]:
+    """All jobs that wait or hold nodes; ended ones, which Slurm remembers for a while, are left out."""
+    jobs, skipped = _read("job", "id", records, read_job)
+    return [job for job in jobs if job.state is not JobState.ENDED], skipped
+
+
+def read_nodes(records: Sequence[Record], reservations: Sequence[Record]) -> tuple[list[Node], list[Skipped]]:
+    """All nodes; ``reservations`` names those that cover them."""
+    names = _names_by_node(reservations)
+    return _read("node", "name", records, lambda record: _read_node(record, names))
+
+
+def read_reservations(records: Sequence[Record]) -> tuple[list[Reservation], list[Skipped]]:
+    return _read("reservation", "name", records, _read_reservation)
+
+
+def read_job(record: Record) -> Job:
+    """One job. Raises FieldError for a value that cannot be read."""
+    if "unreadable" in record:
+        raise FieldError(_text(record, "unreadable"))
+    word = _text(record, "state")
+    nodes = parse.expand(_text(record, "allocated_nodes"))
+    state = parse.job_state(word, on_nodes=bool(nodes))
+    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
+        raise FieldError(f"the job is {word[:40]} but has no nodes")
+    submit_time = _time(record, "submit_time")
+    if submit_time is None:
+        raise FieldError("submit_time is missing")
+    num_nodes = len(nodes) if state.holds_nodes and nodes else _num_nodes_asked(record)
+    array_id, task_id, tasks = _array(record)
+    het_id = _number(record, "heterogeneous_id")
+    time_limit_min = record.get("time_limit")
+    return Job(
+        job_id=str(_job_id(record)),
+        user=_text(record, "user_name"),
+        state=state,
+        raw_state=word,
+        partitions=_names(_text(record, "partition")),
+        num_nodes=num_nodes,
+        submit_time=submit_time,
+        name=_text(record, "name"),
+        account=_text(record, "account"),
+        qos=_text(record, "qos"),
+        reason=_text(record, "state_reason") or "None",
+        eligible_time=_time(record, "eligible_time"),
+        # For a waiting job it is the scheduler's guess, which changes; a run has a start.
+        start_time=None if state is JobState.PENDING else _time(record, "start_time"),
+        time_limit_s=None if time_limit_min is None else _number(record, "time_limit") * 60,
+        nodes=nodes if state.holds_nodes else (),
+        cpus=_number(record, "cpus"),
+        memory_mib=math.ceil(_number(record, "memory_mib") / max(num_nodes, 1)),
+        comment=_text(record, "comment"),
+        batch=_flag(record, "is_batch_job"),
+        requeueable=_flag(record, "is_requeueable"),
+        restart_count=_number(record, "requeue_count"),
+        # pyslurm says "UNLIMITED" for the highest of all.
+        priority=_MAX_PRIORITY if isinstance(record.get("priority"), str) else _number(record, "priority"),
+        reservation=_text(record, "reservation") or None,
+        dependency=_text(record, "dependencies"),
+        features=",".join(_texts(record, "constraints")),
+        licenses=",".join(_texts(record, "licenses")),
+        gres=",".join(_texts(record, "gres")),
+        required_nodes=parse.expand(_text(record, "required_nodes")),
+        excluded_nodes=parse.expand(_text(record, "excluded_nodes")),
+        contiguous=_flag(record, "requires_contiguous_nodes"),
+        cpus_per_node=_number(record, "min_cpus_per_node"),
+        array_job_id=array_id,
+        array_task_id=task_id,
+        pending_tasks=tasks,
+        het_job_id=str(het_id) if het_id else None,
+        het_job_offset=_number(record, "heterogeneous_offset") if het_id else None,
+    )
+
+
+def _job_id(record: Record) -> int:
+    job_id = _number(record, "id")
+    if job_id < 1:
+        raise FieldError(f"id is {job_id}")
+    return job_id
+
+
+def _array(record: Record) -> tuple[str | None, int | None, int]:
+    """Array, task, and the number of tasks that the record stands for.
+
+    pyslurm takes 0 for "nothing": task 0 comes as a job of an array without a task and without waiting tasks.
+    """
+    array_id = _number(record, "array_id")
+    if not array_id:
+        return None, None, 1
+    waiting = _text(record, "array_tasks_waiting")
+    if waiting:
+        task_id, tasks = parse.array_tasks(waiting)
+        return str(array_id), task_id, tasks
+    return str(array_id), _number(record, "array_task_id"), 1
+
+
+def _num_nodes_asked(record: Record) -> int:
+    """The least that a waiting job asks for; ``num_nodes`` of ``-N2-4`` may be the most."""
+    counts = [count for key in ("num_nodes", "tres_nodes") if (count := _number(record, key))]
+    return min(counts, default=0)
+
+
+def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
+    if "unreadable" in record:
+        raise FieldError(_text(record, "unreadable"))
+    name, state = _text(record, "name"), _text(record, "state")
+    status = parse.node_state(state)
+    if not status.known:
+        raise FieldError(f"state is {state[:40]!r}")
+    return Node(
+        name=name,
+        available=status.available,
+        raw_state=state,
+        cpus=_number(record, "effective_cpus") or _number(record, "total_cpus"),
+        memory_mib=max(_number(record, "real_memory") - _number(record, "memory_reserved_for_system"), 0),
+        partitions=_texts(record, "partitions"),
+        alloc_cpus=_number(record, "allocated_cpus"),
+        features=_texts(record, "active_features"),
+        reason=_text(record, "reason"),
+        reservation=reservations.get(name, "") if status.reserved else None,
+    )
+
+
+def _names_by_node(records: Sequence[Record]) -> dict[str, str]:
+    reservations, _ = read_reservations(records)
+    return {node: reservation.name for reservation in reservations for node in reservation.nodes}
+
+
+def _read_reservation(record: Record) -> Reservation:
+    if "unreadable" in record:
+        raise FieldError(_text(record, "unreadable"))
+    start_time, end_time = _time(record, "start_time"), _time(record, "end_time")
+    if start_time is None or end_time is None:
+        raise FieldError("start_time or end_time is missing")
+    return Reservation(
+        name=_text(record, "name"),
+        nodes=parse.expand(_text(record, "nodes")),
+        start_time=start_time,
+        end_time=end_time,
+        users=_texts(record, "users"),
+        flags=tuple(RESERVATION_FLAGS.get(flag, flag) for flag in _texts(record, "flags")),
+    )
+
+
+def _read(
+    kind: str, key: str, records: Sequence[Record], read: Callable[[Record], T]
+) -> tuple[list[T], list[Skipped]]:
+    """Each record once; of two with the same id neither can be trusted."""
+    good: list[T] = []
+    skipped: list[Skipped] = []
+    counts = Counter(str(record.get(key)) for record in records)
+    for record in records:
+        ident = str(record.get(key))[:80]
+        try:
+            if not record.get(key):
+                raise FieldError(f"{key} is missing")
+            if counts[str(record[key])] > 1:
+                raise FieldError("two records have this id")
+            good.append(read(record))
+        except FieldError as error:
+            skipped.append(Skipped(kind, ident, str(error), holds_nodes=_may_hold_nodes(kind, record)))
+    return good, skipped
+
+
+def _may_hold_nodes(kind: str, record: Record) -> bool:
+    """False only for a job that Slurm says waits or has ended, and that has no nodes."""
+    if kind != "job" or not isinstance(record.get("state"), str) or record.get("allocated_nodes"):
+        return True
+    return parse.job_state(record["state"], on_nodes=False).holds_nodes
+
+
+def _text(record: Record, key: str) -> str:
+    value = record.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise FieldError(f"{key} is {str(value)[:40]!r}, not a text")
+    return value
+
+
+def _texts(record: Record, key: str) -> tuple[str, ...]:
+    value = record.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise FieldError(f"{key} is {str(value)[:40]!r}, not a list of texts")
+    return tuple(value)
+
+
+def _number(record: Record, key: str) -> int:
+    """A whole number; pyslurm says None for 0."""
+    value = record.get(key)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise FieldError(f"{key} is {str(value)[:40]!r}, not a number")
+    return value
+
+
+def _flag(record: Record, key: str) -> bool:
+    value = record.get(key)
+    if not isinstance(value, bool):
+        raise FieldError(f"{key} is {str(value)[:40]!r}, neither true nor false")
+    return value
+
+
+def _time(record: Record, key: str) -> datetime | None:
+    seconds = _number(record, key)
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    except (OverflowError, OSError, ValueError):
+        raise FieldError(f"{key} is {seconds}, not a time") from None
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name for name in value.split(",") if name)

@@ -1,0 +1,439 @@
+"""What every Slurm backend must do, checked the same way on the simulated cluster and on real ones.
+
+A test module subclasses ``BackendConformance`` and offers a fixture ``site``: a backend, and the ways to bring a
+cluster of eight nodes with four processors each into the state that a test is about. ``Site.wait`` polls with a
+limit (real) or moves the clock (simulated); no test sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import pytest
+
+from clearway.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model import Job, JobState, Reservation
+from clearway.slurm.base import SlurmBackend
+
+NODES = tuple(f"node{number}" for number in range(1, 9))
+CPUS = 4
+FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
+OURS = "clearway:test"
+
+
+class Site(Protocol):
+    """A cluster under test. Every job runs until ``finish``; ``user`` submits them."""
+
+    user: str
+
+    @property
+    def backend(self) -> SlurmBackend: ...
+
+    def now(self) -> datetime: ...
+
+    def run_job(
+        self,
+        *nodes: str,
+        cpus: int | None = None,
+        name: str = "job",
+        comment: str = "",
+        deaf: bool = False,
+        requeueable: bool = True,
+    ) -> str:
+        """A job that runs on exactly these nodes (all their processors, or ``cpus`` of each); its id.
+
+        It notices USR1 (``heard``). A ``deaf`` one ignores TERM, so it is COMPLETING for some seconds.
+        """
+        ...
+
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
+        """A waiting job for whole nodes, held or waiting for room; its id."""
+        ...
+
+    def array(self) -> str:
+        """An array of which tasks 1 and 2 run on node1, a processor each, and 3 and 4 wait; its id."""
+        ...
+
+    def full_array(self) -> str:
+        """An array of two tasks that both run on node1: the id of one task is that of the array."""
+        ...
+
+    def het(self) -> str:
+        """A heterogeneous job that runs with one node and with two; the id of its first component."""
+        ...
+
+    def configuring(self) -> str:
+        """A job that is CONFIGURING for some seconds."""
+        ...
+
+    def finish(self, job_id: str) -> None:
+        """Let the job end by itself, with success."""
+        ...
+
+    def heard(self, job_id: str) -> bool:
+        """Whether USR1 came to the job's batch shell."""
+        ...
+
+    def drain_as_somebody_else(self, node: str, reason: str) -> None: ...
+
+    def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
+        """Until the predicate holds; fails with ``what`` when it does not in time."""
+        ...
+
+
+def look(site: Site, job_id: str) -> Job:
+    job = site.backend.job(job_id)
+    assert job is not None, f"job {job_id} is not known"
+    return job
+
+
+def wait_state(site: Site, job_id: str, *states: JobState, timeout_s: float = 30) -> Job:
+    words = " or ".join(states)
+    site.wait(f"job {job_id} is {words}", lambda: look(site, job_id).state in states, timeout_s)
+    return look(site, job_id)
+
+
+def by_id(site: Site) -> dict[str, Job]:
+    return site.backend.snapshot().job_by_id
+
+
+def untouched(site: Site, jobs: Iterable[Job]) -> bool:
+    """Whether these jobs are in the same run and state as then."""
+    return all((now := look(site, then.job_id)).run == then.run and now.state is then.state for then in jobs)
+
+
+def placement(site: Site, *nodes: str, name: str = "clearway-test", seconds: float = 600) -> Reservation:
+    return Reservation(
+        name=name,
+        nodes=nodes,
+        start_time=site.now(),
+        end_time=site.now() + timedelta(seconds=seconds),
+        users=(site.user,),
+        flags=("IGNORE_JOBS", "FLEX"),
+    )
+
+
+class BackendConformance:
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def test_an_idle_cluster(self, site: Site) -> None:
+        snapshot = site.backend.snapshot()
+        assert [job for job in snapshot.jobs if job.state.holds_nodes] == []
+        assert snapshot.skipped == ()
+        assert snapshot.queries <= 2
+        assert sorted(node.name for node in snapshot.nodes) == list(NODES)
+        for node in snapshot.nodes:
+            assert (node.available, node.cpus, node.alloc_cpus, node.reservation) == (True, CPUS, 0, None)
+            assert "batch" in node.partitions
+
+    def test_a_job_that_spans_nodes(self, site: Site) -> None:
+        before = site.now()
+        job_id = site.run_job("node2", "node3", name="two", comment="clearway:interval=60")
+        job = look(site, job_id)
+        assert (job.state, job.nodes, job.num_nodes) == (JobState.RUNNING, ("node2", "node3"), 2)
+        assert (job.user, job.name, job.comment) == (site.user, "two", "clearway:interval=60")
+        assert (job.cpus, job.partitions, job.time_limit_s) == (2 * CPUS, ("batch",), 3600)
+        assert (job.batch, job.requeueable, job.restart_count, job.reservation) == (True, True, 0, None)
+        assert (job.array_job_id, job.array_task_id, job.het_job_id, job.pending_tasks) == (None, None, None, 1)
+        assert job.start_time is not None
+        assert before - timedelta(seconds=2) <= job.start_time <= site.now() + timedelta(seconds=2)
+        assert job.memory_mib > 0
+        snapshot = site.backend.snapshot()
+        assert snapshot.job_by_id[job_id] == job
+        assert [held.job_id for held in snapshot.jobs_on["node3"]] == [job_id]
+        assert snapshot.node_by_name["node2"].alloc_cpus == CPUS
+
+    def test_waiting_jobs(self, site: Site) -> None:
+        site.run_job(*NODES)
+        waits, held = site.wait_job(3), site.wait_job(held=True)
+        jobs = by_id(site)
+        for job_id, num_nodes in ((waits, 3), (held, 1)):
+            job = jobs[job_id]
+            assert (job.state, job.nodes, job.start_time, job.num_nodes) == (JobState.PENDING, (), None, num_nodes)
+        assert jobs[waits].priority > 0
+        assert jobs[held].priority == 0
+        assert site.backend.snapshot().queries <= 2
+
+    def test_array_tasks(self, site: Site) -> None:
+        array_id = site.array()
+        tasks = [job for job in site.backend.snapshot().jobs if job.array_job_id == array_id]
+        running = {job.array_task_id: job for job in tasks if job.state is JobState.RUNNING}
+        assert {task: job.nodes for task, job in running.items()} == {1: ("node1",), 2: ("node1",)}
+        assert {job.display_id for job in running.values()} == {f"{array_id}_1", f"{array_id}_2"}
+        (waiting,) = (job for job in tasks if job.state is JobState.PENDING)
+        assert (waiting.pending_tasks, waiting.array_task_id) == (2, None)
+        assert len({job.job_id for job in tasks}) == 3
+
+    def test_heterogeneous_jobs(self, site: Site) -> None:
+        first = site.het()
+        parts = sorted(
+            (job for job in site.backend.snapshot().jobs if job.het_job_id == first),
+            key=lambda job: job.display_id,
+        )
+        assert [(job.display_id, job.num_nodes, len(job.nodes)) for job in parts] == [
+            (f"{first}+0", 1, 1),
+            (f"{first}+1", 2, 2),
+        ]
+        assert {job.state for job in parts} == {JobState.RUNNING}
+        assert parts[0].job_id == first
+
+    def test_jobs_on_a_shared_node(self, site: Site) -> None:
+        one, two = site.run_job("node4", cpus=1), site.run_job("node4", cpus=2)
+        snapshot = site.backend.snapshot()
+        assert {job.job_id for job in snapshot.jobs_on["node4"]} == {one, two}
+        assert snapshot.node_by_name["node4"].alloc_cpus == 3
+        assert snapshot.node_by_name["node4"].available
+
+    def test_a_hostile_name_and_comment(self, site: Site) -> None:
+        hostile, other = site.run_job("node1", name=FORGED, comment=FORGED), site.run_job("node2")
+        snapshot = site.backend.snapshot()
+        assert snapshot.skipped == ()
+        assert (snapshot.job_by_id[hostile].name, snapshot.job_by_id[hostile].comment) == (FORGED, FORGED)
+        assert snapshot.job_by_id[hostile].nodes == ("node1",)
+        assert snapshot.job_by_id[other].name == "job"
+        assert {job.user for job in snapshot.jobs} == {site.user}
+
+    def test_a_suspended_job_and_its_return(self, site: Site) -> None:
+        job = look(site, site.run_job("node5"))
+        site.backend.suspend(job)
+        suspended = wait_state(site, job.job_id, JobState.SUSPENDED)
+        assert (suspended.nodes, suspended.run) == (("node5",), job.run)
+        site.backend.suspend(job)
+        site.backend.resume(job)
+        assert wait_state(site, job.job_id, JobState.RUNNING).run == job.run
+        site.backend.resume(job)
+        assert look(site, job.job_id).state is JobState.RUNNING
+
+    def test_a_completing_job(self, site: Site) -> None:
+        job = look(site, site.run_job("node6", deaf=True))
+        site.backend.requeue(job)
+        leaving = by_id(site)[job.job_id]
+        assert (leaving.state, leaving.nodes) == (JobState.COMPLETING, ("node6",))
+        with pytest.raises(SlurmRefusedError):
+            site.backend.start_now(job.job_id)
+        site.backend.requeue(job)
+        again = wait_state(site, job.job_id, JobState.PENDING)
+        assert (again.restart_count, again.nodes, again.start_time) == (1, (), None)
+
+    def test_a_configuring_job(self, site: Site) -> None:
+        job_id = site.configuring()
+        job = look(site, job_id)
+        assert job.state is JobState.CONFIGURING
+        assert len(job.nodes) == 1
+        with pytest.raises(JobNotRunningError):
+            site.backend.signal(job, "USR1", batch_only=True)
+        wait_state(site, job_id, JobState.RUNNING)
+
+    def test_an_ended_and_an_unknown_job(self, site: Site) -> None:
+        job = look(site, site.run_job("node1"))
+        site.finish(job.job_id)
+        wait_state(site, job.job_id, JobState.ENDED)
+        assert "node1" not in site.backend.snapshot().jobs_on
+        assert site.backend.job("999999") is None
+
+    # ---- requeue -----------------------------------------------------------------------------------------------
+
+    def test_requeue_and_start_now(self, site: Site) -> None:
+        other = look(site, site.run_job("node2"))
+        job = look(site, site.run_job("node1"))
+        site.backend.requeue(job)
+        waiting = wait_state(site, job.job_id, JobState.PENDING)
+        assert waiting.restart_count == 1
+        site.backend.requeue(job)  # it is done already
+        assert look(site, job.job_id).restart_count == 1
+        site.backend.start_now(job.job_id)  # else it would wait for 121 s
+        back = wait_state(site, job.job_id, JobState.RUNNING, timeout_s=60)
+        assert back.restart_count == 1
+        for act in (site.backend.requeue, site.backend.cancel, site.backend.suspend, site.backend.resume):
+            with pytest.raises(JobNotRunningError):
+                act(job)  # a decision about the first run
+        with pytest.raises(SlurmRefusedError):
+            site.backend.start_now(job.job_id)
+        assert untouched(site, [back, other])
+
+    def test_an_ended_job_is_never_run_again(self, site: Site) -> None:
+        job = look(site, site.run_job("node1"))
+        site.finish(job.job_id)
+        ended = wait_state(site, job.job_id, JobState.ENDED)
+        for act in (site.backend.requeue, site.backend.cancel, site.backend.suspend, site.backend.resume):
+            with pytest.raises(JobNotRunningError):
+                act(job)
+        with pytest.raises(SlurmRefusedError):
+            site.backend.start_now(job.job_id)
+        with pytest.raises(JobNotRunningError):
+            site.backend.signal(job, "USR1", batch_only=True)
+        assert untouched(site, [ended])
+
+    def test_a_forgotten_job(self, site: Site) -> None:
+        job = replace(look(site, site.run_job("node1")), job_id="999999")
+        for act in (site.backend.requeue, site.backend.cancel, site.backend.suspend, site.backend.resume):
+            with pytest.raises(JobNotRunningError):
+                act(job)
+        with pytest.raises(SlurmRefusedError):
+            site.backend.start_now("999999")
+        site.backend.detach("999999")
+
+    def test_what_may_not_be_requeued(self, site: Site) -> None:
+        job = look(site, site.run_job("node1", requeueable=False))
+        assert not job.requeueable
+        with pytest.raises(SlurmRefusedError) as refused:
+            site.backend.requeue(job)
+        assert not isinstance(refused.value, JobNotRunningError)
+        assert untouched(site, [job])
+
+    def test_requeue_of_one_task_leaves_the_array_alone(self, site: Site) -> None:
+        array_id = site.full_array()
+        last = look(site, array_id)  # its id is the array's own
+        others = [job for job in by_id(site).values() if job.array_job_id == array_id and job.job_id != array_id]
+        assert len(others) == 1
+        site.backend.requeue(last)
+        assert wait_state(site, array_id, JobState.PENDING).restart_count == 1
+        assert untouched(site, others)
+        site.backend.cancel(others[0])
+        wait_state(site, others[0].job_id, JobState.ENDED)
+        assert look(site, array_id).state is JobState.PENDING
+
+    def test_a_suspended_job_is_requeued_without_being_held(self, site: Site) -> None:
+        job = look(site, site.run_job("node1"))
+        site.backend.suspend(job)
+        wait_state(site, job.job_id, JobState.SUSPENDED)
+        site.backend.requeue(job)
+        waiting = wait_state(site, job.job_id, JobState.PENDING)
+        assert waiting.priority > 0
+        site.backend.start_now(job.job_id)
+        wait_state(site, job.job_id, JobState.RUNNING, timeout_s=60)
+
+    def test_cancel(self, site: Site) -> None:
+        job, other = look(site, site.run_job("node1")), look(site, site.run_job("node2"))
+        site.backend.cancel(job)
+        wait_state(site, job.job_id, JobState.ENDED)
+        with suppress(JobNotRunningError):
+            site.backend.cancel(job)
+        assert look(site, job.job_id).state is JobState.ENDED
+        assert untouched(site, [other])
+
+    def test_cancel_of_a_waiting_job(self, site: Site) -> None:
+        job = look(site, site.wait_job(held=True))
+        site.backend.cancel(job)
+        wait_state(site, job.job_id, JobState.ENDED)
+
+    # ---- signals and comments ----------------------------------------------------------------------------------
+
+    def test_a_signal_to_the_batch_shell(self, site: Site) -> None:
+        job, other = look(site, site.run_job("node1")), site.run_job("node2")
+        site.backend.signal(job, "USR1", batch_only=True)
+        site.wait("the job has heard the signal", lambda: site.heard(job.job_id))
+        assert untouched(site, [job])
+        assert not site.heard(other)
+
+    def test_signals_that_would_hang_or_hit_another_run(self, site: Site) -> None:
+        waiting = look(site, site.wait_job(held=True))
+        running = look(site, site.run_job("node1"))
+        suspended = look(site, site.run_job("node2"))
+        site.backend.suspend(suspended)
+        wait_state(site, suspended.job_id, JobState.SUSPENDED)
+        another_run = replace(running, restart_count=running.restart_count + 1)
+        for job in (waiting, suspended, another_run):
+            with pytest.raises(JobNotRunningError):
+                site.backend.signal(job, "USR1", batch_only=True)
+        assert not site.heard(running.job_id)
+
+    def test_set_comment(self, site: Site) -> None:
+        job_id, other = site.run_job("node1"), site.run_job("node2", comment="mine")
+        for comment in ("clearway:last=5 state=saved", "it's \"odd\"; $(x) = \\ y", "clearway:last=6"):
+            site.backend.set_comment(job_id, comment)
+            site.backend.set_comment(job_id, comment)
+            assert look(site, job_id).comment == comment
+        assert look(site, other).comment == "mine"
+
+    # ---- placement ---------------------------------------------------------------------------------------------
+
+    def test_the_life_of_a_reservation(self, site: Site) -> None:
+        wanted = placement(site, "node1", "node2")
+        site.backend.create_reservation(wanted)
+        site.backend.create_reservation(wanted)
+        (made,) = site.backend.reservations()
+        assert (made.name, set(made.nodes), made.users) == (wanted.name, {"node1", "node2"}, (site.user,))
+        assert {"IGNORE_JOBS", "FLEX"} <= set(made.flags)
+        assert abs((made.end_time - wanted.end_time).total_seconds()) <= 90
+        assert abs((made.start_time - site.now()).total_seconds()) <= 60
+        with pytest.raises(SlurmRefusedError):
+            site.backend.create_reservation(replace(wanted, nodes=("node3",)))
+        site.backend.update_reservation(wanted.name, ("node2", "node5", "node6"))
+        site.backend.update_reservation(wanted.name, ("node2", "node5", "node6"))
+        (moved,) = site.backend.reservations()
+        assert set(moved.nodes) == {"node2", "node5", "node6"}
+        site.wait("node5 is seen as reserved", lambda: _reserved(site, "node5"))
+        site.backend.delete_reservation(wanted.name)
+        site.backend.delete_reservation(wanted.name)
+        assert site.backend.reservations() == ()
+        with pytest.raises(SlurmRefusedError):
+            site.backend.update_reservation(wanted.name, ("node2",))
+        site.wait("node5 is free again", lambda: not _reserved(site, "node5"))
+
+    def test_freed_nodes_go_to_the_attached_job(self, site: Site) -> None:
+        holders = [look(site, site.run_job(name)) for name in NODES]
+        rival, urgent = site.wait_job(1), site.wait_job(2)
+        site.backend.create_reservation(placement(site, "node3", "node4"))
+        site.backend.attach(urgent, "clearway-test")
+        site.backend.attach(urgent, "clearway-test")
+        assert look(site, urgent).reservation == "clearway-test"
+        site.backend.update_reservation("clearway-test", ("node5", "node6"))  # re-planned: both are busy
+        for job in (holders[4], holders[5]):
+            site.backend.requeue(job)
+        started = wait_state(site, urgent, JobState.RUNNING)
+        assert started.nodes == ("node5", "node6")
+        assert look(site, rival).state is JobState.PENDING
+        with pytest.raises(SlurmRefusedError):
+            site.backend.delete_reservation("clearway-test")  # a job runs in it
+        site.backend.detach(urgent)
+        site.backend.detach(urgent)
+        site.backend.delete_reservation("clearway-test")
+        after = look(site, urgent)
+        assert (after.run, after.state, after.reservation) == (started.run, JobState.RUNNING, None)
+        assert untouched(site, [*holders[:4], *holders[6:]])
+
+    def test_attach_to_nothing_and_detach(self, site: Site) -> None:
+        waiting = site.wait_job(held=True)
+        with pytest.raises(SlurmRefusedError):
+            site.backend.attach(waiting, "clearway-unknown")
+        site.backend.create_reservation(placement(site, "node1"))
+        site.backend.attach(waiting, "clearway-test")
+        site.backend.detach(waiting)
+        assert look(site, waiting).reservation is None
+        site.backend.detach(waiting)
+        site.backend.delete_reservation("clearway-test")
+
+    # ---- nodes -------------------------------------------------------------------------------------------------
+
+    def test_drain_and_undrain(self, site: Site) -> None:
+        job = look(site, site.run_job("node7"))
+        site.backend.drain("node7", OURS)
+        site.backend.drain("node7", OURS)
+        node = site.backend.snapshot().node_by_name["node7"]
+        assert (node.available, node.reason) == (False, OURS)
+        with pytest.raises(SlurmRefusedError):
+            site.backend.drain("node7", "clearway:another")
+        with pytest.raises(SlurmRefusedError):
+            site.backend.undrain("node7", "clearway:another")
+        assert untouched(site, [job])
+        site.backend.undrain("node7", OURS)
+        site.wait("node7 is available", lambda: site.backend.snapshot().node_by_name["node7"].available)
+        site.backend.undrain("node7", OURS)
+        assert untouched(site, [job])
+
+    def test_a_node_that_somebody_else_drained(self, site: Site) -> None:
+        site.drain_as_somebody_else("node8", "bad disk")
+        for act in (site.backend.drain, site.backend.undrain):
+            with pytest.raises(SlurmRefusedError, match="bad disk"):
+                act("node8", OURS)
+        node = site.backend.snapshot().node_by_name["node8"]
+        assert (node.available, node.reason) == (False, "bad disk")
+
+
+def _reserved(site: Site, name: str) -> bool:
+    return site.backend.snapshot().node_by_name[name].reservation is not None

@@ -1,0 +1,195 @@
+"""The launcher with stand-ins for squeue and scontrol; tests/slurm runs it under a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clearway.claims import Claims, SaveState, parse_claims
+
+LAUNCHER = Path(__file__).parents[2] / "plugins" / "slurm" / "clearway-run"
+SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
+
+
+def poll(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "not so within the limit"
+        time.sleep(0.02)
+
+
+@dataclass
+class Bench:
+    folder: Path
+    shell: str
+
+    @property
+    def comment(self) -> str:
+        return (self.folder / "comment").read_text().strip()
+
+    def claims(self) -> Claims:
+        claims = parse_claims(self.comment)
+        assert claims is not None
+        return claims
+
+    def start(self, *arguments: str, program: str) -> subprocess.Popen[str]:
+        """The launcher as the child of a process that is called slurmstepd, as in a batch job."""
+        path = self.folder / "program"
+        path.write_text("#!/bin/bash\n" + textwrap.dedent(program))
+        path.chmod(0o755)
+        env = {
+            **os.environ,
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "7",
+            "FOLDER": str(self.folder),
+            "TMPDIR": str(self.folder),
+        }
+        step = self.folder / "slurmstepd"
+        command = [str(step), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
+        return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
+
+    def launcher_pid(self, step: subprocess.Popen[str]) -> int:
+        poll(lambda: (self.folder / "pid").exists() and bool((self.folder / "pid").read_text()))
+        return int((self.folder / "pid").read_text())
+
+
+@pytest.fixture(params=SHELLS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
+    (tmp_path / "squeue").write_text('#!/bin/sh\ncat "$FOLDER/comment"\n')
+    (tmp_path / "scontrol").write_text(
+        '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'
+        'mv "$FOLDER/comment.new" "$FOLDER/comment";; esac; done\n'
+    )
+    # A process whose name is slurmstepd, for the launcher to find as its parent.
+    (tmp_path / "slurmstepd").write_text('#!/bin/bash\n"$@" &\necho $! > "$FOLDER/pid"\nwait $!\nexit $?\n')
+    for name in ("squeue", "scontrol", "slurmstepd"):
+        (tmp_path / name).chmod(0o755)
+    return Bench(tmp_path, request.param)
+
+
+SAVES = """
+    trap 'echo saved > "$FOLDER/ck.new"; mv "$FOLDER/ck.new" "$FOLDER/ck"' USR1
+    touch "$FOLDER/ready"
+    while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
+    exit 42
+"""
+
+
+def test_answers_a_signal_and_keeps_the_exit_code(bench: Bench) -> None:
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    assert bench.comment.startswith("my own words clearway:")
+    assert bench.claims().max_delay_s == 300
+    for generation in (1, 2):
+        asked = int(time.time())
+        os.kill(pid, signal.SIGUSR1)
+        poll(lambda generation=generation: bench.claims().generation == generation)
+        poll(lambda: bench.claims().state is SaveState.SAVED)
+        claims = bench.claims()
+        assert claims.asked is not None
+        assert claims.last is not None
+        assert asked <= claims.asked.timestamp() <= claims.last.timestamp()
+    (bench.folder / "stop").touch()
+    assert step.wait(timeout=10) == 42
+    assert not list(bench.folder.glob("clearway-run.*"))
+
+
+def test_program_that_does_not_save_is_a_failed_checkpoint(bench: Bench) -> None:
+    program = 'trap "" USR1; touch "$FOLDER/ready"; while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done\n'
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", "--grace", "0", program=program)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.FAILED)
+    (bench.folder / "stop").touch()
+    assert step.wait(timeout=10) == 0
+
+
+def test_a_checkpoint_command_decides_by_its_exit_status(bench: Bench) -> None:
+    step = bench.start("--checkpoint-command", '[ -n "$CLEARWAY_PID" ] && test -e "$FOLDER/can-save"', program=SAVES)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.FAILED)
+    (bench.folder / "can-save").touch()
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.SAVED)
+    (bench.folder / "stop").touch()
+    assert step.wait(timeout=10) == 42
+
+
+def test_program_that_dies_of_a_signal_while_saving(bench: Bench) -> None:
+    program = 'touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'  # USR1 is deadly to it
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGUSR1)
+    assert step.wait(timeout=10) == 128 + signal.SIGUSR1
+    assert bench.claims().state is SaveState.FAILED
+
+
+def test_term_reaches_the_program(bench: Bench) -> None:
+    program = 'trap "exit 7" TERM; touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGTERM)
+    assert step.wait(timeout=10) == 7
+
+
+def test_periodic_checkpoints_are_told(bench: Bench) -> None:
+    program = """
+        touch "$FOLDER/ready"
+        for n in 1 2 3 4 5 6; do sleep 0.5; echo $n > "$FOLDER/ck.new"; mv "$FOLDER/ck.new" "$FOLDER/ck"; done
+        while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
+    """
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", "--interval", "1", program=program)
+    bench.launcher_pid(step)
+    poll(lambda: (bench.claims().generation or 0) >= 2)
+    claims = bench.claims()
+    assert claims.interval_s == 1
+    assert claims.last is not None
+    (bench.folder / "stop").touch()
+    assert step.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "no program given"),
+        (("--checkpoint-file",), "needs a value"),
+        (("--signal", "KILL", "--checkpoint-file", "x", "--", "true"), "--signal must be"),
+        (("--grace", "soon", "--checkpoint-file", "x", "--", "true"), "whole seconds"),
+        (("--", "true"), "is needed"),
+        (("--frobnicate", "--", "true"), "unknown option"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line(arguments: tuple[str, ...], says: str) -> None:
+    done = subprocess.run([str(LAUNCHER), *arguments], capture_output=True, text=True, timeout=10, check=False)
+    assert done.returncode == 64
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_outside_a_batch_shell_it_does_not_offer_what_it_cannot_do(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(LAUNCHER), "--checkpoint-file", "x", "--", "sh", "-c", "exit 5"],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+        env={**os.environ, "SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert done.returncode == 5
+    assert "start it with exec" in done.stderr

@@ -1,0 +1,237 @@
+"""The planners beside exhaustive search: the same plans, to the last job_id."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearway.model import Action, Candidate, Curve, CurvePoint, EvictionProblem, Option
+from clearway.planning import node_groups, suffix_tables, superfluous
+from clearway.planning.backtracking import Backtracking
+from clearway.planning.base import Planner
+from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.greedy import Greedy
+from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
+from tests.oracle.problems import SHAPES, random_problem
+
+EXACT: tuple[Planner, ...] = (EvictionDP(), Backtracking())
+PROBLEMS_PER_SHAPE = 70  # 630 problems in all
+
+
+def seeds(shape: str, count: int = PROBLEMS_PER_SHAPE) -> Iterator[int]:
+    first = SHAPES.index(shape)
+    return iter(range(first, first + count * len(SHAPES), len(SHAPES)))
+
+
+def answers(problem: EvictionProblem, curve: Curve) -> list[Answer | None]:
+    """A curve in the words of the exhaustive search."""
+    assert [point.max_delay_s for point in curve.points] == [
+        step * problem.step_s for step in range(problem.last_step + 1)
+    ]
+    return [answer(problem, point) for point in curve.points]
+
+
+def answer(problem: EvictionProblem, point: CurvePoint) -> Answer | None:
+    if not point.feasible:
+        assert point == CurvePoint(max_delay_s=point.max_delay_s, feasible=False)
+        return None
+    assert point.lost_work_node_s is not None
+    assert point.checkpoint_s is not None
+    assert point.nodes_freed is not None
+    actions = tuple((planned.job_id, planned.action) for planned in point.actions)
+    lost = Fraction(str(point.lost_work_node_s))
+    return (lost, point.checkpoint_s // problem.step_s, actions, point.nodes_freed)
+
+
+def assert_exact(problem: EvictionProblem) -> None:
+    expected = exhaustive(problem)
+    for planner in EXACT:
+        curve = planner.solve(problem)
+        assert curve.planner == planner.name
+        assert curve.exact
+        assert answers(problem, curve) == expected, f"{planner.name} on {problem}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_plan_is_the_one_of_exhaustive_search(shape: str) -> None:
+    for seed in seeds(shape):
+        assert_exact(random_problem(seed))
+
+
+OPTIONS = st.builds(
+    Option,
+    action=st.sampled_from([action for action in Action if action is not Action.END]),
+    lost_work_node_s=st.sampled_from([0, 0, 1, 2, 0.1, 0.2, 0.3, 5]),
+    checkpoint_s=st.sampled_from([0, 1, 10, 20, 30, 9.5]),
+    ready_s=st.sampled_from([0, 0, 0, 10, 25]),
+)
+ENDS = st.builds(Option, action=st.just(Action.END), ready_s=st.sampled_from([0, 10, 25, 90]))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> EvictionProblem:
+    names = ["n1", "n2", "n3", "n4"]
+    candidates = []
+    for job_id in draw(st.lists(st.sampled_from(["1", "2", "10", "11", "9"]), unique=True)):
+        mine = tuple(draw(st.lists(st.sampled_from(names), unique=True, max_size=2)))
+        nodes = len(mine) or draw(st.integers(1, 4))
+        ways = draw(st.lists(OPTIONS, max_size=3, unique_by=lambda option: option.action))
+        ways += draw(st.lists(ENDS, max_size=1))
+        candidates.append(Candidate(job_id, nodes, tuple(ways), mine))
+    return EvictionProblem(draw(st.integers(-1, 9)), draw(st.integers(0, 45)), 10, tuple(candidates))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(problems())
+def test_no_problem_that_hypothesis_finds_differs(problem: EvictionProblem) -> None:
+    assert_exact(problem)
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_no_job_and_one_job(jobs: int) -> None:
+    for seed in range(60):
+        assert_exact(random_problem(seed, jobs=jobs))
+
+
+def test_all_jobs_are_needed() -> None:
+    for seed in range(60):
+        problem = random_problem(seed)
+        everybody = nodes_freed(problem, {candidate.job_id for candidate in problem.candidates})
+        assert_exact(replace(problem, nodes_needed=everybody))
+        assert_exact(replace(problem, nodes_needed=everybody + 1))
+
+
+@pytest.mark.parametrize("tweak", ["blocks", "superfluous", "python integers", "all of them"])
+def test_every_way_to_save_memory_or_time_gives_the_same_plan(tweak: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tweak in ("blocks", "all of them"):
+        monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
+    if tweak in ("superfluous", "all of them"):
+        monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
+    huge = tweak in ("python integers", "all of them")
+    for seed in range(300):
+        problem = random_problem(seed)
+        if huge:
+            problem = _with_lost_work_times(problem, 10**18)
+        assert answers(problem, EvictionDP().solve(problem)) == exhaustive(problem), problem
+
+
+def _with_lost_work_times(problem: EvictionProblem, factor: int) -> EvictionProblem:
+    return replace(
+        problem,
+        candidates=tuple(
+            replace(
+                candidate,
+                options=tuple(
+                    replace(option, lost_work_node_s=round(option.lost_work_node_s * 1_000) * factor)
+                    for option in candidate.options
+                ),
+            )
+            for candidate in problem.candidates
+        ),
+    )
+
+
+def test_groups_too_large_to_enumerate_give_valid_plans_that_claim_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_groups, "UNIONS_LIMIT", 2)
+    inexact = 0
+    for shape in ("shared", "tied groups", "everything"):
+        for seed in seeds(shape, 100):
+            problem = random_problem(seed)
+            curve = EvictionDP().solve(problem)
+            expected = exhaustive(problem)
+            inexact += not curve.exact
+            if curve.exact:
+                assert answers(problem, curve) == expected
+            for point, best in zip(curve.points, expected, strict=True):
+                assert_valid(problem, point)
+                assert_not_better(problem, point, best)
+    assert inexact > 50
+
+
+def test_greedy_is_valid_and_never_better() -> None:
+    feasible = 0
+    for seed in range(400):
+        problem = random_problem(seed)
+        curve = Greedy().solve(problem)
+        assert not curve.exact
+        for point, best in zip(curve.points, exhaustive(problem), strict=True):
+            feasible += point.feasible
+            assert_valid(problem, point)
+            assert_not_better(problem, point, best)
+    assert feasible > 400
+
+
+def assert_not_better(problem: EvictionProblem, point: CurvePoint, best: Answer | None) -> None:
+    found = answer(problem, point)
+    if found is not None:
+        assert best is not None
+        assert found[:2] >= best[:2]
+
+
+def assert_valid(problem: EvictionProblem, point: CurvePoint) -> None:
+    """Each listed action is one of the job's options, everything fits, and the sums are right."""
+    if not point.feasible:
+        return
+    candidates = {candidate.job_id: candidate for candidate in problem.candidates}
+    gone = [planned.job_id for planned in point.actions]
+    assert gone == sorted(set(gone))
+    assert point.nodes_freed == nodes_freed(problem, set(gone))
+    assert point.nodes_freed >= problem.nodes_needed
+    lost, steps = Fraction(0), 0
+    for planned in point.actions:
+        options = [
+            option
+            for option in candidates[planned.job_id].options
+            if option.action is planned.action and option.ready_s <= point.max_delay_s
+        ]
+        assert options
+        if planned.action is not Action.END:
+            lost += Fraction(str(options[0].lost_work_node_s))
+            steps += whole_steps(options[0].checkpoint_s, problem.step_s)
+    assert steps * problem.step_s <= point.max_delay_s
+    assert point.lost_work_node_s is not None
+    assert (Fraction(str(point.lost_work_node_s)), point.checkpoint_s) == (lost, steps * problem.step_s)
+
+
+@pytest.mark.parametrize("planner", [*EXACT, Greedy()], ids=lambda planner: planner.name)
+def test_the_order_of_the_candidates_does_not_matter(planner: Planner) -> None:
+    for seed in range(200):
+        problem = random_problem(seed)
+        before = copy.deepcopy(problem)
+        curve = planner.solve(problem)
+        assert problem == before
+        rng = random.Random(seed)
+        shuffled = replace(
+            problem,
+            candidates=tuple(
+                replace(
+                    candidate,
+                    options=tuple(rng.sample(candidate.options, len(candidate.options))),
+                    node_names=tuple(rng.sample(candidate.node_names, len(candidate.node_names))),
+                )
+                for candidate in rng.sample(problem.candidates, len(problem.candidates))
+            ),
+        )
+        assert planner.solve(shuffled) == curve
+        assert planner.solve(problem) == curve
+
+
+def test_more_time_never_costs_more() -> None:
+    for seed in range(300):
+        points = EvictionDP().solve(random_problem(seed, jobs=8)).points
+        for earlier, later in itertools.pairwise(points):
+            if earlier.feasible:
+                assert later.feasible
+                assert later.lost_work_node_s is not None
+                assert earlier.lost_work_node_s is not None
+                assert later.lost_work_node_s <= earlier.lost_work_node_s

@@ -1,0 +1,162 @@
+"""The backend contract on a real cluster. CLEARWAY_BACKEND says which: ``cli`` (the default) or ``pyslurm``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from clearway.model import JobState
+from clearway.slurm.base import SlurmBackend
+from clearway.slurm.cli import CliBackend
+from tests.contract.backend_conformance import BackendConformance
+from tests.slurm.cluster import SlurmCluster
+
+# Runs until its file appears, and notes every USR1. The trap also keeps `sleep` from ending the shell.
+PROGRAM = """#!/bin/sh
+{deaf}
+trap 'echo USR1 >>heard.'"$SLURM_JOB_ID" USR1
+echo >started.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}
+while [ ! -e finish.$SLURM_JOB_ID ]; do sleep 0.2; done
+"""
+SLOW_START = "slow-start"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_backend(cluster: SlurmCluster) -> SlurmBackend:
+    kind = os.environ.get("CLEARWAY_BACKEND", "cli")
+    if kind == "pyslurm":
+        from clearway.slurm.pyslurm import PyslurmBackend
+
+        return PyslurmBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
+    assert kind == "cli", f"CLEARWAY_BACKEND is {kind}"
+    return CliBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
+
+
+class RealSite:
+    user = "cwalice"
+
+    def __init__(self, cluster: SlurmCluster, backend: SlurmBackend) -> None:
+        self.cluster = cluster
+        self.backend = backend
+        for left in cluster.work.glob("*.*"):  # job ids do not repeat within a cluster, but folders fill
+            left.unlink(missing_ok=True)
+
+    def now(self) -> datetime:
+        return _now()
+
+    def _submit(self, *args: str, deaf: bool = False) -> str:
+        script = PROGRAM.format(deaf="trap '' TERM" if deaf else "")
+        return self.cluster.sbatch(script, "--output=/dev/null", "--time=60", *args, user=self.user)
+
+    def _started(self, job_id: str) -> str:
+        started = self.cluster.work / f"started.{job_id}.0"
+        self.wait(f"job {job_id} has started", started.exists)
+        # The batch shell may be up a moment before slurmctld calls the job RUNNING.
+        self.cluster.wait_state(job_id, "RUNNING")
+        return job_id
+
+    def run_job(
+        self,
+        *nodes: str,
+        cpus: int | None = None,
+        name: str = "job",
+        comment: str = "",
+        deaf: bool = False,
+        requeueable: bool = True,
+    ) -> str:
+        size = ["--exclusive"] if cpus is None else ["--ntasks=1", f"--cpus-per-task={cpus}", "--mem=500"]
+        flags = ["--requeue"] if requeueable else ["--no-requeue"]
+        where = [f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"]
+        told = [f"--job-name={name}", *([f"--comment={comment}"] if comment else [])]
+        return self._started(self._submit(*size, *flags, *where, *told, deaf=deaf))
+
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
+        return self._submit(f"--nodes={num_nodes}", "--exclusive", *(["--hold"] if held else []))
+
+    def array(self) -> str:
+        return self._array("1-4%2", 2)
+
+    def full_array(self) -> str:
+        return self._array("1-2", 2)
+
+    def _array(self, tasks: str, running: int) -> str:
+        array_id = self._submit(f"--array={tasks}", "--ntasks=1", "--mem=500", "--nodelist=node1")
+        self.wait(f"{running} tasks of {array_id} run", lambda: self._running(array_id) == running)
+        return array_id
+
+    def _running(self, job_id: str) -> int:
+        listed = self.cluster.run("squeue", "-h", f"--jobs={job_id}", "--states=RUNNING", "-o", "%A").stdout
+        return len(listed.split())
+
+    def het(self) -> str:
+        common = "--output=/dev/null --time=60 --exclusive"
+        script = f"#!/bin/sh\n#SBATCH {common} -N1\n#SBATCH hetjob\n#SBATCH {common} -N2\nexec sleep 600\n"
+        first = self.cluster.sbatch(script, user=self.user)
+        # Only the backfill scheduler starts heterogeneous jobs, every 30 s.
+        self.wait(f"both components of {first} run", lambda: self._running(first) == 2, 90)
+        return first
+
+    def configuring(self) -> str:
+        job_id = self._submit("--ntasks=1", f"--job-name={SLOW_START}")
+        self.wait(f"job {job_id} has nodes", lambda: self._state(job_id) is not JobState.PENDING)
+        return job_id
+
+    def _state(self, job_id: str) -> JobState | None:
+        job = self.backend.job(job_id)
+        return job.state if job else None
+
+    def finish(self, job_id: str) -> None:
+        (self.cluster.work / f"finish.{job_id}").touch()
+
+    def heard(self, job_id: str) -> bool:
+        return (self.cluster.work / f"heard.{job_id}").exists()
+
+    def drain_as_somebody_else(self, node: str, reason: str) -> None:
+        self.cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+
+    def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
+        end = time.monotonic() + timeout_s
+        while not predicate():
+            assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def slow_prolog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it."""
+    path = tmp_path_factory.mktemp("prolog") / "prolog"
+    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 4\n')
+    path.chmod(0o755)
+    for folder in path.parents[:3]:
+        folder.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def site(cluster: SlurmCluster) -> Iterator[RealSite]:
+    backend = make_backend(cluster)
+    yield RealSite(cluster, backend)
+    backend.close()
+
+
+class TestRealBackend(BackendConformance):
+    """Every check of the contract; the one that needs a slow prolog has a cluster of its own."""
+
+    @pytest.fixture
+    def site(self, request: pytest.FixtureRequest) -> Iterator[RealSite]:
+        if "configuring" not in request.node.name:
+            yield request.getfixturevalue("site")
+            return
+        prolog = request.getfixturevalue("slow_prolog")
+        with SlurmCluster(extra_conf=[f"PrologSlurmctld={prolog}"]) as cluster:
+            backend = make_backend(cluster)
+            yield RealSite(cluster, backend)
+            backend.close()

@@ -1,0 +1,112 @@
+"""Running Slurm's commands: limits, environment, and what their errors mean."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.cli import CliBackend
+from clearway.slurm.process import Commands, error_from
+
+
+def command(folder: Path, script: str, name: str = "squeue") -> Commands:
+    """Commands in whose folder this one is a shell script."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return Commands(timeout_s=5, bin_dir=str(folder))
+
+
+def test_output(tmp_path: Path) -> None:
+    commands = command(tmp_path, r"""printf '%s|' "$@"; printf '\377'""")
+    assert commands.run(["squeue", "a b", "$(c)", ""]) == "a b|$(c)||\ufffd"
+
+
+def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQUEUE_SORT", "x")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    monkeypatch.setenv("SLURM_CONF", "/outer")
+    monkeypatch.setenv("SLURM_JWT", "token")
+    told = command(tmp_path, "/usr/bin/env").run(["squeue"], env={"SQUEUE_FORMAT2": "f"}).splitlines()
+    assert {"LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SLURM_BITSTR_LEN=0"} <= set(told)
+    assert {"SLURM_CONF=/outer", "SLURM_JWT=token", "SQUEUE_FORMAT2=f"} <= set(told)
+    assert not [line for line in told if line.startswith("SQUEUE_SORT")]
+    commands = Commands(bin_dir=str(tmp_path), slurm_conf="/ours", env={"TZ": "Europe/Berlin"})
+    told = commands.run(["squeue"]).splitlines()
+    assert {"SLURM_CONF=/ours", "TZ=Europe/Berlin"} <= set(told)
+
+
+def test_a_hanging_command_and_its_children_are_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    commands = command(tmp_path, f"sleep 60 & echo $! >{pids}; wait")
+    started = time.monotonic()
+    with pytest.raises(SlurmTimeoutError, match=r"squeue did not answer within 0\.3 s"):
+        Commands(timeout_s=0.3, bin_dir=commands.bin_dir).run(["squeue"])
+    assert time.monotonic() - started < 5
+    status = Path(f"/proc/{pids.read_text().strip()}/stat")
+    deadline = time.monotonic() + 5
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline, "the child of the command still runs"
+        time.sleep(0.01)
+
+
+def test_a_missing_command(tmp_path: Path) -> None:
+    with pytest.raises(SlurmUnavailableError, match="not installed or not on the PATH"):
+        Commands(bin_dir=str(tmp_path)).run(["squeue"])
+    (tmp_path / "squeue").write_text("")
+    with pytest.raises(SlurmUnavailableError, match="cannot be started"):
+        Commands(bin_dir=str(tmp_path)).run(["squeue"])
+
+
+def test_an_error_is_told_in_slurms_words(tmp_path: Path) -> None:
+    commands = command(tmp_path, "echo 'scontrol: error: No way' >&2; echo 'rest' >&2; exit 1", "scontrol")
+    with pytest.raises(SlurmRefusedError, match=r"^scontrol: No way; rest$"):
+        commands.run(["scontrol"])
+    commands = command(tmp_path, "kill -9 $$")
+    with pytest.raises(SlurmUnavailableError, match="ended by signal 9"):
+        commands.run(["squeue"])
+    commands = command(tmp_path, "echo 'squeue: error: Invalid job format specification: Foo' >&2")
+    with pytest.raises(SlurmUnavailableError, match="Foo"):
+        commands.run(["squeue"])
+
+
+# Measured on 22.05.8 and 26.05.5: slurmctld stopped, killed, missing configuration, refusals.
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", SlurmTimeoutError),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
+        ("Unexpected message received for job 17", SlurmUnavailableError),
+        ("s_p_parse_file: cannot stat file /nonexistent: No such file or directory", SlurmUnavailableError),
+        ("fatal: Could not establish a configuration source", SlurmUnavailableError),
+        ("Protocol authentication error", SlurmUnavailableError),
+        ("Requested operation is presently disabled for job 13", SlurmRefusedError),
+        ("Invalid job id specified for job 9999", SlurmRefusedError),
+        ("Access/permission denied for job 17", SlurmRefusedError),
+        ("Error creating the reservation: Invalid user id", SlurmRefusedError),
+        ("", SlurmRefusedError),
+    ],
+)
+def test_what_a_message_means(message: str, error: type[Exception]) -> None:
+    assert type(error_from("scontrol", message, 1)) is error
+
+
+def test_available(tmp_path: Path) -> None:
+    backend = CliBackend(now=lambda: datetime.now(UTC), bin_dir=str(tmp_path), timeout_s=5)
+    reason = backend.available()
+    assert reason is not None
+    assert "not installed" in reason
+    command(
+        tmp_path, 'case $1 in --version) echo "slurm 22.05.8";; *) echo "Invalid job id specified" >&2; exit 1; esac'
+    )
+    command(tmp_path, "echo NodeName=n1", "scontrol")
+    assert backend.detect_version() == "22.05.8"
+    assert backend.available() is None
+    command(tmp_path, "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1", "scontrol")
+    assert backend.available() == "scontrol: Unable to contact slurm controller (connect failure)"
+    command(tmp_path, "echo nonsense")
+    assert "nonsense" in (backend.available() or "")
