@@ -86,15 +86,15 @@ SAVES = """
 
 
 def test_answers_a_signal_and_keeps_the_exit_code(bench: Bench) -> None:
-    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
+    step = bench.start("--hold", "1", "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
     pid = bench.launcher_pid(step)
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     assert bench.comment.startswith("my own words clearway:")
     assert bench.claims().max_delay_s == 300
-    for generation in (1, 2):
+    for _ in range(2):  # the second time while it is still held at its checkpoint: that is the answer again
         asked = int(time.time())
         os.kill(pid, signal.SIGUSR1)
-        poll(lambda generation=generation: bench.claims().generation == generation)
+        poll(lambda asked=asked: (claimed := bench.claims().asked) is not None and claimed.timestamp() >= asked)
         poll(lambda: bench.claims().state is SaveState.SAVED)
         claims = bench.claims()
         assert claims.asked is not None
@@ -103,6 +103,38 @@ def test_answers_a_signal_and_keeps_the_exit_code(bench: Bench) -> None:
     (bench.folder / "stop").touch()
     assert step.wait(timeout=10) == 42
     assert not list(bench.folder.glob("clearway-run.*"))
+
+
+def test_program_is_held_after_its_checkpoint_and_goes_on(bench: Bench) -> None:
+    program = """
+        trap 'touch "$FOLDER/ck.new"; mv "$FOLDER/ck.new" "$FOLDER/ck"' USR1
+        touch "$FOLDER/ready"
+        ( while [ ! -e "$FOLDER/stop" ]; do echo >> "$FOLDER/work"; sleep 0.05; done ) &
+        while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
+    """
+    step = bench.start("--hold", "3", "--checkpoint-file", f"{bench.folder}/ck", program=program)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "work").exists())
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.SAVED)
+    held = (bench.folder / "work").stat().st_size
+    time.sleep(1)  # nothing may happen, so there is nothing to poll for
+    assert (bench.folder / "work").stat().st_size == held
+    poll(lambda: (bench.folder / "work").stat().st_size > held + 5)
+    (bench.folder / "stop").touch()
+    assert step.wait(timeout=10) == 0
+
+
+def test_held_program_that_is_terminated_ends_at_once(bench: Bench) -> None:
+    step = bench.start("--hold", "60", "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
+    pid = bench.launcher_pid(step)
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.SAVED)
+    child = int(subprocess.check_output(["pgrep", "-P", str(pid), "program"], text=True).split()[0])
+    os.kill(child, signal.SIGTERM)  # as Slurm does to every process of a job that it requeues: TERM, then CONT
+    os.kill(child, signal.SIGCONT)
+    assert step.wait(timeout=10) == 128 + signal.SIGTERM
 
 
 def test_program_that_does_not_save_is_a_failed_checkpoint(bench: Bench) -> None:
@@ -117,7 +149,9 @@ def test_program_that_does_not_save_is_a_failed_checkpoint(bench: Bench) -> None
 
 
 def test_a_checkpoint_command_decides_by_its_exit_status(bench: Bench) -> None:
-    step = bench.start("--checkpoint-command", '[ -n "$CLEARWAY_PID" ] && test -e "$FOLDER/can-save"', program=SAVES)
+    step = bench.start(
+        "--hold", "0", "--checkpoint-command", '[ -n "$CLEARWAY_PID" ] && test -e "$FOLDER/can-save"', program=SAVES
+    )
     pid = bench.launcher_pid(step)
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGUSR1)

@@ -34,6 +34,7 @@ TEST_USERS = ("cwalice", "cwbob", "cwdaemon")  # two who submit, one that Clearw
 DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
@@ -308,7 +309,7 @@ class SlurmCluster:
 
     def _all_idle(self) -> bool:
         nodes = self.records("node")
-        return len(nodes) == len(self.node_names) and all(node["State"] == "IDLE" for node in nodes)
+        return len(nodes) == len(self.node_names) and all(node["State"] in IDLE_STATES for node in nodes)
 
     # ---- what tests use ----------------------------------------------------------------------------------
 
@@ -362,8 +363,9 @@ class SlurmCluster:
         return found[0] if found else {}
 
     def state(self, job_id: str) -> str:
-        """JobState of one job, "" once Slurm has forgotten it."""
-        return self.job(job_id).get("JobState", "")
+        """The job's state, "" once Slurm has forgotten it. From squeue, which a job's own texts cannot disturb."""
+        listed = self.run("squeue", "-h", "--states=all", f"--jobs={job_id}", "-o", "%T", check=False)
+        return (listed.stdout.split() or [""])[0]
 
     def wait_state(self, job_id: str, *states: str, timeout: float = 30) -> str:
         """Wait until the job is in one of these states."""
@@ -395,7 +397,7 @@ class SlurmCluster:
         for reservation in self.scontrol_reservations():
             self.run("scontrol", "delete", f"ReservationName={reservation['ReservationName']}", check=False)
         for node in self.records("node"):
-            if node["State"] != "IDLE":
+            if node["State"] not in IDLE_STATES:
                 self.run("scontrol", "update", f"NodeName={node['NodeName']}", "State=RESUME", check=False)
         self.wait_for(self._all_idle, 60, "all nodes idle")
 

@@ -75,7 +75,7 @@ class _Story:
             f"{len(cluster.nodes):,} nodes, {busy:,} of them busy with {len(running)} jobs "
             f"(like Scenario-3 of the CoSim paper); one second here is {format_duration(self._speed)} there."
         )
-        out.print(f"REST API: {address}/api/v1/evictions   documentation: {address}/docs\n")
+        out.print(f"REST API: {address}/api/v1/evictions   what it offers: {address}/api/v1/openapi.json\n")
 
         submitted = self._clock.now()
         cluster.advance(submitted)

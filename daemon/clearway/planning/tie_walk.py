@@ -15,14 +15,15 @@ Cost: O(N) look-ups per distinct plan, times the states that ties between overla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from clearway.planning.node_groups import Item, Pick
 from clearway.planning.suffix_tables import Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
-_Choice = tuple[int, int, int, Pick]  # steps, nodes and value, as the tables count them
+_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, nodes + the table's first column, value
 _Read = Callable[[int, int], int]  # a cell of the table that follows
+_Station = tuple[_Read, Sequence[_Choice]]  # an item: the table that follows it, and its picks
 _State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, value left; picks, their preference
 
 
@@ -35,43 +36,51 @@ def walk(
     """The picks of each goal's plan; ``steps[i][j]`` is pick j of item i."""
     layers: list[list[_State]] = [[(*goal, (), 0)] for goal in goals]
     open_bits = [*(item.bits for item in items[1:]), 0]
+    only_single_jobs = all(item.single for item in items)
     for start, block in tables.blocks():
+        stations: list[_Station] = []
         for index, after in enumerate(block, start):
-            choices = [
-                (step.steps, step.nodes, step.value, pick)
-                for step, pick in zip(steps[index], items[index].picks, strict=True)
-            ]
-            low, single = tables.low[index + 1], items[index].single
-            for layer in layers:
-                if single and len(layer) == 1:
-                    if layer[0][1]:
-                        layer[0] = _first_consistent(layer[0], choices, after.item, low)
-                else:
-                    layer[:] = _every_consistent(layer, choices, after.item, low, open_bits[index])
+            low, moves = tables.low[index + 1], zip(steps[index], items[index].picks, strict=True)
+            choices = [(step.steps, step.nodes, step.nodes + low, step.value, pick) for step, pick in moves]
+            stations.append((after.item, choices))
+        if only_single_jobs:
+            layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
+            continue
+        for index, station in enumerate(stations, start):
+            layers = [_every_consistent(layer, station, open_bits[index]) for layer in layers]
     return {goal: layer[0][3] for goal, layer in zip(goals, layers, strict=True)}
 
 
-def _first_consistent(state: _State, choices: Sequence[_Choice], read: _Read, low: int) -> _State:
-    """The state after the first pick that keeps the optimum; the same state when the item is left out."""
+def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
+    """The state after taking, item by item, the first pick that keeps the optimum, or else none."""
     rows, columns, value, picks, preference = state
-    for steps, nodes, cost, pick in choices:
-        if steps <= rows and cost <= value:
+    taken = list(picks)
+    for read, choices in stations:
+        if not columns:
+            break
+        for time, nodes, offset, cost, pick in choices:
+            if time > rows or cost > value:
+                continue
             if columns <= nodes:
-                if cost == value:
-                    return rows, 0, 0, (*picks, pick), preference + pick.preference
-            elif read(rows - steps, columns - nodes - low) == value - cost:
-                left = rows - steps, columns - nodes, value - cost
-                return *left, (*picks, pick), preference + pick.preference
-    return state
+                if cost != value:
+                    continue
+                columns = 0
+            elif read(rows - time, columns - offset) == value - cost:
+                columns -= nodes
+            else:
+                continue
+            rows, value = rows - time, value - cost
+            preference += pick.preference
+            taken.append(pick)
+            break
+    return rows, columns, value, tuple(taken), preference
 
 
-def _every_consistent(
-    layer: Sequence[_State], choices: Sequence[_Choice], read: _Read, low: int, open_bits: int
-) -> list[_State]:
+def _every_consistent(layer: Sequence[_State], station: _Station, open_bits: int) -> list[_State]:
     """The states that can follow and are the best in what is decided for good."""
     reached: dict[tuple[int, int], _State] = {}
     for state in layer:
-        for following in _following(state, choices, read, low):
+        for following in _following(state, station):
             rows, columns, _, _, preference = following
             place = (rows, columns) if columns else (0, 0)
             if place not in reached or reached[place][4] < preference:
@@ -80,12 +89,18 @@ def _every_consistent(
     return [state for state in reached.values() if state[4] >> open_bits == best]
 
 
-def _following(state: _State, choices: Sequence[_Choice], read: _Read, low: int) -> Iterator[_State]:
-    rows, columns, value, _, _ = state
-    if not columns or read(rows, columns - low) == value:
+def _following(state: _State, station: _Station) -> Iterator[_State]:
+    """The states after leaving the item out, and after each of its picks, where that keeps the optimum."""
+    rows, columns, value, picks, preference = state
+    if not columns:
         yield state
-    if columns:
-        for choice in choices:
-            following = _first_consistent(state, [choice], read, low)
-            if following is not state:
-                yield following
+        return
+    read, choices = station
+    if read(rows, columns + choices[0][1] - choices[0][2]) == value:
+        yield state
+    for time, nodes, offset, cost, pick in choices:
+        if time > rows or cost > value:
+            continue
+        left = max(0, columns - nodes)
+        if (read(rows - time, columns - offset) if left else 0) == value - cost:
+            yield rows - time, left, value - cost, (*picks, pick), preference + pick.preference

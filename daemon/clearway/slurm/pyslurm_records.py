@@ -7,9 +7,11 @@ without pyslurm. A record that cannot be read becomes a ``Skipped``, as in ``par
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from clearway.model import Job, JobState, Node, Reservation, Skipped
@@ -31,6 +33,7 @@ RESERVATION_FLAGS = {
     "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER",
 }
 _MAX_PRIORITY = 0xFFFFFFFE
+_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 
 
 def read_jobs(records: Sequence[Record]) -> tuple[list[Job], list[Skipped]]:
@@ -123,10 +126,15 @@ def _array(record: Record) -> tuple[str | None, int | None, int]:
     if not array_id:
         return None, None, 1
     waiting = _text(record, "array_tasks_waiting")
-    if waiting:
-        task_id, tasks = parse.array_tasks(waiting)
-        return str(array_id), task_id, tasks
-    return str(array_id), _number(record, "array_task_id"), 1
+    if not waiting:
+        return str(array_id), _number(record, "array_task_id"), 1
+    tasks = 0
+    for part in waiting.split(","):
+        found = _TASKS.fullmatch(part)
+        if found is None or int(found[3] or 1) < 1:
+            raise FieldError(f"array_tasks_waiting is {waiting[:40]!r}")
+        tasks += max(0, int(found[2] or found[1]) - int(found[1])) // int(found[3] or 1) + 1
+    return str(array_id), int(waiting) if waiting.isdecimal() else None, tasks
 
 
 def _num_nodes_asked(record: Record) -> int:
@@ -139,12 +147,10 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
     if "unreadable" in record:
         raise FieldError(_text(record, "unreadable"))
     name, state = _text(record, "name"), _text(record, "state")
-    status = parse.node_state(state)
-    if not status.known:
-        raise FieldError(f"state is {state[:40]!r}")
+    meaning = _meaning(state)
     return Node(
         name=name,
-        available=status.available,
+        available=meaning.available,
         raw_state=state,
         cpus=_number(record, "effective_cpus") or _number(record, "total_cpus"),
         memory_mib=max(_number(record, "real_memory") - _number(record, "memory_reserved_for_system"), 0),
@@ -152,8 +158,17 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         alloc_cpus=_number(record, "allocated_cpus"),
         features=_texts(record, "active_features"),
         reason=_text(record, "reason"),
-        reservation=reservations.get(name, "") if status.reserved else None,
+        reservation=reservations.get(name, "") if meaning.reservation is not None else None,
     )
+
+
+@lru_cache(maxsize=256)
+def _meaning(state: str) -> Node:
+    """What a state means, in words that scontrol and pyslurm share: one place knows them, ``parse``."""
+    nodes, skipped = parse.read_nodes(f"NodeName=any State={state} CPUTot=0 RealMemory=0")
+    if skipped:
+        raise FieldError(skipped[0].why)
+    return nodes[0]
 
 
 def _names_by_node(records: Sequence[Record]) -> dict[str, str]:
@@ -177,9 +192,7 @@ def _read_reservation(record: Record) -> Reservation:
     )
 
 
-def _read(
-    kind: str, key: str, records: Sequence[Record], read: Callable[[Record], T]
-) -> tuple[list[T], list[Skipped]]:
+def _read(kind: str, key: str, records: Sequence[Record], read: Callable[[Record], T]) -> tuple[list[T], list[Skipped]]:
     """Each record once; of two with the same id neither can be trusted."""
     good: list[T] = []
     skipped: list[Skipped] = []
@@ -187,14 +200,18 @@ def _read(
     for record in records:
         ident = str(record.get(key))[:80]
         try:
-            if not record.get(key):
-                raise FieldError(f"{key} is missing")
-            if counts[str(record[key])] > 1:
-                raise FieldError("two records have this id")
+            _check_ident(record, key, counts)
             good.append(read(record))
         except FieldError as error:
             skipped.append(Skipped(kind, ident, str(error), holds_nodes=_may_hold_nodes(kind, record)))
     return good, skipped
+
+
+def _check_ident(record: Record, key: str, counts: Counter[str]) -> None:
+    if not record.get(key):
+        raise FieldError(f"{key} is missing")
+    if counts[str(record[key])] > 1:
+        raise FieldError("two records have this id")
 
 
 def _may_hold_nodes(kind: str, record: Record) -> bool:

@@ -1,0 +1,267 @@
+"""Slurm through pyslurm, which lives in a process of its own (``pyslurm_process``).
+
+Two queries read everything, a third names the reservations when a node is in one. Numbers name exactly one job here:
+unlike scontrol and scancel, which take the id of an array's last task for the whole array. As in the ``cli``
+backend, changes look at the job just before, because Slurm would do as it is told: requeue a job that has completed,
+or never answer a signal to a suspended one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.slurm import parse
+from clearway.slurm import pyslurm_records as records
+from clearway.slurm.parse import FieldError
+from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
+
+# Slurm's error numbers where no is as good as done.
+_ALREADY_DONE = 2021
+_JOB_PENDING = 2024
+_JOB_FINISHED = 2084
+_INVALID_JOB_ID = 2017
+
+_LEAVING = (JobState.PENDING, JobState.COMPLETING)
+_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
+_PYSLURM_FLAGS = {ours: theirs for theirs, ours in records.RESERVATION_FLAGS.items()}
+
+
+class PyslurmBackend:
+    """The ``pyslurm`` backend. ``now`` tells aware UTC; ``timeout_s`` limits each call."""
+
+    name = "pyslurm"
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        slurm_conf: str | None = None,
+        timeout_s: float = 20.0,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._now = now
+        self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._skipped_reservations: tuple[Skipped, ...] = ()
+
+    def worker_restarts(self) -> int:
+        """How often the worker had to be replaced, because it hung or crashed."""
+        return self._worker.restarts
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker's process id while it runs."""
+        return self._worker.pid
+
+    def available(self) -> str | None:
+        """Why this backend cannot be used now, in one line; None when it can."""
+        try:
+            self.snapshot()
+        except SlurmError as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        self._worker.close()
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> ClusterSnapshot:
+        taken_at = self._now()
+        found = self._worker.call("snapshot")
+        reservations = found["reservations"]
+        jobs, skipped_jobs = records.read_jobs(found["jobs"])
+        nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
+        return ClusterSnapshot(
+            taken_at=taken_at,
+            jobs=tuple(jobs),
+            nodes=tuple(nodes),
+            skipped=(*skipped_jobs, *skipped_nodes, *self._skipped_reservations),
+            queries=2 if reservations is None else 3,
+        )
+
+    def job(self, job_id: str) -> Job | None:
+        if not job_id.isdecimal() or not job_id.isascii():
+            raise SlurmRefusedError(f"{job_id!r} is not a job id")
+        record = self._worker.call("job", job_id=int(job_id))
+        if record is None:
+            return None
+        try:
+            return records.read_job(record)
+        except FieldError as error:
+            raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        found, skipped = records.read_reservations(self._worker.call("reservations"))
+        self._skipped_reservations = tuple(skipped)  # told with the next snapshot
+        return tuple(found)
+
+    # ---- jobs --------------------------------------------------------------------------------------------------
+
+    def requeue(self, job: Job) -> None:
+        current = self._known(job.job_id)
+        if current.state in _LEAVING:
+            return
+        _require_run(current, job, *_ON_NODES)
+        if current.state is JobState.SUSPENDED:
+            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
+            self._change_job("resume", job.job_id)
+        with _as_good_as_done(_JOB_PENDING):
+            self._change_job("requeue", job.job_id)
+
+    def cancel(self, job: Job) -> None:
+        current = self._known(job.job_id)
+        if current.state is JobState.COMPLETING:
+            return
+        if current.state is JobState.PENDING and job.state is not JobState.PENDING:
+            return  # the run is over; what waits now is not what was decided on
+        _require_run(current, job, JobState.PENDING, *_ON_NODES)
+        with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
+            self._change_job("cancel", job.job_id)
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
+        if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
+            raise SlurmRefusedError(f"{signal!r} is not a signal")
+        _require_run(self._known(job.job_id), job, JobState.RUNNING)
+        steps = "batch" if batch_only else "children"
+        self._change_job("send_signal", job.job_id, name=f"SIG{signal}", steps=steps)
+
+    def suspend(self, job: Job) -> None:
+        self._suspend_or_resume(job, "suspend", JobState.RUNNING, JobState.SUSPENDED)
+
+    def resume(self, job: Job) -> None:
+        self._suspend_or_resume(job, "resume", JobState.SUSPENDED, JobState.RUNNING)
+
+    def _suspend_or_resume(self, job: Job, call: str, before: JobState, after: JobState) -> None:
+        current = self._known(job.job_id)
+        _require_run(current, job, before, after)
+        if current.state is before:
+            self._change_job(call, job.job_id)
+
+    def start_now(self, job_id: str) -> None:
+        current = self._known(job_id)
+        if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
+            raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        self._change_job("start_now", job_id)
+
+    def set_comment(self, job_id: str, comment: str) -> None:
+        self._known(job_id)
+        self._change_job("set_comment", job_id, comment=comment)
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        if self._known(job_id).reservation != reservation:
+            self._change_job("set_reservation", job_id, reservation=_checked(reservation))
+
+    def detach(self, job_id: str) -> None:
+        current = self.job(job_id)
+        if current is None or current.reservation is None or current.state is JobState.ENDED:
+            return
+        with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
+            self._change_job("set_reservation", job_id, reservation="")
+
+    def _known(self, job_id: str) -> Job:
+        """The job as it is now. Raises JobNotRunningError when it has ended."""
+        current = self.job(job_id)
+        if current is None or current.state is JobState.ENDED:
+            raise JobNotRunningError(f"job {job_id} has ended")
+        return current
+
+    def _change_job(self, call: str, job_id: str, **args: Any) -> None:
+        self._worker.call(call, job_id=int(job_id), **args)
+
+    # ---- reservations ------------------------------------------------------------------------------------------
+
+    def create_reservation(self, reservation: Reservation) -> None:
+        if reservation.end_time <= self._now():
+            raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
+        if not reservation.users or not reservation.nodes:
+            raise SlurmRefusedError(f"reservation {reservation.name} needs users and nodes")
+        try:
+            self._worker.call(
+                "create_reservation",
+                name=_checked(reservation.name),
+                nodes=parse.compress(map(_checked, reservation.nodes)),
+                users=[_checked(user) for user in reservation.users],
+                flags=[_PYSLURM_FLAGS.get(flag, flag) for flag in reservation.flags],
+                end_time=math.ceil(reservation.end_time.timestamp()),
+            )
+        except SlurmRefusedError:
+            # Slurm tells of an overlap, not that the name exists.
+            existing = {item.name: set(item.nodes) for item in self.reservations()}
+            if existing.get(reservation.name) != set(reservation.nodes):
+                raise
+
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        if not nodes:
+            raise SlurmRefusedError(f"reservation {name} needs nodes")
+        hosts = parse.compress(map(_checked, nodes))
+        self._worker.call("update_reservation", name=_checked(name), nodes=hosts)
+
+    def delete_reservation(self, name: str) -> None:
+        try:
+            self._worker.call("delete_reservation", name=_checked(name))
+        except SlurmRefusedError:
+            if any(item.name == name for item in self.reservations()):
+                raise
+
+    # ---- nodes -------------------------------------------------------------------------------------------------
+
+    def drain(self, node: str, reason: str) -> None:
+        current = self._node(node)
+        if current.reason and current.reason != reason:
+            raise SlurmRefusedError(f"node {node} has a reason of somebody else: {current.reason[:120]}")
+        if not _drained(current):
+            self._worker.call("drain", name=node, reason=reason)
+
+    def undrain(self, node: str, reason: str) -> None:
+        current = self._node(node)
+        if not _drained(current):
+            return
+        if current.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained by somebody else: {current.reason[:120]}")
+        # Not RESUME, which would also bring back a node that is DOWN.
+        self._worker.call("undrain", name=node)
+
+    def _node(self, name: str) -> Node:
+        nodes, skipped = records.read_nodes([self._worker.call("node", name=_checked(name))], [])
+        if skipped:
+            raise SlurmUnavailableError(f"node {name} cannot be read: {skipped[0].why}")
+        return nodes[0]
+
+
+def _drained(node: Node) -> bool:
+    return parse.node_status(f"State={node.raw_state}").drained
+
+
+@contextmanager
+def _as_good_as_done(*numbers: int) -> Iterator[None]:
+    """Swallow a refusal with one of these numbers."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.errno not in numbers:
+            raise
+
+
+def _require_run(current: Job, decided: Job, *states: JobState) -> None:
+    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
+    if current.state not in states:
+        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
+    if current.run != decided.run:
+        raise JobNotRunningError(
+            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
+        )
+
+
+def _checked(name: str) -> str:
+    """A name that goes into a list of names, where a comma or a bracket would make it several."""
+    if not _NAME.fullmatch(name):
+        raise SlurmRefusedError(f"{name[:80]!r} is not a name that Slurm takes")
+    return name

@@ -1,0 +1,152 @@
+"""The pyslurm worker on a real cluster: a hang or a crash of it costs one call, never the daemon."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from clearway.errors import SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.cli import CliBackend
+from clearway.slurm.pyslurm import PyslurmBackend
+from tests.slurm.cluster import SlurmCluster
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pyslurm") is None, reason="pyslurm is built for Slurm 26.05: tests/run slurm26"
+)
+TIMEOUT_S = 3.0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def backend(cluster: SlurmCluster) -> Iterator[PyslurmBackend]:
+    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=TIMEOUT_S)
+    yield backend
+    backend.close()
+
+
+def pid_of(backend: PyslurmBackend) -> int:
+    backend.snapshot()
+    assert backend.worker_pid is not None
+    return backend.worker_pid
+
+
+def test_a_killed_worker_costs_one_call(backend: PyslurmBackend) -> None:
+    os.kill(pid_of(backend), signal.SIGKILL)
+
+    with pytest.raises(SlurmUnavailableError, match="signal 9"):
+        backend.snapshot()
+
+    assert len(backend.snapshot().nodes) == 8
+    assert backend.worker_restarts() == 1
+
+
+def test_a_hanging_worker_is_ended_in_time(backend: PyslurmBackend) -> None:
+    hung = pid_of(backend)
+    os.kill(hung, signal.SIGSTOP)
+    begin = time.monotonic()
+
+    with pytest.raises(SlurmTimeoutError, match="within 3 s"):
+        backend.snapshot()
+
+    assert time.monotonic() - begin < TIMEOUT_S + 1
+    assert not Path(f"/proc/{hung}").exists()
+    assert len(backend.snapshot().nodes) == 8
+    assert backend.worker_restarts() == 1
+
+
+def test_a_hanging_controller_is_waited_for_no_longer_than_the_limit(
+    cluster: SlurmCluster, backend: PyslurmBackend
+) -> None:
+    pid_of(backend)
+    os.kill(cluster.controller_pid, signal.SIGSTOP)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(SlurmTimeoutError):
+            backend.snapshot()
+    finally:
+        os.kill(cluster.controller_pid, signal.SIGCONT)
+
+    assert time.monotonic() - begin < TIMEOUT_S + 1
+    assert len(backend.snapshot().nodes) == 8
+
+
+def test_a_controller_that_is_down_and_comes_back(cluster: SlurmCluster, backend: PyslurmBackend) -> None:
+    job_id = cluster.sbatch("sleep 100", user="cwalice")
+    cluster.wait_state(job_id, "RUNNING")
+    cluster.stop_controller()
+
+    with pytest.raises(SlurmUnavailableError):  # libslurm tries for 10 s: here the limit of 3 s ends it
+        backend.snapshot()
+    cluster.start_controller()
+    cluster.wait_state(job_id, "RUNNING")
+
+    assert [job.job_id for job in backend.snapshot().jobs] == [job_id]
+
+
+def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path, cluster: SlurmCluster) -> None:
+    backend = PyslurmBackend(now=now, slurm_conf=str(tmp_path / "slurm.conf"), timeout_s=TIMEOUT_S)
+    try:
+        reason = backend.available()
+    finally:
+        backend.close()
+
+    assert reason is not None
+    assert "\n" not in reason
+    assert cluster.controller_is_up()
+
+
+def test_it_sees_what_the_command_line_sees(cluster: SlurmCluster, backend: PyslurmBackend) -> None:
+    array = cluster.sbatch("sleep 100", "--array=0-3%2", "-n1", "--time=30", user="cwalice")
+    cluster.sbatch("sleep 100", "-N2", "--exclusive", "--comment=clearway:max_delay=10m", user="cwbob")
+    cluster.sbatch("sleep 100", "-N9-12", "-x", "node[1-2]", "-d", f"afterok:{array}", "--hold", user="cwbob")
+    held = cluster.sbatch("sleep 100", "-N1", "--hold", "--no-requeue", "-J", "held one", user="cwbob")
+    cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").stdout.count("\n") == 3)
+    cluster.run("scontrol", "update", "NodeName=node8", "State=DRAIN", "Reason=a test: with colons")
+
+    cli = CliBackend(now=now, slurm_conf=str(cluster.conf))
+    theirs, ours = cli.snapshot(), backend.snapshot()
+
+    assert held in ours.job_by_id
+    assert ours.job_by_id.keys() == theirs.job_by_id.keys()
+    for job_id, job in ours.job_by_id.items():
+        assert job == theirs.job_by_id[job_id]
+    assert ours.node_by_name == theirs.node_by_name
+    assert ours.skipped == theirs.skipped == ()
+    assert ours.queries == 2
+
+
+def test_text_that_is_no_utf8_hides_no_job(cluster: SlurmCluster, backend: PyslurmBackend) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    job_id = cluster.sbatch("sleep 100", "-J", name, f"--comment={name}", user="cwalice")
+
+    job = backend.job(job_id)
+
+    assert job is not None
+    assert (job.name, job.comment) == ("", "")
+
+
+def test_requeue_of_the_last_task_leaves_the_others_alone(cluster: SlurmCluster, backend: PyslurmBackend) -> None:
+    array = cluster.sbatch("sleep 100", "--array=0-3", "-n1", user="cwalice")
+    cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").stdout.count("\n") == 4)
+    last = backend.job(array)  # Slurm gives the array's own id to its last task
+    assert last is not None
+    assert last.array_task_id == 3
+
+    backend.requeue(last)
+    cluster.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-o", "%r").stdout)
+    states = cluster.run("squeue", "-h", "--array", "-o", "%K %T").stdout.splitlines()
+    assert sorted(states) == ["0 RUNNING", "1 RUNNING", "2 RUNNING", "3 PENDING"]
+
+    first = next(job for job in backend.snapshot().jobs if job.array_task_id == 0)
+    backend.cancel(first)
+    cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").stdout.count("\n") == 2)

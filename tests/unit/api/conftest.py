@@ -1,0 +1,77 @@
+"""The application over a daemon on a simulated cluster whose clock the test moves; no socket, no thread of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from clearway.api.app import create_app
+from clearway.api.context import Context, Pulse
+from clearway.api.tokens import Tokens
+from clearway.metrics import Metrics
+from clearway.observers import Observers
+from tests.simulation.world import Quiet, World
+
+TOKEN = "correct-horse-battery"
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def token_file(folder: Path, text: str = f"ann:{TOKEN}\n", mode: int = 0o600) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+class ApiWorld(World):
+    """A ``World`` with the application on top."""
+
+    def __init__(self, folder: Path, *, tokens: Tokens, **fields: Any) -> None:
+        super().__init__(f"sqlite:///{folder}/store.sqlite", **fields)
+        self.metrics = Metrics(self.clock, backend="simulated")
+        self.metrics.configured(self.config)
+        self.pulse = Pulse(self.clock)
+        self.woken = 0
+        self.store.close()
+        quiet = Quiet()
+        self.start_daemon(observer=Observers(quiet, self.metrics))
+        self.observer = quiet
+        context = Context.of(self.loop, pulse=self.pulse, tokens=tokens, metrics=self.metrics)
+        self.app: FastAPI = create_app(context)
+        # Errors of the application are answers here, as they are for a client.
+        self.client = TestClient(self.app, raise_server_exceptions=False)
+
+    def tick(self, seconds: float = 0.5) -> Any:
+        report = super().tick(seconds)
+        self.pulse.beat()
+        return report
+
+    def fill(self) -> list[str]:
+        """A job on each of the eight nodes; the first has lost least."""
+        return [self.submit(on=(f"n{n}",), ran_s=100 * n, user=f"user{n}") for n in range(1, 9)]
+
+
+@pytest.fixture
+def make_api(tmp_path: Path) -> Iterator[Callable[..., ApiWorld]]:
+    worlds: list[ApiWorld] = []
+
+    def make(*, tokens: bool = True, **fields: Any) -> ApiWorld:
+        folder = tmp_path / str(len(worlds))
+        folder.mkdir()
+        worlds.append(ApiWorld(folder, tokens=Tokens(token_file(folder) if tokens else None), **fields))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.client.close()
+        world.store.close()
+
+
+@pytest.fixture
+def api(make_api: Callable[..., ApiWorld]) -> ApiWorld:
+    return make_api()

@@ -1,0 +1,100 @@
+"""What-if plans: the daemon's own decision, and no act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from clearway.model import JobState
+from clearway.simulation.cluster import Program
+from tests.simulation.world import SAVES, config
+from tests.unit.api.conftest import ApiWorld
+
+WHAT_IF = "/api/v1/what-if"
+
+
+def test_it_is_what_the_daemon_would_do(api: ApiWorld) -> None:
+    api.fill()
+    api.submit(Program(save_s=2.0), comment=SAVES)
+    api.tick()
+
+    answer = api.client.post(WHAT_IF, json={"nodes": 3, "max_delay": "1m", "partition": "urgent"}).json()
+    api.urgent(3)
+    api.tick(0.0)
+
+    chosen = api.eviction().plan.chosen
+    assert answer["feasible"] is True
+    assert [action["job_id"] for action in answer["plan"]["chosen"]["actions"]] == [a.job_id for a in chosen.actions]
+    assert answer["plan"]["chosen"]["lost_work_node_s"] == pytest.approx(chosen.lost_work_node_s)
+    assert answer["curve"]["points"]
+    assert {verdict["choice"] for verdict in answer["plan"]["verdicts"]} == {"chosen", "spared"}
+
+
+def test_it_changes_nothing(api: ApiWorld) -> None:
+    jobs = api.fill()
+    api.tick()
+    before = api.loop.report
+    assert before is not None
+
+    for nodes in (1, 4, 8):
+        assert api.client.post(WHAT_IF, json={"nodes": nodes, "max_delay": 600}).status_code == 200
+    after = api.tick(0.5)
+
+    assert before.snapshot.nodes == after.snapshot.nodes
+    assert all(api.state(job_id) is JobState.RUNNING for job_id in jobs)
+    assert api.store.evictions() == ()
+    assert api.store.pending_requests() == ()
+
+
+def test_why_it_is_not_possible(api: ApiWorld) -> None:
+    api.submit(on=("n1",), user="vip", requeueable=False)
+    for n in range(2, 9):
+        api.submit(on=(f"n{n}",), ran_s=100)
+    api.tick()
+
+    answer = api.client.post(WHAT_IF, json={"nodes": 8, "max_delay": 60}).json()
+
+    assert answer["feasible"] is False
+    assert "not enough" in answer["why"]
+    assert answer["plan"] is None
+    assert answer["curve"]["points"][-1]["feasible"] is False
+
+
+def test_any_partition_when_none_is_named(api: ApiWorld) -> None:
+    api.tick()
+    answer = api.client.post(WHAT_IF, json={"nodes": 8, "max_delay": 0}).json()
+    assert answer["feasible"] is True
+    assert answer["plan"]["chosen"]["actions"] == []
+    assert len(answer["plan"]["free_nodes"]) == 8
+
+
+def test_what_exceeds_the_budget_is_told(make_api: Callable[..., ApiWorld]) -> None:
+    api = make_api(config=config(budget={"jobs_per_hour": 1}))
+    api.fill()
+    api.tick()
+    one = api.client.post(WHAT_IF, json={"nodes": 1, "max_delay": 60}).json()
+    two = api.client.post(WHAT_IF, json={"nodes": 2, "max_delay": 60}).json()
+    assert one["budget"] == ""
+    assert two["budget"] == "2 jobs would be preempted within an hour, 1 are allowed"
+
+
+def test_nodes_of_an_eviction_under_way_are_not_promised_twice(api: ApiWorld) -> None:
+    api.fill()
+    api.urgent(4)
+    api.tick()
+    under_way = set(api.eviction().plan.placement_nodes)
+
+    answer = api.client.post(WHAT_IF, json={"nodes": 4, "max_delay": 60}).json()
+
+    assert not under_way & set(answer["plan"]["placement_nodes"])
+
+
+def test_one_at_a_time(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearway.api.what_if._PATIENCE_S", 0.0)
+    api.tick()
+    context = api.app.state.context
+    with context.planning:
+        answer = api.client.post(WHAT_IF, json={"nodes": 1, "max_delay": 60})
+    assert answer.status_code == 429
+    assert api.client.post(WHAT_IF, json={"nodes": 1, "max_delay": 60}).status_code == 200

@@ -1,0 +1,198 @@
+"""The daemon's end of the pyslurm worker, with small workers that misbehave."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.pyslurm_process import MAX_WAIT_S, WorkerProcess
+
+ANSWERS = """
+    import json, os, struct, sys, time
+
+    def read():
+        head = sys.stdin.buffer.read(4)
+        if len(head) < 4:
+            sys.exit(0)
+        return json.loads(sys.stdin.buffer.read(struct.unpack(">I", head)[0]))
+
+    def reply(value):
+        data = json.dumps(value).encode()
+        sys.stdout.buffer.write(struct.pack(">I", len(data)) + data)
+        sys.stdout.buffer.flush()
+
+    while True:
+        request = read()
+        call, args = request["call"], request["args"]
+        if call == "hello":
+            reply({"ok": {"pyslurm": "0"}})
+        elif call == "echo":
+            reply({"ok": args})
+        elif call == "fail":
+            reply({"error": args})
+        elif call == "crash":
+            os.abort()
+        elif call == "hang":
+            time.sleep(60)
+        elif call == "noise":
+            sys.stdout.buffer.write(b"\\0\\0\\0\\3abc")
+            sys.stdout.buffer.flush()
+        elif call == "half":
+            sys.stdout.buffer.write(b"\\0\\0\\0\\x7f{")
+            sys.stdout.buffer.flush()
+            sys.exit(3)
+        elif call == "endless":
+            sys.stdout.buffer.write(b"\\xff\\xff\\xff\\xff")
+            sys.stdout.buffer.flush()
+"""
+
+
+class Time:
+    """A clock that runs by itself and can be set forward."""
+
+    def __init__(self) -> None:
+        import time
+
+        self._real = time.monotonic
+        self.skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.skipped_s
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    made: list[WorkerProcess] = []
+
+    def make(source: str = ANSWERS, *, timeout_s: float = 10.0, clock: Time | None = None) -> WorkerProcess:
+        script = tmp_path / f"worker{len(made)}.py"
+        script.write_text(textwrap.dedent(source))
+        command = (sys.executable, str(script))
+        made.append(WorkerProcess(slurm_conf=None, timeout_s=timeout_s, command=command, monotonic=clock or Time()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_one_process_answers_many_calls(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker()
+
+    assert process.call("echo", text="ä\n", number=7) == {"text": "ä\n", "number": 7}
+    first = process.pid
+    assert process.call("echo") == {}
+    assert process.pid == first
+    assert process.restarts == 0
+    assert process.versions == {"pyslurm": "0"}
+
+
+def test_an_answer_of_many_megabytes(worker: Callable[..., WorkerProcess]) -> None:
+    text = "x" * 5_000_000
+    assert worker().call("echo", text=text) == {"text": text}
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [("crash", "signal 6"), ("half", "exit status 3"), ("noise", "ended in noise"), ("endless", "ended in endless")],
+)
+def test_a_broken_worker_is_replaced(worker: Callable[..., WorkerProcess], call: str, why: str) -> None:
+    process = worker()
+    process.call("echo")
+
+    with pytest.raises(SlurmUnavailableError, match=why):
+        process.call(call)
+
+    assert process.pid is None
+    assert process.call("echo", again=True) == {"again": True}
+    assert process.restarts == 1
+
+
+def test_a_hanging_call_ends_in_time(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker(timeout_s=1.0)
+
+    with pytest.raises(SlurmTimeoutError, match="hang did not answer within 1 s"):
+        process.call("hang")
+
+    assert process.pid is None
+    assert process.call("echo") == {}
+
+
+def test_failures_in_a_row_wait_longer_and_longer(worker: Callable[..., WorkerProcess]) -> None:
+    clock = Time()
+    process = worker("raise SystemExit(7)", clock=clock)
+    waits = []
+    for _ in range(9):
+        with pytest.raises(SlurmUnavailableError, match="exit status 7"):
+            process.call("echo")
+        waits.append(round(process._not_before - clock()))
+        clock.skipped_s += max(0.0, process._not_before - clock())
+
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, MAX_WAIT_S]
+    assert process.restarts == 8
+
+
+def test_within_the_wait_a_call_fails_at_once_and_says_why(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker("raise SystemExit(7)")
+    for _ in range(4):
+        with pytest.raises(SlurmUnavailableError, match="exit status 7"):
+            process.call("echo")
+
+    with pytest.raises(SlurmUnavailableError, match=r"exit status 7\); next try in \d s"):
+        process.call("echo")
+
+
+def test_success_forgets_earlier_failures(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker()
+    for _ in range(3):
+        with pytest.raises(SlurmUnavailableError):
+            process.call("crash")
+        assert process.call("echo") == {}
+    assert process.restarts == 3
+
+
+@pytest.mark.parametrize(
+    ("errno", "kind"),
+    [
+        (2017, SlurmRefusedError),
+        (2002, SlurmRefusedError),
+        (-1, SlurmRefusedError),
+        (1800, SlurmUnavailableError),
+        (2027, SlurmUnavailableError),
+        (6000, SlurmUnavailableError),
+        (111, SlurmUnavailableError),
+        (5004, SlurmTimeoutError),
+    ],
+)
+def test_slurms_numbers_become_typed_errors(
+    worker: Callable[..., WorkerProcess], errno: int, kind: type[Exception]
+) -> None:
+    process = worker()
+
+    with pytest.raises(kind, match="pyslurm: fail: words") as caught:
+        process.call("fail", kind="slurm", errno=errno, text="words")
+
+    assert type(caught.value) is kind or kind is SlurmRefusedError
+    assert process.pid is not None  # a no of Slurm is no fault of the worker
+
+
+def test_a_program_that_does_not_exist() -> None:
+    process = WorkerProcess(slurm_conf=None, timeout_s=5, command=("/nonexistent/python",))
+    with pytest.raises(SlurmUnavailableError, match="cannot be started"):
+        process.call("echo")
+
+
+def test_without_pyslurm_the_real_worker_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyslurm.py").write_text("raise ImportError('No module named pyslurm')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = WorkerProcess(slurm_conf=None, timeout_s=20)
+
+    with pytest.raises(SlurmUnavailableError, match="pyslurm cannot be imported: No module named pyslurm"):
+        process.call("snapshot")
+
+    assert process.pid is None
