@@ -55,7 +55,7 @@ class CycleReport:
     open_evictions: tuple[Eviction, ...] = ()
     paused: bool = False
     standby: bool = False
-    usage: Usage = Usage()  # of the hour before
+    usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0
 
 

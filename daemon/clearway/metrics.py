@@ -38,7 +38,7 @@ from clearway.execution.records import Eviction, EvictionState, Preemption, Pree
 from clearway.loop import CycleReport
 from clearway.model import Action
 
-disable_created_metrics()  # a second series for each counter, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
 
 _OPEN_EVICTIONS = tuple(state for state in EvictionState if not state.terminal)
 _FINISHED_EVICTIONS = tuple(state for state in EvictionState if state.terminal)
@@ -63,6 +63,7 @@ class Metrics:
         self._started: set[int] = set()  # evictions whose start is counted
         self._missed: set[int] = set()  # ... whose missed deadline is counted
         self._skipped: frozenset[tuple[str, str]] = frozenset()
+        self._partitions: frozenset[str] = frozenset()
         self.registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self.registry)
         self._build(backend)
@@ -74,6 +75,8 @@ class Metrics:
         build = Info("clearway_build", "Version of the daemon.", registry=self.registry)
         build.info({"version": clearway.__version__, "python": platform.python_version()})
         Info("clearway_backend", "How the daemon talks to Slurm.", registry=self.registry).info({"name": backend})
+        self._restarts = _Restarts()
+        self.registry.register(self._restarts)
 
     def _declare_daemon(self) -> None:
         registry = self.registry
@@ -245,8 +248,8 @@ class Metrics:
                     gauge.remove("limit")
 
     def count_restarts(self, restarts: Callable[[], int]) -> None:
-        """Show how often the backend's own process had to be started again."""
-        self.registry.register(_Restarts(restarts))
+        """Show how often the backend's own process had to be started again; 0 for one without such a process."""
+        self._restarts.count = restarts
 
     def cycle(self, report: CycleReport) -> None:
         self._cycles.inc()
@@ -262,6 +265,7 @@ class Metrics:
         self._budget_lost.labels("used").set(report.usage.lost_node_s)
         self._unreadable_claims.set(sum(1 for job in report.snapshot.jobs if read_claims(job)[1]))
         self._count_skipped(report)
+        self._know_partitions(report)
         evictions = Tally(eviction.state for eviction in report.open_evictions)
         for state in _OPEN_EVICTIONS:
             self._open.labels(state.value).set(evictions[state])
@@ -326,6 +330,14 @@ class Metrics:
         for kind in _RECORDS:
             self._unreadable_records.labels(kind).set(kinds[kind])
 
+    def _know_partitions(self, report: CycleReport) -> None:
+        """A counter must be seen at 0 before it rises: else Prometheus misses its first increase."""
+        partitions = frozenset(partition for node in report.snapshot.nodes for partition in node.partitions)
+        for partition in partitions - self._partitions:
+            for action in _PREEMPTING:
+                self._preemptions.labels(action.value, partition)
+        self._partitions |= partitions
+
     def text(self) -> bytes:
         """Prometheus' text format."""
         return generate_latest(self.registry)
@@ -334,12 +346,12 @@ class Metrics:
 class _Restarts:
     """Reads the backend's own count when Prometheus asks."""
 
-    def __init__(self, restarts: Callable[[], int]) -> None:
-        self._restarts = restarts
+    def __init__(self) -> None:
+        self.count: Callable[[], int] = lambda: 0
 
     def collect(self) -> Iterator[Metric]:
         text = "Times that the backend's own process was started again."
-        yield CounterMetricFamily("clearway_backend_restarts", text, value=self._restarts())
+        yield CounterMetricFamily("clearway_backend_restarts", text, value=self.count())
 
 
 def saved_node_s(preemption: Preemption) -> float:

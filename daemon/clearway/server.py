@@ -272,9 +272,8 @@ def reloaded(old: Config, wanted: Config) -> tuple[Config, tuple[str, ...]]:
 def _listen(host: str, port: int) -> socket.socket:
     """Bound before anything else starts: a port that is taken must be told at once."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-            0
-        ]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
         # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
         bound = socket.socket(family, kind, protocol)
         try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from clearway.model import Action, Candidate, EvictionProblem, Option
 
-SHAPES = ("plain", "ties", "zeros", "floats", "late", "ends", "shared", "tied groups", "everything")
+SHAPES = ("plain", "ties", "zeros", "floats", "late", "ends", "shared", "tied groups", "twins", "everything")
 
 
 def random_problem(seed: int, jobs: int | None = None) -> EvictionProblem:
@@ -19,7 +19,7 @@ def random_problem(seed: int, jobs: int | None = None) -> EvictionProblem:
         _candidate(rng, shape, job_id, step_s)
         for job_id in rng.sample(range(1, 130), jobs if jobs is not None else rng.randint(1, 6))
     ]
-    if shape in ("shared", "tied groups", "everything"):
+    if shape in ("shared", "tied groups", "twins", "everything"):
         candidates = _shared(rng, candidates, every=shape != "everything")
     total = sum(candidate.nodes for candidate in candidates)
     return EvictionProblem(
@@ -33,7 +33,7 @@ def random_problem(seed: int, jobs: int | None = None) -> EvictionProblem:
 def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Candidate:
     def lost() -> float:
         match shape:
-            case "ties" | "tied groups":
+            case "ties" | "tied groups" | "twins":
                 return rng.choice((1, 1, 2))
             case "zeros":
                 return rng.choice((0, 0, 0, 1))
@@ -52,8 +52,8 @@ def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Cand
     if rng.random() < 0.85:
         options.append(Option(Action.KILL, lost(), rng.choice((0, 0, 0, duration())), ready()))
     for action in (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT, Action.SUSPEND):
-        if rng.random() < 0.5:
-            loses = lost() if rng.random() < 0.2 else 0
+        if rng.random() < (0.8 if shape == "twins" else 0.5):
+            loses = lost() if rng.random() < (0.7 if shape == "twins" else 0.2) else 0
             options.append(Option(action, loses, duration(), ready()))
     if shape in ("ends", "everything") and rng.random() < 0.4:
         options.append(Option(Action.END, 0, 0, rng.randint(0, 6 * step_s)))

@@ -6,7 +6,13 @@ import pytest
 
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.simulation.scenarios import scenario
+from clearway.simulation.scenarios import (
+    CHECKPOINT_INTERVAL_S,
+    FILE_SYSTEM_GB_S,
+    NODE_MEMORY_GB,
+    OCCUPIED_NODES,
+    scenario,
+)
 from tests.oracle.milp import milp_sweep
 
 
@@ -23,6 +29,23 @@ def test_lost_work_and_checkpoint_time_are_those_of_highs(number: int, node_mult
             for point in curve.points
         ]
         assert found == milp_sweep(problem)
+
+
+@pytest.mark.parametrize(("number", "jobs", "needed"), [(1, 12, 512), (2, 16, 1_024), (3, 24, 2_048)])
+def test_a_scenario_is_drawn_as_the_paper_says(number: int, jobs: int, needed: int) -> None:
+    for node_multiple in (1, 128):
+        drawn = scenario(number, 7, node_multiple=node_multiple)
+        assert drawn == scenario(number, 7, node_multiple=node_multiple)
+        assert drawn != scenario(number, 8, node_multiple=node_multiple)
+        assert (len(drawn.jobs), drawn.nodes_needed) == (jobs, needed)
+        assert sum(job.nodes for job in drawn.jobs) == OCCUPIED_NODES
+        assert all(job.nodes > 0 and job.nodes % node_multiple == 0 for job in drawn.jobs)
+        for job in drawn.jobs:
+            assert 0.4 <= job.memory_gb / NODE_MEMORY_GB <= 0.9
+            assert 0.2 <= job.app_checkpoint_gb / job.memory_gb <= 0.6
+            assert job.lost_work_node_s == job.nodes * (job.elapsed_s % CHECKPOINT_INTERVAL_S)
+            assert job.sys_checkpoint_s >= job.nodes * job.memory_gb / FILE_SYSTEM_GB_S
+        assert len(EvictionDP().solve(drawn.problem()).points) == 16
 
 
 def test_backtracking_agrees_on_scenario_1() -> None:

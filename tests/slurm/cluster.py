@@ -376,7 +376,7 @@ class SlurmCluster:
         """All Slurm reservations."""
         return self.records("res")
 
-    def wait_for(self, predicate: Callable[[], T | bool], timeout: float = 30, what: str = "") -> T:
+    def wait_for(self, predicate: Callable[[], T | bool | None], timeout: float = 30, what: str = "") -> T:
         """Poll until the predicate is true and return its value; ClusterError says what stayed false."""
         deadline = time.monotonic() + timeout
         while not (value := predicate()):

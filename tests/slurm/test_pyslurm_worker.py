@@ -150,3 +150,26 @@ def test_requeue_of_the_last_task_leaves_the_others_alone(cluster: SlurmCluster,
     first = next(job for job in backend.snapshot().jobs if job.array_task_id == 0)
     backend.cancel(first)
     cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").stdout.count("\n") == 2)
+
+
+def test_a_controller_that_is_down_from_the_start(cluster: SlurmCluster) -> None:
+    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=30)
+    cluster.stop_controller(saved=False)
+    try:
+        with pytest.raises(SlurmUnavailableError):
+            backend.snapshot()
+        cluster.start_controller()
+        assert len(backend.snapshot().nodes) == 8
+    finally:
+        backend.close()
+
+
+def test_generic_resources_that_it_cannot_see_are_a_reason_to_use_another_backend(cluster: SlurmCluster) -> None:
+    """For ``--gpus=1`` pyslurm shows nothing: the job would look like one that any node suits."""
+    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf))
+    assert backend.available() is None
+    backend.close()
+    with SlurmCluster(nodes=1, extra_conf=["GresTypes=gpu"]) as other:
+        backend = PyslurmBackend(now=now, slurm_conf=str(other.conf))
+        assert "AccountingStorageTRES" in (backend.available() or "")
+        backend.close()

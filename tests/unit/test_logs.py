@@ -97,10 +97,7 @@ def test_json_lines_can_be_read_back() -> None:
 
 
 def test_a_traceback_is_one_line(text: io.StringIO) -> None:
-    try:
-        raise ZeroDivisionError("a\nb")
-    except ZeroDivisionError as error:
-        get_logger().error("cycle failed", exc_info=error)
+    get_logger().error("cycle failed", exc_info=ZeroDivisionError("a\nb"))
     assert len(lines(text)) == 1
     assert "ZeroDivisionError" in text.getvalue()
 

@@ -70,6 +70,8 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
         return None
     if seen is None or seen.state is JobState.ENDED:
         return Step(S.ENDED, note=_ended_note(p))
+    if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
+        return None
     if p.state is S.VACATED:
         return _vacated(seen)
     if p.state is S.QUEUED:
@@ -78,8 +80,6 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
         return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
     if seen.run != p.job.run:
         return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
-    if seen.state is JobState.COMPLETING:
-        return None
     if p.state is S.VACATING:
         return _vacating(p, now, rules)
     if seen.state is not JobState.RUNNING:
@@ -135,7 +135,7 @@ def _vacated(seen: Job) -> Step | None:
 
 def _queued(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if seen.state is not JobState.PENDING:
-        return Step(S.RETURNED) if seen.state is not JobState.COMPLETING else None
+        return Step(S.RETURNED)
     waits = seen.eligible_time is not None and seen.eligible_time > now + timedelta(seconds=1)
     due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
     return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < rules.give_up_after else None

@@ -10,8 +10,8 @@ the first whose lost work is the least that the deadline allows has the least ch
 
 Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with
 which the remaining tables still reach the optimal value; items stand in the order of job_id, so the first
-difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps every
-optimal state until no later item can reach back, and then the one with the largest preference.
+difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those
+optimal states that are equally good in everything decided for good; see ``tie_walk``.
 
 Nodes and steps are divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34.
 

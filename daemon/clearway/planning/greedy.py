@@ -7,7 +7,8 @@ them until enough nodes are free.
 
 Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a
 job that must not be killed leaves in the second part by its first other option that still fits. Jobs that end
-by themselves count as freed as ``windows`` says; shared nodes are free when all their jobs have left.
+by themselves count as freed as ``windows`` says; shared nodes are free when all their jobs have left, and a
+job that shares all its nodes with jobs that stay is spared in the end.
 
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
@@ -66,4 +67,4 @@ def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
             taken[rank] = way
             left -= way.steps
             count.leave(rank)
-    return list(taken.values()), count
+    return [way for rank, way in taken.items() if count.frees(rank)], count

@@ -39,6 +39,10 @@ class NodeCount:
                 self.freed -= self._nodes[index]
             self._on[index] += 1
 
+    def frees(self, rank: int) -> bool:
+        """Whether any node is free because this job, maybe among others, has left."""
+        return any(not self._on[index] for index in self._classes_of[rank])
+
     def stay(self, rank: int) -> None:
         for index in self._classes_of[rank]:
             if not self._staying[index]:

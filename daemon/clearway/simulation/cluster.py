@@ -223,7 +223,6 @@ class SimulatedCluster:
             nodes=(),
             start_time=None,
             eligible_time=eligible,
-            restart_count=entry.job.restart_count + 1,
         )
         self._at(eligible, "eligible", entry)
 
@@ -253,7 +252,12 @@ class SimulatedCluster:
         self._stop_running(entry)
         entry.lost_s += entry.base_s - entry.saved_s
         entry.requeued = requeue
-        entry.job = replace(entry.job, state=JobState.COMPLETING, raw_state="COMPLETING")
+        entry.job = replace(
+            entry.job,
+            state=JobState.COMPLETING,
+            raw_state="COMPLETING",
+            restart_count=entry.job.restart_count + requeue,  # Slurm counts when it requeues, not when it starts again
+        )
         self._at(self.now + timedelta(seconds=min(entry.program.exit_s, self.kill_wait_s)), "gone", entry)
 
     def signalled(self, entry: SimulatedJob) -> None:

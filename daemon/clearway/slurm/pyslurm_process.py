@@ -95,7 +95,11 @@ class WorkerProcess:
             )
         except OSError as error:
             raise self._failed(f"the pyslurm worker cannot be started: {error}") from None
-        self.versions = self._exchange("hello", {"conf": self._conf}, deadline)
+        try:
+            self.versions = self._exchange("hello", {"conf": self._conf}, deadline)
+        except SlurmError:
+            self._kill()  # slurmctld is down, say: a worker that has not begun is of no use
+            raise
 
     def _exchange(self, name: str, args: dict[str, object], deadline: float) -> Any:
         process = self._process

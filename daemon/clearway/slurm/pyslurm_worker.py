@@ -116,6 +116,12 @@ class Calls:
         if missing:
             raise UnusableError(f"pyslurm {pyslurm.__version__} has no {', '.join(missing)}")
         pyslurm.slurm_init(conf)
+        untracked = _untracked_gres(pyslurm.slurmctld.Config.load())
+        if untracked:
+            # It drops --gpus and its like, and only the tracked resources of a job tell of them too.
+            raise UnusableError(
+                f"pyslurm does not show which jobs ask for {', '.join(untracked)}: add it to AccountingStorageTRES"
+            )
         self._pyslurm = pyslurm
         return {"pyslurm": str(pyslurm.__version__)}
 
@@ -205,6 +211,11 @@ class Calls:
 
 
 # ---- pyslurm's objects as dictionaries ---------------------------------------------------------------------------
+
+
+def _untracked_gres(config: Any) -> list[str]:
+    tracked = config.accounting_storage_tres
+    return [name for kind in config.gres_types if (name := f"gres/{kind}") not in tracked]
 
 
 def _has_ended(job: Any) -> bool:

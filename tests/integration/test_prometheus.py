@@ -1,0 +1,117 @@
+"""A real Prometheus scrapes a daemon that carried out an eviction; every alert rule is evaluated there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.integration.daemon import running_here, wait_for
+from tests.integration.prometheus import Prometheus, require
+
+PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus"
+RULES = PROMETHEUS / "clearway.rules.yml"
+_LAST_COMPARISON = re.compile(r"^(.*)\s(?:==|!=|>=|<=|>|<)\s[-+0-9.e]+$", re.DOTALL)
+
+
+def alert_rules() -> dict[str, str]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Has seen the daemon before, while and after it made room for an urgent job."""
+    require("prometheus", "setpriv")
+    folder = tmp_path_factory.mktemp("daemon")
+    with (
+        running_here(folder) as (simulated, address),
+        Prometheus(address.removeprefix("http://"), rules=RULES) as running,
+    ):
+        wait_for(lambda: running.value("clearway_cycles_total") > 0, what="a first scrape")
+        simulated.submit_urgent(6)  # more than those that can save themselves: something is lost as well
+        wait_for(
+            lambda: httpx.get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction"
+        )
+        wait_for(
+            lambda: running.value('sum(increase(clearway_evictions_total{result="completed"}[5m]))') > 0,
+            what="a scrape after it",
+        )
+        yield running
+
+
+def test_what_the_eviction_left_behind(prometheus: Prometheus) -> None:
+    value = prometheus.value
+    assert value('clearway_evictions_total{result="completed"}') == 1
+    assert value('clearway_preemptor_starts_total{result="in_time"}') == 1
+    assert value("sum(clearway_preemptions_total)") == 6
+    assert value("sum(increase(clearway_preemptions_total[5m]))") > 5
+    assert value('clearway_lost_work_node_seconds_total{action="kill"}') > 0
+    assert value("clearway_saved_work_node_seconds_total") > 1_000
+    assert value("clearway_time_to_start_seconds_count") == 1
+    assert value("clearway_deadlines_missed_total") == 0
+    assert value("sum(clearway_cycle_failures_total)") == 0
+    assert value('clearway_budget_jobs{kind="limit"}') == 100
+
+
+def test_prometheus_takes_every_line(prometheus: Prometheus) -> None:
+    (target,) = prometheus.get("targets")["activeTargets"]
+    assert target["health"] == "up", target["lastError"]
+    assert prometheus.value('scrape_samples_scraped{job="clearway"}') > 100
+    names = set(prometheus.get("label/__name__/values"))
+    kinds = prometheus.get("metadata")
+    counters = {name for name, meta in kinds.items() if name.startswith("clearway_") and meta[0]["type"] == "counter"}
+    assert counters
+    assert all(name.endswith("_total") for name in counters)
+    assert counters <= names
+
+
+def test_labels_have_few_values(prometheus: Prometheus) -> None:
+    """No job id, no user name: not the ones of this run, and no label that could hold one."""
+    for name in prometheus.get("labels"):
+        values = set(prometheus.get(f"label/{name}/values"))
+        assert not values & {"alice", "ursula"} | {str(n) for n in range(1, 10)} & values, name
+    assert prometheus.value('count({job="clearway", __name__=~"clearway_.*"})') < 400
+
+
+@pytest.mark.parametrize("alert", sorted(alert_rules()))
+def test_every_alert_has_data_to_judge(prometheus: Prometheus, alert: str) -> None:
+    """The rule is valid, does not fire, and what it compares exists: a metric that is misspelt would never fire."""
+    expression = alert_rules()[alert]
+    assert prometheus.query(expression) == [], "nothing is wrong with this daemon"
+    compared = _LAST_COMPARISON.match(expression)
+    assert compared is not None, "an alert compares something with a number"
+    assert prometheus.query(compared[1]), f"no data: {compared[1]}"
+
+
+def test_prometheus_itself_has_loaded_the_rules(prometheus: Prometheus) -> None:
+    def evaluated() -> list[Any]:
+        (group,) = prometheus.get("rules")["groups"]
+        rules: list[Any] = group["rules"]
+        return rules if all(rule["health"] != "unknown" for rule in rules) else []
+
+    rules = wait_for(evaluated, what="an evaluation of every rule")
+    assert {rule["name"] for rule in rules} == set(alert_rules())
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert {rule["state"] for rule in rules} == {"inactive"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "rules", "clearway.rules.yml"],
+        ["test", "rules", "clearway.rules.test.yml"],
+        ["check", "config", "prometheus.yml"],
+    ],
+    ids=" ".join,
+)
+def test_promtool_is_content(command: list[str]) -> None:
+    require("promtool")
+    done = subprocess.run(["promtool", *command], cwd=PROMETHEUS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,167 @@
+"""The real daemon beside a real cluster: a process of its own, a database of its own, REST on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from clearway.execution.records import Eviction
+from clearway.store.repository import SqlStore
+from tests.slurm.cluster import SlurmCluster
+
+LAUNCHER = Path(__file__).parents[2] / "plugins" / "slurm" / "clearway-run"
+BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
+
+# A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
+STEPPER = """\
+import os, signal, sys, time
+steps, state = int(sys.argv[1]), sys.argv[2]
+wanted = False
+def ask(*_):
+    global wanted
+    wanted = True
+signal.signal(signal.SIGUSR1, ask)
+done, value = 0, 7
+if os.path.exists(state):
+    done, value = map(int, open(state).read().split())
+while done < steps:
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        time.sleep(0.02)
+    done, value = done + 1, (value * 31 + done) % 1000003
+    with open(state + ".log", "a") as log:
+        log.write(f"{done}\\n")
+    if wanted:
+        wanted = False
+        with open(state + ".new", "w") as out:
+            out.write(f"{done} {value}")
+        os.rename(state + ".new", state)
+with open(state + ".result", "w") as out:
+    out.write(str(value))
+"""
+
+
+def expected_result(steps: int) -> int:
+    """What an undisturbed run of STEPPER ends with."""
+    value = 7
+    for done in range(steps):
+        value = (value * 31 + done) % 1_000_003
+    return value
+
+
+def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
+    """TOML; ``changes`` replace whole sections by name, or add to them."""
+    sections = {
+        "daemon": 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.25',
+        "slurm": f'backend = "{BACKEND}"\nconf = "{slurm_conf}"',
+        "store": f'url = "sqlite:///{folder}/clearway.sqlite"',
+        "api": f'port = 0\ntoken_file = "{folder}/tokens"',
+        "candidates": 'min_runtime = 1\nprotected_users = ["cwbob"]\nspare_before_end = "80s"',
+        "costs": "checkpoint_overhead = 3",
+        "execution": "kill_allowance = 12",
+    } | changes
+    rule = '[[preemptors]]\nname = "urgent"\npartition = ["urgent"]\nmax_delay = "60s"\n'
+    return rule + "".join(f"\n[{name}]\n{keys}\n" for name, keys in sections.items())
+
+
+class RunningDaemon:
+    """``with RunningDaemon(cluster, folder) as daemon``; killed with SIGKILL it leaves database and cluster behind."""
+
+    token = "a-token-for-the-tests-0123456789"  # noqa: S105 - not a secret anywhere else
+
+    def __init__(self, cluster: SlurmCluster, folder: Path, *, config: str | None = None, kill_at: str = "") -> None:
+        self.cluster, self.folder = cluster, folder
+        folder.mkdir(exist_ok=True)
+        self.config = folder / "clearway.toml"
+        self.config.write_text(config if config is not None else config_text(folder, cluster.conf))
+        tokens = folder / "tokens"
+        tokens.write_text(f"tester:{self.token}\n")
+        tokens.chmod(0o600)
+        self.log = folder / "daemon.log"
+        self._kill_at = kill_at
+
+    def __enter__(self) -> Self:
+        script = Path(__file__).with_name("killed_daemon.py")
+        arguments = [sys.executable, str(script), str(self.config), self._kill_at]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                arguments, stderr=log, stdout=log, env={**self.cluster.env, "PYTHONPATH": os.pathsep.join(sys.path)}
+            )
+        self._offset = self.log.stat().st_size
+        if not self._kill_at:
+            self.wait_for(lambda: self.address() is not None, 60, "the daemon to listen")
+            self.wait_for(lambda: self.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            error.add_note(self.log.read_text()[-6_000:])
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def address(self) -> str | None:
+        lines = [line for line in self.log.read_text()[self._offset :].splitlines() if " serving " in line]
+        return lines[-1].partition("address=")[2].split()[0].strip('"') if lines else None
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.address()}{path}", timeout=20)
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20)
+
+    def store(self) -> SqlStore:
+        return SqlStore(f"sqlite:///{self.folder}/clearway.sqlite")
+
+    def evictions(self) -> tuple[Eviction, ...]:
+        store = self.store()
+        try:
+            return store.evictions()
+        finally:
+            store.close()
+
+    def wait_for(self, done: Callable[[], Any], timeout: float, what: str) -> Any:
+        end = time.monotonic() + timeout
+        while not (value := done()):
+            assert self.process.poll() is None or self._kill_at, f"the daemon died: {self.log.read_text()[-3_000:]}"
+            assert time.monotonic() < end, f"not within {timeout:g} s: {what}\n{self.cluster.run('squeue').stdout}"
+            time.sleep(0.1)
+        return value
+
+
+def install_programs(cluster: SlurmCluster) -> None:
+    """The launcher and the stepping program, where every user and node can read them."""
+    for name, text in {"clearway-run": LAUNCHER.read_text(), "stepper.py": STEPPER}.items():
+        path = cluster.work / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def saver_script(cluster: SlurmCluster, steps: int) -> str:
+    """A job that saves itself on the daemon's signal; its files are named after the job and array task."""
+    return textwrap.dedent(f"""\
+        #!/bin/bash
+        state={cluster.work}/state.$SLURM_JOB_ID
+        exec {cluster.work}/clearway-run --checkpoint-file "$state" -- \\
+            python3 {cluster.work}/stepper.py {steps} "$state"
+        """)
+
+
+def show(value: Any) -> str:
+    return json.dumps(value, indent=1, default=str)

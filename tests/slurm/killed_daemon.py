@@ -1,0 +1,52 @@
+"""``clearway serve``, or the same daemon that kills itself at one of its calls to Slurm: CONFIG [before|after:CALL].
+
+The real loop, store and backend; only the moment of death is added.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from clearway import bootstrap, server
+from clearway.api.tokens import Tokens
+from clearway.clock import SystemClock
+from clearway.config import load_config
+from clearway.logs import configure_logging
+
+
+class Doomed:
+    def __init__(self, backend: Any, kill_at: str) -> None:
+        self._backend = backend
+        self._when, _, self._call = kill_at.partition(":")
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._backend, name)
+        if name != self._call:
+            return attribute
+
+        def doomed(*args: Any, **kwargs: Any) -> Any:
+            if self._when == "after":
+                attribute(*args, **kwargs)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        return doomed
+
+
+def main(path: Path, kill_at: str) -> int:
+    config = load_config(path)
+    configure_logging(config.daemon.log_format)
+    clock = SystemClock()
+    backend: Any = bootstrap.open_backend(config, clock)
+    if kill_at:
+        backend = Doomed(backend, kill_at)
+    daemon = bootstrap.build(config, origin=str(path), backend=backend, clock=clock)
+    tokens = Tokens(config.api.token_file)
+    return server.serve(daemon.loop, daemon.metrics, tokens, read_config=lambda: load_config(path))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,197 @@
+"""The main job on a real cluster: a real daemon frees nodes for an urgent job, and everybody else goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model import Action
+from tests.oracle.exhaustive import exhaustive
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import RunningDaemon, expected_result, install_programs, saver_script
+
+STEPS = 40
+LOOP = "while :; do sleep 0.2; done"
+DEAF = f"trap '' TERM USR1; {LOOP}"
+WHOLE = ("--exclusive", "--mem=0")
+
+
+@dataclass
+class Mix:
+    """Eight nodes full of jobs of all sorts."""
+
+    saver: str  # two nodes, checkpoint on signal
+    deaf: str
+    protected: str
+    ending: str
+    shared: tuple[str, str]
+    array: tuple[str, ...]
+
+    @property
+    def everyone(self) -> set[str]:
+        return {self.saver, self.deaf, self.protected, self.ending, *self.shared, *self.array}
+
+
+def fill(cluster: SlurmCluster) -> Mix:
+    install_programs(cluster)
+    limit = "--time=30"
+
+    def submit(script: str, *args: str, user: str = "cwalice") -> str:
+        return cluster.sbatch(script, "--requeue", "--output=/dev/null", *args, user=user)
+
+    deaf = submit(DEAF, limit, *WHOLE)
+    protected = submit(LOOP, limit, *WHOLE, user="cwbob")
+    ending = submit(LOOP, "--time=1", *WHOLE)
+    shared = (submit(LOOP, limit, "-n2", "--mem=1000"), submit(LOOP, limit, "-n2", "--mem=1000"))
+    cluster.wait_for(lambda: all(cluster.state(i) == "RUNNING" for i in (deaf, protected, ending, *shared)), 30)
+    saver = submit(saver_script(cluster, STEPS), limit, "-N2", *WHOLE)
+    cluster.wait_state(saver, "RUNNING")
+    submit(LOOP, limit, "--array=0-1", *WHOLE)
+    tasks = cluster.wait_for(lambda: array_tasks(cluster), 30, "two array tasks")
+    cluster.wait_for(lambda: (cluster.work / f"state.{saver}.log").exists(), 30, "the saver's first step")
+    cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver)["Comment"], 30, "the saver's claim")
+    cluster.wait_for(
+        lambda: not cluster.run("sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip(), 10, "no node idle"
+    )
+    return Mix(saver, deaf, protected, ending, shared, tasks)
+
+
+def array_tasks(cluster: SlurmCluster) -> tuple[str, ...] | None:
+    listed = cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%A %K").stdout.splitlines()
+    tasks = tuple(sorted(line.split()[0] for line in listed if line.split()[1] != "N/A"))
+    return tasks if len(tasks) == 2 else None
+
+
+def submit_urgent(cluster: SlurmCluster, nodes: int = 4) -> tuple[str, datetime]:
+    now = datetime.now(UTC)
+    args = ("-p", "urgent", f"-N{nodes}", *WHOLE, "--time=5", "--output=/dev/null")
+    return cluster.sbatch("sleep 4", *args, user="cwalice"), now
+
+
+def start_of(cluster: SlurmCluster, job_id: str) -> datetime:
+    return datetime.fromisoformat(cluster.job(job_id)["StartTime"]).astimezone(UTC)
+
+
+def no_leftovers(cluster: SlurmCluster) -> None:
+    assert not cluster.scontrol_reservations()
+    for job in cluster.records("job"):
+        assert job.get("Reservation", "") == "", job
+        assert job["JobState"] != "PENDING" or job["Priority"] != "0", job
+
+
+def check_stepper(cluster: SlurmCluster, job_id: str) -> None:
+    """Right result, and no finished step done twice."""
+    result = cluster.work / f"state.{job_id}.result"
+    cluster.wait_for(result.exists, 120, "the saver's result")
+    cluster.wait_for(lambda: result.read_text().strip(), 10)
+    assert int(result.read_text()) == expected_result(STEPS)
+    steps = [int(line) for line in (cluster.work / f"state.{job_id}.log").read_text().split()]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmCluster, tmp_path: Path) -> None:
+    mix = fill(cluster)
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        urgent, submitted = submit_urgent(cluster)
+        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
+        assert (start_of(cluster, urgent) - submitted).total_seconds() <= 60
+        (eviction,) = daemon.evictions()
+
+        # The set is the best there is, by exhaustive search on the very problem that the snapshot gave.
+        answers = exhaustive(eviction.plan.problem)
+        best = min((a for a in answers if a is not None), key=lambda a: (a[0], a[1]))
+        assert tuple(sorted((a.job_id, a.action) for a in eviction.plan.chosen.actions)) == best[2]
+        actions = {p.job_id: p.action for p in eviction.preemptions}
+        assert actions[mix.saver] is Action.APP_CHECKPOINT
+        assert set(actions) <= {mix.saver, mix.deaf, *mix.shared, *mix.array}
+
+        # Exactly the freed nodes.
+        used = cluster.run("scontrol", "show", "hostnames", cluster.job(urgent)["NodeList"]).stdout.split()
+        assert sorted(used) == sorted(eviction.plan.placement_nodes)
+
+        # Nobody else was touched.
+        spared = mix.everyone - set(actions) - {mix.ending}
+        assert mix.protected in spared
+        for job_id in spared:
+            job = cluster.job(job_id)
+            assert (job["JobState"], job["Restarts"]) == ("RUNNING", "0"), job
+
+        # All preempted jobs run again, without Slurm's two minutes of waiting, and the eviction ends by itself.
+        for job_id in actions:
+            cluster.wait_for(lambda job_id=job_id: cluster.job(job_id)["Restarts"] == "1", 30, f"{job_id} requeued")
+            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 60, "the end of the eviction")
+        states = {p.state for p in daemon.evictions()[0].preemptions}
+        assert states == {PreemptionState.RETURNED}
+        check_stepper(cluster, mix.saver)
+        cluster.wait_state(mix.saver, "COMPLETED")
+        no_leftovers(cluster)
+        assert daemon.evictions()[0].preemptions[0].actual_lost_node_s is not None
+
+        # REST tells the same.
+        told = daemon.get(f"/api/v1/evictions/{eviction.eviction_id}").json()
+        assert told["state"] == "completed"
+        assert "clearway_preemptions_total" in daemon.get("/metrics").text
+
+
+@pytest.mark.parametrize("kill_at", ["after:create_reservation", "after:requeue", "before:delete_reservation"])
+def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
+    mix = fill(cluster)
+    folder = tmp_path / "daemon"
+    with RunningDaemon(cluster, folder, kill_at=kill_at) as doomed:
+        urgent, submitted = submit_urgent(cluster)
+        doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
+        assert doomed.process.returncode == -9
+    with RunningDaemon(cluster, folder) as daemon:
+        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
+        assert (start_of(cluster, urgent) - submitted).total_seconds() <= 60
+        daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
+        (eviction,) = daemon.evictions()
+        assert {p.state for p in eviction.preemptions} == {PreemptionState.RETURNED}
+        for p in eviction.preemptions:
+            assert cluster.job(p.job_id)["Restarts"] == "1"
+        for job_id in mix.everyone - {p.job_id for p in eviction.preemptions} - {mix.ending}:
+            assert cluster.job(job_id)["Restarts"] == "0"
+        check_stepper(cluster, mix.saver)
+        no_leftovers(cluster)
+
+
+def test_second_urgent_job_meanwhile_and_a_cancelled_one(cluster: SlurmCluster, tmp_path: Path) -> None:
+    fill(cluster)
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        first, _ = submit_urgent(cluster, nodes=3)
+        daemon.wait_for(lambda: daemon.evictions(), 20, "a plan")
+        second, _ = submit_urgent(cluster, nodes=1)
+        for job_id in (first, second):
+            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
+        one, two = sorted(daemon.evictions(), key=lambda e: e.eviction_id)
+        assert not {p.job_id for p in one.preemptions} & {p.job_id for p in two.preemptions}
+        daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
+        no_leftovers(cluster)
+
+
+def test_cancelled_eviction_leaves_everything_as_it_was(cluster: SlurmCluster, tmp_path: Path) -> None:
+    install_programs(cluster)
+    # Deaf to its signal although it says otherwise: the eviction waits for its checkpoint until it is cancelled.
+    comment = "--comment=clearway:checkpoint=signal"
+    script = f"trap '' USR1; {LOOP}"
+    jobs = [
+        cluster.sbatch(script, "--requeue", comment, "--time=30", *WHOLE, "--output=/dev/null", user="cwalice")
+        for _ in cluster.node_names
+    ]
+    for job_id in jobs:
+        cluster.wait_state(job_id, "RUNNING")
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        urgent, _ = submit_urgent(cluster, nodes=2)
+        daemon.wait_for(lambda: cluster.scontrol_reservations(), 20, "the placement")
+        number = daemon.evictions()[0].eviction_id
+        asked = daemon.post(f"/api/v1/evictions/{number}/cancel")
+        assert asked.status_code == 202, asked.text
+        daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.CANCELLED, 20, "the cancellation")
+        no_leftovers(cluster)
+        assert all(cluster.job(job_id)["Restarts"] == "0" for job_id in jobs)
+        assert cluster.state(urgent) == "PENDING"

@@ -1,0 +1,36 @@
+"""Lost work as whole numbers: ties stay ties, and nothing overflows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from clearway.planning.lost_units import fitting_units
+
+
+def test_whole_numbers_stay_integers() -> None:
+    units = fitting_units([0, 7_200, 3_600.0])
+    assert units.decimals == 0
+    assert units.node_s(units.units(3_600.0) + units.units(7_200)) == 10_800
+    assert isinstance(units.node_s(5), int)
+
+
+def test_decimals_add_up_as_they_are_written() -> None:
+    units = fitting_units([0.1, 0.2, 0.3])
+    assert units.units(0.1) + units.units(0.2) == units.units(0.3)
+    assert units.node_s(units.units(0.1) + units.units(0.2)) == 0.3
+
+
+def test_numbers_with_too_many_decimals_are_rounded_to_what_fits() -> None:
+    values = [math.pi * 1e6, math.e * 1e6, 0.1 + 0.2]
+    units = fitting_units(values)
+    assert 0 < units.decimals <= 9
+    assert units.units(0.1 + 0.2) == units.units(0.3)
+    assert (sum(map(units.units, values)) + 1) * (len(values) + 1) * 2 < 2**63
+
+
+@pytest.mark.parametrize("wrong", [-1, -0.5, math.nan, math.inf])
+def test_lost_work_that_is_no_amount_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="lost work must be a finite number"):
+        fitting_units([1, wrong])
