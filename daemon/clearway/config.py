@@ -36,12 +36,8 @@ class DaemonConfig(_Section):
     )
     poll_interval: Duration = Field(2.0, description="time between cycles while nothing is under way")
     active_interval: Duration = Field(0.5, description="time between cycles while an eviction is under way")
-    stale_after: Duration = Field(
-        60.0, description="/liveness answers 503 when the last cycle is older than this"
-    )
-    keep_history: Duration = Field(
-        365 * 86_400.0, description="finished evictions older than this are deleted"
-    )
+    stale_after: Duration = Field(60.0, description="/liveness answers 503 when the last cycle is older than this")
+    keep_history: Duration = Field(365 * 86_400.0, description="finished evictions older than this are deleted")
     log_format: Literal["json", "text"] = Field("text", description="one line a cycle, as text or as JSON")
 
 
@@ -113,9 +109,7 @@ class CandidatesConfig(_Section):
 class BudgetConfig(_Section):
     """What preemption may cost within any hour; an eviction that would exceed it is not carried out."""
 
-    jobs_per_hour: int | None = Field(
-        None, ge=0, description="most jobs preempted in an hour; None: no limit"
-    )
+    jobs_per_hour: int | None = Field(None, ge=0, description="most jobs preempted in an hour; None: no limit")
     lost_node_hours_per_hour: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="most node-hours lost in an hour; None: no limit"
     )
@@ -124,9 +118,7 @@ class BudgetConfig(_Section):
 class CostsConfig(_Section):
     """Paper 000, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
 
-    file_system_mib_s: Positive = Field(
-        10_000.0, description="Ba, aggregate write bandwidth of the file system"
-    )
+    file_system_mib_s: Positive = Field(10_000.0, description="Ba, aggregate write bandwidth of the file system")
     node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node")
     app_memory_fraction: float = Field(
         0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
@@ -136,9 +128,7 @@ class CostsConfig(_Section):
 
 class PlanningConfig(_Section):
     planner: str = Field("eviction-dp", description="name of a registered planner")
-    steps: int = Field(
-        60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them"
-    )
+    steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
 
 
 class ExecutionConfig(_Section):
@@ -156,9 +146,7 @@ class ExecutionConfig(_Section):
         900.0,
         description="the placement (Slurm reservation) ends so long after the deadline, whatever happens",
     )
-    retry_after: Duration = Field(
-        5.0, description="a command without visible effect is given again after this"
-    )
+    retry_after: Duration = Field(5.0, description="a command without visible effect is given again after this")
     give_up_after: int = Field(5, ge=1, description="... so often, then it counts as failed")
     watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
 
@@ -189,11 +177,7 @@ def parse_config(text: str, origin: str) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        what = (
-            "unknown key"
-            if first["type"] == "extra_forbidden"
-            else first["msg"].removeprefix("Value error, ")
-        )
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ConfigError(f"{origin}: {key}: {what}{more}") from None
 

@@ -51,6 +51,4 @@ def format_duration(seconds: float) -> str:
     return f"{rest // 86_400}d{rest % 86_400 // 3_600:02d}h"
 
 
-Duration = Annotated[
-    float, BeforeValidator(parse_duration_s), Field(description="seconds, or 90s, 10m, 1h30m")
-]
+Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(description="seconds, or 90s, 10m, 1h30m")]

@@ -216,17 +216,12 @@ class Loop:
             self.store.save_eviction(done)
             self.observer.finished(done)
 
-    def _replan(
-        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
-    ) -> Plan | None:
+    def _replan(self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime) -> Plan | None:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
         under_way = replace(
             under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
-            leaving=frozenset(
-                p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal
-            )
-            - stuck,
+            leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
             avoid=stuck,
             own_nodes=frozenset(eviction.plan.placement_nodes),
         )
@@ -255,9 +250,7 @@ class Loop:
             job = preemptor.job
             eviction = by_preemptor.get(job.job_id)
             if eviction is not None:
-                waiting.append(
-                    Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
-                )
+                waiting.append(Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value))
                 continue
             if _run_key(job.job_id, job.restart_count) in left_alone:
                 number = left_alone[_run_key(job.job_id, job.restart_count)]
@@ -288,9 +281,7 @@ class Loop:
         self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
     ) -> Plan | NoPlan:
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        return decide(
-            preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=under_way
-        )
+        return decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=under_way)
 
     def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
         """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""

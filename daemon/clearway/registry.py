@@ -26,6 +26,4 @@ def load(group: str, name: str) -> Any:
             return entry.load()
         except ImportError as error:
             raise ConfigError(f"{name} ({group}) cannot be loaded: {error}") from error
-    raise ConfigError(
-        f"unknown {group.removeprefix('clearway.')[:-1]} {name!r}; known are {', '.join(names(group))}"
-    )
+    raise ConfigError(f"unknown {group.removeprefix('clearway.')[:-1]} {name!r}; known are {', '.join(names(group))}")

@@ -92,9 +92,18 @@ def look(site: Site, job_id: str) -> Job:
 
 
 def wait_state(site: Site, job_id: str, *states: JobState, timeout_s: float = 30) -> Job:
-    words = " or ".join(states)
-    site.wait(f"job {job_id} is {words}", lambda: look(site, job_id).state in states, timeout_s)
-    return look(site, job_id)
+    seen: list[Job] = []
+
+    def reached() -> bool:
+        seen[:] = [look(site, job_id)]
+        return seen[0].state in states
+
+    try:
+        site.wait(f"job {job_id} is {' or '.join(states)}", reached, timeout_s)
+    except AssertionError as error:
+        error.add_note(f"last seen: {seen[0] if seen else None}")
+        raise
+    return seen[0]
 
 
 def by_id(site: Site) -> dict[str, Job]:

@@ -308,6 +308,9 @@ class SlurmCluster:
         return "UP" in self.run("scontrol", "ping", check=False).stdout
 
     def _all_idle(self) -> bool:
+        ended = [name for name, process in self._processes.items() if process.poll() is not None]
+        if ended:
+            raise ClusterError(f"ended by itself: {', '.join(ended)}")
         nodes = self.records("node")
         return len(nodes) == len(self.node_names) and all(node["State"] in IDLE_STATES for node in nodes)
 

@@ -260,6 +260,12 @@ class SimulatedCluster:
         )
         self._at(self.now + timedelta(seconds=min(entry.program.exit_s, self.kill_wait_s)), "gone", entry)
 
+    def withdraw(self, entry: SimulatedJob) -> None:
+        """Take a waiting job out of the queue."""
+        entry.epoch += 1
+        entry.ended_at = self.now
+        entry.job = replace(entry.job, state=JobState.ENDED, raw_state="CANCELLED")
+
     def signalled(self, entry: SimulatedJob) -> None:
         if entry.program.save_s is None:
             return

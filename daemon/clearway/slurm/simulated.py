@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from clearway.clock import Clock
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import ClusterSnapshot, Job, JobState, Reservation
+from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation
 from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
 
 
@@ -37,24 +37,32 @@ class SimulatedBackend:
         return entry.job if entry else None
 
     def requeue(self, job: Job) -> None:
-        self._end_run(job, requeue=True)
+        entry = self._of_run(job)
+        if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
+            return
+        if not entry.job.requeueable:
+            raise SlurmRefusedError(f"job {job.job_id}: Requested operation is presently disabled")
+        if not entry.job.batch:
+            raise SlurmRefusedError(f"job {job.job_id}: Only batch jobs are accepted or processed")
+        if entry.job.state is JobState.SUSPENDED:
+            self._cluster.resume(entry)
+        self._cluster.end_run(entry, requeue=True)
 
     def cancel(self, job: Job) -> None:
-        self._end_run(job, requeue=False)
+        entry = self._of_run(job)
+        if entry.job.state is JobState.PENDING and job.state is JobState.PENDING:
+            self._cluster.withdraw(entry)
+        elif entry.job.state not in (JobState.COMPLETING, JobState.PENDING):
+            self._cluster.end_run(entry, requeue=False)
 
-    def _end_run(self, job: Job, *, requeue: bool) -> None:
+    def _of_run(self, job: Job) -> SimulatedJob:
+        """The job, in the run that was decided on or on its way out of it."""
         entry = self._now().jobs.get(job.job_id)
         if entry is None or entry.job.state is JobState.ENDED:
             raise JobNotRunningError(f"job {job.job_id} has ended")
-        if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
-            return
-        if entry.job.run != job.run:
+        if entry.job.state not in (JobState.COMPLETING, JobState.PENDING) and entry.job.run != job.run:
             raise JobNotRunningError(f"job {job.job_id} is in another run")
-        if requeue and not entry.job.requeueable:
-            raise SlurmRefusedError(f"job {job.job_id}: Requested operation is presently disabled")
-        if requeue and not entry.job.batch:
-            raise SlurmRefusedError(f"job {job.job_id}: Only batch jobs are accepted or processed")
-        self._cluster.end_run(entry, requeue=requeue)
+        return entry
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:  # noqa: ARG002 - programs hear any signal
         entry = self._now().jobs.get(job.job_id)
@@ -81,8 +89,9 @@ class SimulatedBackend:
         self._cluster.schedule()
 
     def detach(self, job_id: str) -> None:
-        entry = self._entry(job_id)
-        entry.job = replace(entry.job, reservation=None)
+        entry = self._now().jobs.get(job_id)
+        if entry is not None:
+            entry.job = replace(entry.job, reservation=None)
 
     def reservations(self) -> tuple[Reservation, ...]:
         return tuple(self._now().reservations.values())
@@ -110,25 +119,26 @@ class SimulatedBackend:
         cluster.reservations.pop(name, None)
 
     def drain(self, node: str, reason: str) -> None:
-        found = self._cluster.nodes[node]
+        found = self._node(node)
         if found.reason and found.reason != reason:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
         self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
 
     def undrain(self, node: str, reason: str) -> None:
-        found = self._cluster.nodes[node]
+        found = self._node(node)
+        if found.available:
+            return
         if found.reason != reason:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
         self._cluster.nodes[node] = replace(found, available=True, raw_state="IDLE", reason="")
 
     def suspend(self, job: Job) -> None:
-        entry = self._entry(job.job_id)
-        if entry.job.state is not JobState.SUSPENDED:
-            self._running(entry, job)
+        entry = self._of_run(job)
+        if entry.job.state is JobState.RUNNING:
             self._cluster.suspend(entry)
 
     def resume(self, job: Job) -> None:
-        entry = self._entry(job.job_id)
+        entry = self._of_run(job)
         if entry.job.state is JobState.SUSPENDED:
             self._cluster.resume(entry)
 
@@ -145,6 +155,8 @@ class SimulatedBackend:
             raise SlurmRefusedError(f"job {job_id}: Invalid job id specified")
         return entry
 
-    def _running(self, entry: SimulatedJob, job: Job) -> None:
-        if entry.job.state is not JobState.RUNNING or entry.job.run != job.run:
-            raise JobNotRunningError(f"job {job.job_id} is not in the run that was meant")
+    def _node(self, name: str) -> Node:
+        found = self._now().nodes.get(name)
+        if found is None:
+            raise SlurmRefusedError(f"node {name}: Invalid node name specified")
+        return found

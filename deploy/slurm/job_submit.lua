@@ -1,0 +1,121 @@
+-- Example of Slurm's job_submit.lua for a site with Clearway. Copy it beside slurm.conf, set JobSubmitPlugins=lua,
+-- and restart slurmctld. If you have such a script already, call the two functions of `clearway` from yours.
+--
+--   * A job in an urgent partition or QoS that does not say how long it may wait gets DEFAULT_MAX_DELAY.
+--   * What a job says about its delay is checked while its user can still read the answer.
+--   * Nobody else can claim a delay, at submission or later. (Clearway's rules decide who is urgent; a Comment is
+--     its owner's to write, so a rule with `comment = true` alone would make everybody urgent who says so.)
+--
+-- Written for the Lua that slurmctld brings (5.1 to 5.4). It never raises an error: an error here would refuse jobs.
+
+local URGENT_PARTITIONS = { urgent = true }
+local URGENT_QOS = { urgent = true }
+local DEFAULT_MAX_DELAY = "10m"
+local LONGEST_MAX_DELAY_S = 24 * 3600
+
+local UNIT_S = { d = 86400, h = 3600, m = 60, s = 1 }
+
+local clearway = {}
+
+-- Seconds of "90", "90s", "10m" or "1h30m"; nil for anything else. Each unit once, the largest first.
+function clearway.seconds(text)
+   if text:match("^%d+%.?%d*$") then
+      return tonumber(text)
+   end
+   local total, rest, last = 0, text, math.huge
+   while rest ~= "" do
+      local number, unit, more = rest:match("^(%d+)([dhms])(.*)$")
+      if number == nil or UNIT_S[unit] >= last then
+         return nil
+      end
+      total, last, rest = total + tonumber(number) * UNIT_S[unit], UNIT_S[unit], more
+   end
+   if text == "" then
+      return nil
+   end
+   return total
+end
+
+-- The value of max_delay in a Comment such as "my run clearway:max_delay=5m,checkpoint=signal"; nil without one.
+function clearway.max_delay(comment)
+   for token in (" " .. (comment or "")):gmatch("%sclearway:(%S*)") do
+      for pair in token:gmatch("[^,]+") do
+         local value = pair:match("^max_delay=(.*)$")
+         if value ~= nil then
+            return value
+         end
+      end
+   end
+   return nil
+end
+
+-- Whether any of the comma-separated partitions, or the QoS, is urgent.
+function clearway.is_urgent(partitions, qos)
+   for name in (partitions or ""):gmatch("[^,%s]+") do
+      if URGENT_PARTITIONS[name] then
+         return true
+      end
+   end
+   return URGENT_QOS[qos or ""] == true
+end
+
+-- Why a claimed delay cannot be accepted; nil when it can.
+function clearway.objection(comment, urgent)
+   local claimed = clearway.max_delay(comment)
+   if claimed == nil then
+      return nil
+   end
+   if not urgent then
+      return "clearway:max_delay is for urgent jobs: submit to an urgent partition or QoS"
+   end
+   local seconds = clearway.seconds(claimed)
+   if seconds == nil then
+      return "clearway:max_delay must be a duration such as 90s, 10m or 1h30m"
+   end
+   if seconds > LONGEST_MAX_DELAY_S then
+      return string.format("clearway:max_delay may be %d hours at most", LONGEST_MAX_DELAY_S / 3600)
+   end
+   return nil
+end
+
+function clearway.submit(job_desc)
+   local urgent = clearway.is_urgent(job_desc.partition, job_desc.qos)
+   local objection = clearway.objection(job_desc.comment, urgent)
+   if objection ~= nil then
+      slurm.log_user("%s", objection)
+      return slurm.ERROR
+   end
+   if urgent and clearway.max_delay(job_desc.comment) == nil then
+      local token = "clearway:max_delay=" .. DEFAULT_MAX_DELAY
+      local comment = job_desc.comment
+      job_desc.comment = (comment == nil or comment == "") and token or (comment .. " " .. token)
+   end
+   return slurm.SUCCESS
+end
+
+-- Of a change only what is given is set; the rest is in the job's record. Root may do as it likes.
+function clearway.modify(job_desc, job_rec, modify_uid)
+   if job_desc.comment == nil or modify_uid == 0 then
+      return slurm.SUCCESS
+   end
+   if clearway.max_delay(job_desc.comment) == clearway.max_delay(job_rec.comment) then
+      return slurm.SUCCESS -- another key changes: a job tells Clearway of its checkpoints this way
+   end
+   local urgent = clearway.is_urgent(job_desc.partition or job_rec.partition, job_desc.qos or job_rec.qos)
+   local objection = clearway.objection(job_desc.comment, urgent)
+   if objection ~= nil then
+      slurm.log_user("%s", objection)
+      return slurm.ERROR
+   end
+   return slurm.SUCCESS
+end
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+   return clearway.submit(job_desc)
+end
+
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+   return clearway.modify(job_desc, job_rec, modify_uid)
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,131 @@
+"""What is installed beside the daemon: the systemd unit and the job submit script, checked by their own tools."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.prometheus import require
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = DEPLOY / "systemd" / "clearway.service"
+SCRIPT = DEPLOY / "slurm" / "job_submit.lua"
+WORST_EXPOSURE = 15  # tenths; systemd calls 1.5 and less "OK"
+
+# Calls the script as slurmctld does: arguments partition, qos, comment (- for none), then those of a later change.
+HARNESS = """
+slurm = {SUCCESS = 0, ERROR = -1}
+function slurm.log_user(...) print("says " .. string.format(...)) end
+assert(dofile(arg[1]) == slurm.SUCCESS)
+local function given(n) if arg[n] ~= nil and arg[n] ~= "-" then return arg[n] end end
+local job = {partition = given(2), qos = given(3), comment = given(4)}
+local rc
+if arg[5] == nil then
+   rc = slurm_job_submit(job, {}, 1000)
+else
+   rc = slurm_job_modify({comment = given(5)}, job, {}, tonumber(arg[6] or "1000"))
+end
+print("rc " .. rc)
+print("comment " .. tostring(job.comment))
+"""
+
+
+def unit() -> dict[str, str]:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # systemd's keys differ by case
+    parser.read(UNIT)
+    return dict(parser["Service"])
+
+
+def test_the_unit_is_what_the_daemon_expects() -> None:
+    service = unit()
+    assert service["Type"] == "notify"
+    assert service["User"] == "clearway", "never root"
+    assert "kill -HUP" in service["ExecReload"]
+    assert service["ExecStart"].endswith("clearway serve --config /etc/clearway/clearway.toml")
+    assert service["WatchdogSec"]
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    require("systemd-analyze")
+    copy = tmp_path / "clearway.service"
+    copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.MULTILINE))
+    verified = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    complaints = [line for line in verified.stderr.splitlines() if "clearway.service" in line]
+    assert verified.returncode == 0, verified.stderr
+    assert complaints == []
+    security = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={WORST_EXPOSURE}", str(copy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert security.returncode == 0, security.stdout[-2_000:]
+
+
+def submit(*arguments: str) -> dict[str, str]:
+    require("lua5.4")
+    done = subprocess.run(
+        ["lua5.4", "-", str(SCRIPT), *arguments], input=HARNESS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {line.partition(" ")[0]: line.partition(" ")[2] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("partition", "qos", "comment", "becomes"),
+    [
+        ("urgent", "-", "-", "clearway:max_delay=10m"),
+        ("urgent", "-", "", "clearway:max_delay=10m"),
+        ("batch,urgent", "-", "my run", "my run clearway:max_delay=10m"),
+        ("-", "urgent", "clearway:checkpoint=signal", "clearway:checkpoint=signal clearway:max_delay=10m"),
+        ("urgent", "-", "clearway:max_delay=90", "clearway:max_delay=90"),
+        ("urgent", "-", "x clearway:checkpoint=signal,max_delay=1h30m y", None),
+        ("batch", "-", "-", "nil"),
+        ("-", "-", "clearway:checkpoint=signal", None),
+        ("urgently", "not-urgent", "-", "nil"),
+        ("batch", "-", "notclearway:max_delay=5m", None),
+    ],
+)
+def test_the_script_lets_jobs_pass(partition: str, qos: str, comment: str, becomes: str | None) -> None:
+    said = submit(partition, qos, comment)
+    assert said["rc"] == "0", said
+    assert said["comment"] == (comment if becomes is None else becomes)
+
+
+@pytest.mark.parametrize(
+    ("partition", "comment", "words"),
+    [
+        ("batch", "clearway:max_delay=5m", "for urgent jobs"),
+        ("-", "a clearway:signal=USR1 clearway:max_delay=5m", "for urgent jobs"),
+        ("urgent", "clearway:max_delay=", "must be a duration"),
+        ("urgent", "clearway:max_delay=soon", "must be a duration"),
+        ("urgent", "clearway:max_delay=5x", "must be a duration"),
+        ("urgent", "clearway:max_delay=1m1h", "must be a duration"),
+        ("urgent", "clearway:max_delay=-5", "must be a duration"),
+        ("urgent", "clearway:max_delay=2d", "24 hours at most"),
+    ],
+)
+def test_the_script_refuses(partition: str, comment: str, words: str) -> None:
+    said = submit(partition, "-", comment)
+    assert said["rc"] == "-1"
+    assert words in said["says"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "before", "after", "uid", "rc"),
+    [
+        ("batch", "-", "clearway:state=saved,last=1770000000", "1000", "0"),
+        ("batch", "-", "clearway:max_delay=1m", "1000", "-1"),
+        ("batch", "-", "clearway:max_delay=1m", "0", "0"),
+        ("urgent", "clearway:max_delay=10m", "clearway:max_delay=1m", "1000", "0"),
+        ("urgent", "clearway:max_delay=10m", "clearway:max_delay=9d", "1000", "-1"),
+        ("urgent", "-", "-", "1000", "0"),
+    ],
+)
+def test_the_script_judges_changes(partition: str, before: str, after: str, uid: str, rc: str) -> None:
+    assert submit(partition, "-", before, after, uid)["rc"] == rc
