@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from clearway.claims import ClaimError, Claims, parse_claims
 from clearway.config import PreemptorRule
@@ -29,8 +30,14 @@ class Preemptor:
 
 def read_claims(job: Job) -> tuple[Claims | None, str]:
     """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none."""
+    return _read(job.comment)
+
+
+@lru_cache(maxsize=16_384)
+def _read(comment: str) -> tuple[Claims | None, str]:
+    """Asked several times a cycle for every job, whose Comment seldom changes."""
     try:
-        return parse_claims(job.comment), ""
+        return parse_claims(comment), ""
     except ClaimError as error:
         return None, str(error)
 

@@ -21,7 +21,10 @@ def parse_duration_s(text: object) -> float:
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         seconds = float(text)
     elif not isinstance(text, str):
-        raise ValueError(f"must be a duration such as 90s, 10m or 1h30m, not {text!r}")
+        # pydantic makes a message of ValueError only
+        raise ValueError(  # noqa: TRY004
+            f"must be a duration such as 90s, 10m or 1h30m, not {text!r}"
+        )
     elif re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text.strip()):
         seconds = float(text)
     elif re.fullmatch(r"(\d{1,9}[dhms])+", text.strip()):

@@ -6,6 +6,7 @@ and a metric, nothing else.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
 from clearway.model import ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, over_budget, plan_misfit
+from clearway.policy import UnderWay, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -127,6 +128,7 @@ class Loop:
 
     def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
         """Cycle until ``stop`` is set; ``beat`` is called after every cycle that succeeded."""
+        gc.freeze()  # what is loaded by now stays: the collector's pauses within cycles shrink from 100 ms to a few
         while not stop.is_set():
             try:
                 self.cycle()
@@ -190,31 +192,31 @@ class Loop:
     # -- what is under way ---------------------------------------------------------------------------------
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
-        open_ones = self.store.open_evictions()
-        acting = [e for e in open_ones if e.state.acting]
+        # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
+        fitting = [e for e in self.store.open_evictions() if e.placement or not self._outdated(e, snapshot, now)]
+        acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
             for eviction in acting:
                 after = self.executor.advance(eviction, sightings, now)
                 if after.state is EvictionState.FAILED:
                     self._leave_alone(after)
-        for eviction in open_ones:
-            if not eviction.state.acting:
-                self._review(eviction, snapshot, now)
 
-    def _review(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> None:
-        """A proposal lives as long as it fits the cluster; an approved one is not reviewed, it is validated."""
-        why = plan_misfit(eviction.plan, snapshot)
-        if why:
-            done = replace(
-                eviction,
-                state=EvictionState.SUPERSEDED,
-                state_since=now,
-                finished_at=now,
-                outcome=f"Not carried out: {why}.",
-            )
-            self.store.save_eviction(done)
-            self.observer.finished(done)
+    def _outdated(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+        """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
+        why = plan_misfit(eviction.plan, snapshot) or plan_aged(eviction.plan, now)
+        if not why or eviction.state is EvictionState.CANCELLING:
+            return False
+        done = replace(
+            eviction,
+            state=EvictionState.SUPERSEDED,
+            state_since=now,
+            finished_at=now,
+            outcome=f"Not carried out: {why}.",
+        )
+        self.store.save_eviction(done)
+        self.observer.finished(done)
+        return True
 
     def _replan(self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime) -> Plan | None:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
@@ -331,6 +333,8 @@ class Loop:
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        if not any(node.reservation is not None for node in snapshot.nodes) and not any(j.reservation for j in snapshot.jobs):
+            return  # no reservation of anybody's: no need to ask for them
         strays = [r for r in self.backend.reservations() if is_placement(r)]
         for reservation in strays:
             try:

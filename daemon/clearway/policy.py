@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from clearway.config import BudgetConfig, Config
 from clearway.costs import end_ready_s, preemption_options
@@ -180,6 +180,13 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
             if job.job_id not in leaving and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
+
+
+def plan_aged(plan: Plan, now: datetime) -> str:
+    """Why a plan that was not begun could not be finished in time any more; empty when it could."""
+    begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s)
+    grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
+    return "too much time has passed since the plan was made" if now > begin_by + grace else ""
 
 
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:

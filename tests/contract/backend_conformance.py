@@ -353,7 +353,7 @@ class BackendConformance:
 
     def test_set_comment(self, site: Site) -> None:
         job_id, other = site.run_job("node1"), site.run_job("node2", comment="mine")
-        for comment in ("clearway:last=5 state=saved", "it's \"odd\"; $(x) = \\ y", "clearway:last=6"):
+        for comment in ("clearway:last=5 state=saved", 'it\'s "odd"; $(x) = \\ y', "clearway:last=6"):
             site.backend.set_comment(job_id, comment)
             site.backend.set_comment(job_id, comment)
             assert look(site, job_id).comment == comment

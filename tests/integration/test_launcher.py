@@ -57,7 +57,7 @@ class Bench:
         command = [str(step), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
         return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
 
-    def launcher_pid(self, step: subprocess.Popen[str]) -> int:
+    def launcher_pid(self) -> int:
         poll(lambda: (self.folder / "pid").exists() and bool((self.folder / "pid").read_text()))
         return int((self.folder / "pid").read_text())
 
@@ -87,7 +87,7 @@ SAVES = """
 
 def test_answers_a_signal_and_keeps_the_exit_code(bench: Bench) -> None:
     step = bench.start("--hold", "1", "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     assert bench.comment.startswith("my own words clearway:")
     assert bench.claims().max_delay_s == 300
@@ -113,7 +113,7 @@ def test_program_is_held_after_its_checkpoint_and_goes_on(bench: Bench) -> None:
         while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
     """
     step = bench.start("--hold", "3", "--checkpoint-file", f"{bench.folder}/ck", program=program)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "work").exists())
     os.kill(pid, signal.SIGUSR1)
     poll(lambda: bench.claims().state is SaveState.SAVED)
@@ -127,7 +127,7 @@ def test_program_is_held_after_its_checkpoint_and_goes_on(bench: Bench) -> None:
 
 def test_held_program_that_is_terminated_ends_at_once(bench: Bench) -> None:
     step = bench.start("--hold", "60", "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGUSR1)
     poll(lambda: bench.claims().state is SaveState.SAVED)
@@ -140,7 +140,7 @@ def test_held_program_that_is_terminated_ends_at_once(bench: Bench) -> None:
 def test_program_that_does_not_save_is_a_failed_checkpoint(bench: Bench) -> None:
     program = 'trap "" USR1; touch "$FOLDER/ready"; while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done\n'
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", "--grace", "0", program=program)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGUSR1)
     poll(lambda: bench.claims().state is SaveState.FAILED)
@@ -152,7 +152,7 @@ def test_a_checkpoint_command_decides_by_its_exit_status(bench: Bench) -> None:
     step = bench.start(
         "--hold", "0", "--checkpoint-command", '[ -n "$CLEARWAY_PID" ] && test -e "$FOLDER/can-save"', program=SAVES
     )
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGUSR1)
     poll(lambda: bench.claims().state is SaveState.FAILED)
@@ -166,7 +166,7 @@ def test_a_checkpoint_command_decides_by_its_exit_status(bench: Bench) -> None:
 def test_program_that_dies_of_a_signal_while_saving(bench: Bench) -> None:
     program = 'touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'  # USR1 is deadly to it
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGUSR1)
     assert step.wait(timeout=10) == 128 + signal.SIGUSR1
@@ -176,7 +176,7 @@ def test_program_that_dies_of_a_signal_while_saving(bench: Bench) -> None:
 def test_term_reaches_the_program(bench: Bench) -> None:
     program = 'trap "exit 7" TERM; touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
-    pid = bench.launcher_pid(step)
+    pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
     os.kill(pid, signal.SIGTERM)
     assert step.wait(timeout=10) == 7
@@ -189,7 +189,7 @@ def test_periodic_checkpoints_are_told(bench: Bench) -> None:
         while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
     """
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", "--interval", "1", program=program)
-    bench.launcher_pid(step)
+    bench.launcher_pid()
     poll(lambda: (bench.claims().generation or 0) >= 2)
     claims = bench.claims()
     assert claims.interval_s == 1

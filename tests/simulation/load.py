@@ -1,44 +1,72 @@
-"""A busy cluster: 1,000 running and 1,000 pending jobs of all sorts on 2,000 nodes; for load tests and benchmarks."""
+"""A busy cluster: 1,000 running and 1,000 pending jobs of all sorts on 2,000 nodes; for load tests and benchmarks.
+
+``python -m tests.simulation.load DATABASE`` runs a whole daemon (loop, store, REST API) on it until it is told to end;
+its first line is the address of the API.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from datetime import datetime
 from random import Random
 
+from clearway import bootstrap, server
+from clearway.api.tokens import Tokens
+from clearway.clock import SystemClock
+from clearway.config import Config
+from clearway.logs import configure_logging
+from clearway.model import Node
 from clearway.simulation.cluster import Program, SimulatedCluster
-from tests.builders import NOW
+from clearway.slurm.simulated import SimulatedBackend
 
 NODES = 2_000
 RUNNING = 1_000
 PENDING = 1_000
-SHARED_PAIRS = 100  # jobs that share their two nodes with another one, two by two
 URGENT_NODES = 64
+_SHARED_PAIRS = 100  # each two jobs side by side on two nodes
 _SIZES = (1, 4, 2, 1, 3, 1, 2, 4)  # nodes of the others, over and over: 1,800 in all
 _SEED = 5
 
 
+def nodes() -> Iterable[Node]:
+    for number in range(1, NODES + 1):
+        yield Node(
+            name=f"n{number}",
+            available=True,
+            raw_state="IDLE",
+            cpus=4,
+            memory_mib=4_000,
+            partitions=("batch", "urgent"),
+        )
+
+
 def fill(cluster: SimulatedCluster) -> None:
-    """Every node is busy. Three of four jobs claim that they can save themselves, and when they last did."""
+    """Every node is busy. Three of four jobs claim that they can save themselves, half say when they last did."""
     draw = Random(_SEED)
     names = iter(cluster.nodes)
-    for _ in range(SHARED_PAIRS):
+    for _ in range(_SHARED_PAIRS):
         pair = (next(names), next(names))
         for _ in range(2):
-            cluster.submit(_program(draw), on=pair, num_nodes=2, cpus_per_node=2, **_about(draw))
-    for index in range(RUNNING - 2 * SHARED_PAIRS):
-        size = _SIZES[index % len(_SIZES)]
-        on = tuple(next(names) for _ in range(size))
-        cluster.submit(_program(draw), on=on, num_nodes=size, **_about(draw))
+            cluster.submit(_program(draw), on=pair, num_nodes=2, cpus_per_node=2, **_about(draw, cluster.now))
+    for index in range(RUNNING - 2 * _SHARED_PAIRS):
+        on = tuple(next(names) for _ in range(_SIZES[index % len(_SIZES)]))
+        cluster.submit(_program(draw), on=on, num_nodes=len(on), **_about(draw, cluster.now))
     for _ in range(PENDING):
-        cluster.submit(Program(), num_nodes=draw.randint(1, 64), time_limit_s=86_400, **_who(draw))
+        cluster.submit(Program(), num_nodes=draw.randint(1, URGENT_NODES), time_limit_s=86_400, **_who(draw))
+
+
+def urgent(cluster: SimulatedCluster) -> str:
+    return cluster.submit(Program(), num_nodes=URGENT_NODES, partitions=("urgent",), priority=1_000, user="ursula")
 
 
 def _program(draw: Random) -> Program:
     return Program(work_s=1e6, save_s=draw.uniform(2, 20))
 
 
-def _about(draw: Random) -> dict[str, object]:
+def _about(draw: Random, now: datetime) -> dict[str, object]:
     ran_s = draw.uniform(100, 80_000)
-    last = int(NOW.timestamp() - draw.uniform(0, ran_s))
+    last = int(now.timestamp() - draw.uniform(0, ran_s))
     comment = draw.choice(
         [
             "",
@@ -52,3 +80,28 @@ def _about(draw: Random) -> dict[str, object]:
 
 def _who(draw: Random) -> dict[str, object]:
     return {"user": f"user{draw.randint(1, 99)}", "account": f"account{draw.randint(1, 20)}", "name": "solver"}
+
+
+def main(database: str) -> int:
+    configure_logging("text", quiet=True)
+    clock = SystemClock()
+    cluster = SimulatedCluster(now=clock.now())
+    cluster.add_nodes(nodes())
+    fill(cluster)
+    config = Config.model_validate(
+        {
+            "daemon": {"mode": "automatic", "poll_interval": 0.1, "active_interval": 0.1},
+            "store": {"url": f"sqlite:///{database}"},
+            "api": {"port": 0},
+            "preemptors": [{"partition": ["urgent"], "max_delay": "5m"}],
+        }
+    )
+    daemon = bootstrap.build(config, origin="load", backend=SimulatedBackend(cluster, clock), clock=clock)
+    urgent(cluster)
+    return server.serve(
+        daemon.loop, daemon.metrics, Tokens(None), announce=lambda address: print(address, flush=True)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -101,6 +101,24 @@ def test_approve_mode_acts_only_after_approval(make_world: Callable[..., World])
     assert world.eviction().approved_by == "olga"
 
 
+def test_plan_that_waited_too_long_for_approval_is_made_anew(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config("approve"))
+    for number in range(1, 9):
+        world.submit(Program(save_s=20.0), on=(f"n{number}",), ran_s=100 * number, comment=f"{SAVES},took=20")
+    urgent = world.urgent(1)
+    world.tick()
+    first = world.eviction()
+    assert first.plan.chosen.max_delay_s >= 20
+    world.tick(45.0)  # 20 s of saving do not fit before the deadline any more
+    world.store.add_request("approve", first.eviction_id, "olga", world.clock.now())
+    world.tick()
+    newest, oldest = world.store.evictions()
+    assert (oldest.eviction_id, oldest.state) == (first.eviction_id, EvictionState.SUPERSEDED)
+    assert newest.state is EvictionState.AWAITING_APPROVAL
+    assert all(len(entry.runs) <= 1 for entry in world.cluster.jobs.values())
+    assert world.state(urgent) is JobState.PENDING
+
+
 def test_job_that_ignores_the_signal_is_replaced_by_another_plan(make_world: Callable[..., World]) -> None:
     world = make_world()
     liar = world.submit(Program(), on=("n1",), ran_s=900, comment=SAVES)  # says it can save itself, and cannot

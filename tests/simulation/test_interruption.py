@@ -58,7 +58,9 @@ class Fuse:
 
 def scenario(world: World) -> tuple[str, dict[str, str]]:
     jobs = {
-        "saver": world.submit(Program(save_s=3.0, work_s=1_500), on=("n1", "n2"), num_nodes=2, ran_s=900, comment=SAVES),
+        "saver": world.submit(
+            Program(save_s=3.0, work_s=1_500), on=("n1", "n2"), num_nodes=2, ran_s=900, comment=SAVES
+        ),
         "second": world.submit(Program(save_s=2.0, work_s=2_500), on=("n3",), ran_s=2_000, comment=SAVES),
         "killed": world.submit(Program(exit_s=2.0), on=("n4",), ran_s=40),
         "cancelled": world.submit(on=("n5",), ran_s=30, requeueable=False),
@@ -92,7 +94,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     end = {
         "urgent_nodes": world.cluster.jobs[urgent].runs,
         "in_time": world.started(urgent) <= deadline,  # type: ignore[operator]  # asserted just above
-        "states": {name: (entry := world.cluster.jobs[job_id]).job.state for name, job_id in jobs.items()},
+        "states": {name: (_entry := world.cluster.jobs[job_id]).job.state for name, job_id in jobs.items()},
         "runs": {name: len(world.cluster.jobs[job_id].runs) for name, job_id in jobs.items()},
         "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
         "eviction": world.eviction().state,

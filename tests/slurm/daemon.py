@@ -78,7 +78,7 @@ def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
 class RunningDaemon:
     """``with RunningDaemon(cluster, folder) as daemon``; killed with SIGKILL it leaves database and cluster behind."""
 
-    token = "a-token-for-the-tests-0123456789"  # noqa: S105 - not a secret anywhere else
+    token = "a-token-for-the-tests-0123456789"
 
     def __init__(self, cluster: SlurmCluster, folder: Path, *, config: str | None = None, kill_at: str = "") -> None:
         self.cluster, self.folder = cluster, folder

@@ -52,7 +52,7 @@ def fill(cluster: SlurmCluster) -> Mix:
     cluster.wait_state(saver, "RUNNING")
     submit(LOOP, limit, "--array=0-1", *WHOLE)
     tasks = cluster.wait_for(lambda: array_tasks(cluster), 30, "two array tasks")
-    cluster.wait_for(lambda: (cluster.work / f"state.{saver}.log").exists(), 30, "the saver's first step")
+    cluster.wait_for((cluster.work / f"state.{saver}.log").exists, 30, "the saver's first step")
     cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver)["Comment"], 30, "the saver's claim")
     cluster.wait_for(
         lambda: not cluster.run("sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip(), 10, "no node idle"
@@ -164,7 +164,7 @@ def test_second_urgent_job_meanwhile_and_a_cancelled_one(cluster: SlurmCluster, 
     fill(cluster)
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         first, _ = submit_urgent(cluster, nodes=3)
-        daemon.wait_for(lambda: daemon.evictions(), 20, "a plan")
+        daemon.wait_for(daemon.evictions, 20, "a plan")
         second, _ = submit_urgent(cluster, nodes=1)
         for job_id in (first, second):
             cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
@@ -187,7 +187,7 @@ def test_cancelled_eviction_leaves_everything_as_it_was(cluster: SlurmCluster, t
         cluster.wait_state(job_id, "RUNNING")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         urgent, _ = submit_urgent(cluster, nodes=2)
-        daemon.wait_for(lambda: cluster.scontrol_reservations(), 20, "the placement")
+        daemon.wait_for(cluster.scontrol_reservations, 20, "the placement")
         number = daemon.evictions()[0].eviction_id
         asked = daemon.post(f"/api/v1/evictions/{number}/cancel")
         assert asked.status_code == 202, asked.text

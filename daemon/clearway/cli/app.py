@@ -21,6 +21,7 @@ from clearway.config import Config, load_config
 from clearway.durations import parse_duration_s
 from clearway.errors import ClearwayError
 from clearway.execution.records import EvictionState
+from clearway.store.base import Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
@@ -210,7 +211,7 @@ def simulate_cluster(
 
 
 @contextmanager
-def stored(config: Path) -> Iterator[SqlStore]:
+def stored(config: Path) -> Iterator[Store]:
     settings = configuration(config)
     with errors():
         from clearway.bootstrap import open_store  # noqa: PLC0415 - see serve
@@ -236,7 +237,7 @@ def ask(kind: str, eviction_id: int | None, config: Path) -> None:
         raise typer.Exit(FAILED)
 
 
-def _answer(store: SqlStore, request_id: int) -> str | None:
+def _answer(store: Store, request_id: int) -> str | None:
     request = store.request(request_id)
     return request.result if request and request.handled_at else None
 

@@ -236,7 +236,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     out = console()
     out.print(f"Eviction {e.eviction_id} for urgent job {e.preemptor.display_id}: {e.state.value}. {e.outcome}")
     out.print(
-        f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; made {when(e.created_at)} by {e.plan.curve.planner}.\n"
+        f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; planned {when(e.created_at)} "
+        f"by {e.plan.curve.planner}.\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
     made = table("at", "job", "step", "result", "detail", title="What was done")

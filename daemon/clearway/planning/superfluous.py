@@ -23,6 +23,7 @@ from clearway.planning.node_groups import Item
 
 FEWEST_ITEMS = 64
 _LARGEST_KEY = 2**62
+_NEVER = 2**63 - 1
 
 
 def without_superfluous(items: Sequence[Item], missing: int) -> tuple[Item, ...]:
@@ -52,15 +53,12 @@ def without_superfluous(items: Sequence[Item], missing: int) -> tuple[Item, ...]
 
 def _best_within(items: Sequence[Item], single: Sequence[int], base: int) -> dict[int, npt.NDArray[np.int64]]:
     """For each number of steps: the best (lost work, steps) of each single job within so many steps."""
-    steps = sorted({pick.steps for index in single for pick in items[index].picks})
-    best = {}
-    for within in steps:
-        keys = [
-            min(
-                (pick.lost * base + pick.steps for pick in items[index].picks if pick.steps <= within),
-                default=2**63 - 1,
-            )
-            for index in single
-        ]
-        best[within] = np.array(keys, dtype=np.int64)
-    return best
+    most = max(len(items[index].picks) for index in single)
+    steps = np.full((most, len(single)), _NEVER)
+    keys = np.full((most, len(single)), _NEVER)
+    for place, index in enumerate(single):
+        for number, pick in enumerate(items[index].picks):
+            steps[number, place] = pick.steps
+            keys[number, place] = pick.lost * base + pick.steps
+    every = np.unique(steps[steps < _NEVER]).tolist()
+    return {within: np.where(steps <= within, keys, _NEVER).min(axis=0) for within in every}

@@ -47,7 +47,12 @@ def walk(
             layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
             continue
         for index, station in enumerate(stations, start):
-            layers = [_every_consistent(layer, station, open_bits[index]) for layer in layers]
+            layers = [
+                [_first_consistent(layer[0], (station,))]
+                if len(layer) == 1 and items[index].single
+                else _every_consistent(layer, station, open_bits[index])
+                for layer in layers
+            ]
     return {goal: layer[0][3] for goal, layer in zip(goals, layers, strict=True)}
 
 

@@ -130,21 +130,30 @@ class SimulatedCluster:
             if entry is None or entry.epoch != epoch:
                 continue
             self.now = max(self.now, at)
-            {
-                "booted": self._on_booted,
-                "done": self._on_done,
-                "timeout": self._on_timeout,
-                "saved": self._on_saved,
-                "interval": self._on_interval,
-                "gone": self._on_gone,
-                "eligible": lambda _: None,
-            }[kind](entry)
+            self._happen(kind, entry)
             self.schedule()
         self.now = max(self.now, now)
         self.schedule()
         forgotten = self.now - timedelta(seconds=ENDED_JOBS_KEPT_S)
         for job_id in [i for i, e in self.jobs.items() if e.ended_at is not None and e.ended_at < forgotten]:
             del self.jobs[job_id]
+
+    def _happen(self, kind: str, entry: SimulatedJob) -> None:
+        match kind:
+            case "booted":
+                self._on_booted(entry)
+            case "done":
+                self._on_done(entry)
+            case "timeout":
+                self._leave_nodes(entry, "TIMEOUT")
+            case "saved":
+                self._on_saved(entry)
+            case "interval":
+                self._on_interval(entry)
+            case "gone":
+                self._on_gone(entry)
+            case _:  # a job became eligible: the scheduler sees it by itself
+                pass
 
     def _at(self, when: datetime, kind: str, entry: SimulatedJob) -> None:
         self._count += 1
@@ -193,9 +202,6 @@ class SimulatedCluster:
     def _on_done(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.program.work_s
         self._leave_nodes(entry, "COMPLETED")
-
-    def _on_timeout(self, entry: SimulatedJob) -> None:
-        self._leave_nodes(entry, "TIMEOUT")
 
     def _on_saved(self, entry: SimulatedJob) -> None:
         if entry.program.save_fails:
@@ -308,10 +314,7 @@ class SimulatedCluster:
 
     def _fit(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> tuple[str, ...]:
         job = entry.job
-        if job.reservation:
-            names = free & set(self.reservations[job.reservation].nodes)
-        else:
-            names = free - reserved
+        names = free & set(self.reservations[job.reservation].nodes) if job.reservation else free - reserved
         if len(names) < job.num_nodes:
             return ()
         fitting = sorted(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, S
 from clearway.model import ClusterSnapshot, Job, JobState, Reservation, Skipped
 from clearway.slurm import parse
 from clearway.slurm.process import Commands
+from clearway.slurm.rest import RequeueRest
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
@@ -43,8 +45,10 @@ class CliBackend:
         timeout_s: float = 15.0,
         bin_dir: str | None = None,
         env: Mapping[str, str] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._now = now
+        self._rest = RequeueRest(now=now, sleep=sleep)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
@@ -77,6 +81,7 @@ class CliBackend:
         taken_at = self._now()
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token)
+        self._rest.saw_all(jobs)
         nodes, skipped_nodes = parse.read_nodes(self._scontrol("show", "node"))
         queries = 2 + self._refresh_excluded(jobs, taken_at)
         return ClusterSnapshot(
@@ -126,9 +131,11 @@ class CliBackend:
         for row in rows:
             if row["JobID"] == job_id:
                 try:
-                    return parse.job_from_row(row), parse.job_target(row)
+                    job = parse.job_from_row(row)
                 except parse.FieldError as error:
                     raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
+                self._rest.saw(job)
+                return job, parse.job_target(row)
         return None
 
     def _refresh_excluded(self, jobs: list[Job], now: datetime) -> int:
@@ -220,6 +227,7 @@ class CliBackend:
         current, target = found
         if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
             raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        self._rest.before_start(current)
         self._scontrol("update", f"JobId={target}", "StartTime=now")
 
     def set_comment(self, job_id: str, comment: str) -> None:

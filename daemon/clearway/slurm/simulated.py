@@ -18,15 +18,13 @@ class SimulatedBackend:
     def __init__(self, cluster: SimulatedCluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._seen: dict[str, tuple[Node, Node]] = {}  # a node as the cluster has it, and as it was last shown
 
     def snapshot(self) -> ClusterSnapshot:
         cluster = self._now()
         reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
         nodes = tuple(
-            replace(node, reservation=reserved.get(node.name), alloc_cpus=cluster.alloc_cpus(node.name))
-            if node.name in reserved or cluster.alloc_cpus(node.name) != node.alloc_cpus
-            else node
-            for node in cluster.nodes.values()
+            self._shown(node, reserved.get(name), cluster.alloc_cpus(name)) for name, node in cluster.nodes.items()
         )
         return ClusterSnapshot(
             taken_at=cluster.now, jobs=tuple(entry.job for entry in cluster.jobs.values()), nodes=nodes, queries=2
@@ -144,6 +142,13 @@ class SimulatedBackend:
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def _shown(self, node: Node, reservation: str | None, alloc_cpus: int) -> Node:
+        source, shown = self._seen.get(node.name, (None, node))
+        if source is not node or shown.reservation != reservation or shown.alloc_cpus != alloc_cpus:
+            shown = replace(node, reservation=reservation, alloc_cpus=alloc_cpus)
+            self._seen[node.name] = (node, shown)
+        return shown
 
     def _now(self) -> SimulatedCluster:
         self._cluster.advance(self._clock.now())

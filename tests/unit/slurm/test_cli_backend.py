@@ -13,6 +13,7 @@ from clearway.errors import JobNotRunningError, SlurmRefusedError, SlurmUnavaila
 from clearway.model import Job, JobState, Reservation
 from clearway.slurm import parse
 from clearway.slurm.cli import EXCLUDED_NODES_FOR_S, CliBackend
+from clearway.slurm.rest import REST_S
 from tests.unit.slurm.test_hostile import GOOD
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -59,6 +60,9 @@ class Clock:
     def __call__(self) -> datetime:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
 
 @pytest.fixture
 def slurm() -> FakeSlurm:
@@ -72,7 +76,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def backend(slurm: FakeSlurm, clock: Clock) -> CliBackend:
-    backend = CliBackend(now=clock)
+    backend = CliBackend(now=clock, sleep=clock.sleep)
     backend._commands = slurm  # type: ignore[assignment]
     return backend
 
@@ -251,6 +255,24 @@ def test_start_now_only_when_waiting(backend: CliBackend, slurm: FakeSlurm) -> N
     becomes(slurm, **REQUEUED)
     backend.start_now("101")
     assert slurm.changes == ["scontrol update JobId=101 StartTime=now"]
+
+
+def test_a_requeued_job_is_not_started_within_a_second(backend: CliBackend, slurm: FakeSlurm, clock: Clock) -> None:
+    slurm.rows.append(GOOD | {"JobID": "102"})
+    for row in slurm.rows:
+        row.update(REQUEUED)
+    backend.snapshot()
+    clock.now += timedelta(seconds=0.4)
+    backend.start_now("101")
+    assert clock.now == NOW + timedelta(seconds=REST_S)
+    backend.start_now("102")
+    assert clock.now == NOW + timedelta(seconds=REST_S), "one rest serves all"
+    becomes(slurm, RestartCnt="2")  # it ran and was requeued again, unseen
+    backend.start_now("101")
+    assert clock.now == NOW + timedelta(seconds=2 * REST_S)
+    becomes(slurm, RestartCnt="0")
+    backend.start_now("101")
+    assert clock.now == NOW + timedelta(seconds=2 * REST_S)
 
 
 def test_waiting_tasks_of_an_array_are_named_without_the_running_ones(backend: CliBackend, slurm: FakeSlurm) -> None:
