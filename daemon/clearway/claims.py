@@ -103,13 +103,13 @@ def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> da
 
 
 def _time(value: str) -> datetime:
-    if not re.fullmatch(r"\d{9,11}(\.\d{1,6})?", value):
+    if not re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,6})?", value):
         raise ValueError("must be seconds since 1970")
     return datetime.fromtimestamp(float(value), UTC)
 
 
 def _count(value: str) -> int:
-    if not re.fullmatch(r"\d{1,12}", value):
+    if not re.fullmatch(r"[0-9]{1,12}", value):
         raise ValueError("must be a whole number")
     return int(value)
 

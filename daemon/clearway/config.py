@@ -27,6 +27,7 @@ class Mode(StrEnum):
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
 
 
 class DaemonConfig(_Section):
@@ -34,9 +35,9 @@ class DaemonConfig(_Section):
         Mode.OBSERVE,
         description="observe: plan and record only. approve: an operator confirms each eviction. automatic: act.",
     )
-    poll_interval: Duration = Field(2.0, description="time between cycles while nothing is under way")
-    active_interval: Duration = Field(0.5, description="time between cycles while an eviction is under way")
-    stale_after: Duration = Field(60.0, description="/liveness answers 503 when the last cycle is older than this")
+    poll_interval: PositiveDuration = Field(2.0, description="time between cycles while nothing is under way")
+    active_interval: PositiveDuration = Field(0.5, description="time between cycles while an eviction is under way")
+    stale_after: PositiveDuration = Field(60.0, description="/liveness answers 503 when no cycle succeeded for so long")
     keep_history: Duration = Field(365 * 86_400.0, description="finished evictions older than this are deleted")
     log_format: Literal["json", "text"] = Field("text", description="one line a cycle, as text or as JSON")
 
@@ -46,7 +47,7 @@ class SlurmConfig(_Section):
         "auto", description="auto: pyslurm when it loads and answers, else the command line tools"
     )
     conf: Path | None = Field(None, description="slurm.conf; None: SLURM_CONF or Slurm's own default")
-    timeout: Duration = Field(20.0, description="time limit of one call to Slurm")
+    timeout: PositiveDuration = Field(20.0, description="time limit of one call to Slurm")
 
 
 class StoreConfig(_Section):
@@ -172,14 +173,21 @@ def parse_config(text: str, origin: str) -> Config:
     """
     try:
         return Config.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{origin}: not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        key = ".".join(_printable(str(part)) for part in first["loc"]) or "(top level)"
         what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{origin}: {key}: {what}{more}") from None
+        raise ConfigError(f"{origin}: {key}: {_printable(what)}{more}") from None
+    except RecursionError:
+        raise ConfigError(f"{origin}: not valid TOML: nested too deeply") from None
+    except ValueError as error:  # not TOML, or a number of more than 4,300 digits
+        raise ConfigError(f"{origin}: not valid TOML: {_printable(str(error))}") from None
+
+
+def _printable(text: str) -> str:
+    """One line, whatever a file may hold."""
+    return text if text.isprintable() else ascii(text)
 
 
 def load_config(path: Path) -> Config:
@@ -190,7 +198,7 @@ def load_config(path: Path) -> Config:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     return parse_config(text, str(path))

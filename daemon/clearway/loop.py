@@ -108,7 +108,7 @@ class Loop:
         snapshot = self.backend.snapshot()
         waiting: tuple[Waiting, ...] = ()
         if not standby:
-            self._handle_requests(now)
+            self._handle_requests(snapshot, now)
             self._carry_on(snapshot, now)
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
@@ -150,15 +150,15 @@ class Loop:
 
     # -- what operators ask --------------------------------------------------------------------------------
 
-    def _handle_requests(self, now: datetime) -> None:
+    def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         for request in self.store.pending_requests():
             try:
-                result = self._handle(request, now)
+                result = self._handle(request, snapshot, now)
             except ClearwayError as error:
                 result = f"refused: {error}"
             self.store.finish_request(request.request_id, now, result)
 
-    def _handle(self, request: Request, now: datetime) -> str:
+    def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
@@ -168,6 +168,8 @@ class Loop:
         if request.kind == "approve":
             if eviction.state is not EvictionState.AWAITING_APPROVAL:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
+            if why := plan_misfit(eviction.plan, snapshot):
+                return f"refused: the plan does not fit any more: {why}"
             approved = replace(
                 eviction, state=EvictionState.PLACING, state_since=now, approved_by=request.actor, outcome=""
             )
@@ -297,7 +299,9 @@ class Loop:
         fresh = None
         if state is EvictionState.PLACING:
             fresh = self.backend.snapshot()  # the plan aged while it was made
-            if plan_misfit(plan, fresh):
+            preemptor = self.backend.job(plan.preemptor.job_id)  # a snapshot may know its excluded nodes from earlier
+            excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
+            if excluded or plan_misfit(plan, fresh):
                 return None
         eviction = self.store.create_eviction(
             Eviction(
@@ -333,8 +337,9 @@ class Loop:
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
-        if not any(node.reservation is not None for node in snapshot.nodes) and not any(j.reservation for j in snapshot.jobs):
-            return  # no reservation of anybody's: no need to ask for them
+        reserved = any(node.reservation is not None for node in snapshot.nodes)
+        if not reserved and not any(job.reservation for job in snapshot.jobs):
+            return  # there is no reservation, of anybody's: no need to ask for them
         strays = [r for r in self.backend.reservations() if is_placement(r)]
         for reservation in strays:
             try:

@@ -159,11 +159,9 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
     preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
     if preemptor is None or preemptor.state is not JobState.PENDING:
         return f"the urgent job {plan.preemptor.job_id} does not wait any more"
-    if (preemptor.num_nodes, preemptor.partitions, preemptor.comment) != (
-        plan.preemptor.num_nodes,
-        plan.preemptor.partitions,
-        plan.preemptor.comment,
-    ):
+    if preemptor.priority == 0:
+        return f"the urgent job {plan.preemptor.job_id} is held"
+    if _asks_for(preemptor) != _asks_for(plan.preemptor):
         return f"the urgent job {plan.preemptor.job_id} was changed"
     for planned in plan.leaving:
         job = snapshot.job_by_id.get(planned.job_id)
@@ -187,6 +185,12 @@ def plan_aged(plan: Plan, now: datetime) -> str:
     begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s)
     grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
     return "too much time has passed since the plan was made" if now > begin_by + grace else ""
+
+
+def _asks_for(job: Job) -> tuple[object, ...]:
+    """What a plan for this job depends on."""
+    nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
+    return (*nodes, job.cpus_per_node, job.memory_mib, job.gres, job.licenses, job.comment)
 
 
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:

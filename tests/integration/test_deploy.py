@@ -13,7 +13,7 @@ from tests.integration.prometheus import require
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "clearway.service"
-SCRIPT = DEPLOY / "slurm" / "job_submit.lua"
+SCRIPT = DEPLOY.parent / "plugins" / "slurm" / "job_submit.lua"
 WORST_EXPOSURE = 15  # tenths; systemd calls 1.5 and less "OK"
 
 # Calls the script as slurmctld does: arguments partition, qos, comment (- for none), then those of a later change.

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime
 from random import Random
+from typing import Any
 
 from clearway import bootstrap, server
 from clearway.api.tokens import Tokens
@@ -42,16 +43,16 @@ def nodes() -> Iterable[Node]:
 
 
 def fill(cluster: SimulatedCluster) -> None:
-    """Every node is busy. Three of four jobs claim that they can save themselves, half say when they last did."""
+    """Every node is busy. Three of four jobs say that they can save themselves, half when they last did."""
     draw = Random(_SEED)
     names = iter(cluster.nodes)
     for _ in range(_SHARED_PAIRS):
         pair = (next(names), next(names))
         for _ in range(2):
-            cluster.submit(_program(draw), on=pair, num_nodes=2, cpus_per_node=2, **_about(draw, cluster.now))
+            cluster.submit(on=pair, num_nodes=2, cpus_per_node=2, **_run(draw, cluster.now))
     for index in range(RUNNING - 2 * _SHARED_PAIRS):
         on = tuple(next(names) for _ in range(_SIZES[index % len(_SIZES)]))
-        cluster.submit(_program(draw), on=on, num_nodes=len(on), **_about(draw, cluster.now))
+        cluster.submit(on=on, num_nodes=len(on), **_run(draw, cluster.now))
     for _ in range(PENDING):
         cluster.submit(Program(), num_nodes=draw.randint(1, URGENT_NODES), time_limit_s=86_400, **_who(draw))
 
@@ -60,25 +61,27 @@ def urgent(cluster: SimulatedCluster) -> str:
     return cluster.submit(Program(), num_nodes=URGENT_NODES, partitions=("urgent",), priority=1_000, user="ursula")
 
 
-def _program(draw: Random) -> Program:
-    return Program(work_s=1e6, save_s=draw.uniform(2, 20))
-
-
-def _about(draw: Random, now: datetime) -> dict[str, object]:
+def _run(draw: Random, now: datetime) -> dict[str, Any]:
+    """A running job: what it does, since when, and what it says of itself."""
     ran_s = draw.uniform(100, 80_000)
+    program = Program(work_s=1e6, save_s=draw.uniform(2, 20))
     last = int(now.timestamp() - draw.uniform(0, ran_s))
-    comment = draw.choice(
-        [
-            "",
-            f"clearway:checkpoint=signal,size_mib={draw.randint(100, 99_999)}",
-            f"clearway:checkpoint=signal,last={last},state=saved,asked={last - 9},took={draw.randint(2, 60)}",
-            f"nightly clearway:checkpoint=interval,interval={draw.randint(5, 90)}m,last={last}",
-        ]
-    )
-    return {"ran_s": ran_s, "time_limit_s": 86_400, "comment": comment, **_who(draw)}
+    match draw.randrange(4):
+        case 0:
+            program, comment = Program(work_s=1e6), ""
+        case 1:
+            comment = f"clearway:checkpoint=signal,size_mib={draw.randint(100, 99_999)}"
+        case 2:
+            comment = f"clearway:checkpoint=signal,last={last},state=saved,asked={last - 9},took={draw.randint(2, 60)}"
+        case _:
+            interval_s = 60 * draw.randint(5, 90)
+            last = int(now.timestamp() - ran_s % interval_s)
+            program = Program(work_s=1e6, interval_s=interval_s)
+            comment = f"nightly clearway:checkpoint=interval,interval={interval_s}s,last={last},took=3s"
+    return {"program": program, "ran_s": ran_s, "time_limit_s": 86_400, "comment": comment, **_who(draw)}
 
 
-def _who(draw: Random) -> dict[str, object]:
+def _who(draw: Random) -> dict[str, Any]:
     return {"user": f"user{draw.randint(1, 99)}", "account": f"account{draw.randint(1, 20)}", "name": "solver"}
 
 
@@ -98,9 +101,7 @@ def main(database: str) -> int:
     )
     daemon = bootstrap.build(config, origin="load", backend=SimulatedBackend(cluster, clock), clock=clock)
     urgent(cluster)
-    return server.serve(
-        daemon.loop, daemon.metrics, Tokens(None), announce=lambda address: print(address, flush=True)
-    )
+    return server.serve(daemon.loop, daemon.metrics, Tokens(None), announce=lambda address: print(address, flush=True))
 
 
 if __name__ == "__main__":

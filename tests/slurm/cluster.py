@@ -356,9 +356,13 @@ class SlurmCluster:
         return submitted.stdout.strip().partition(";")[0]
 
     def records(self, what: str, *names: str) -> list[dict[str, str]]:
-        """``scontrol -o show WHAT`` (job, node, res ...) as dictionaries; none is an empty list."""
+        """``scontrol -o show WHAT`` (job, node, res ...) as dictionaries; none is an empty list.
+
+        A job whose name or Comment breaks the line is shown in pieces; pieces without a JobState are left out.
+        """
         shown = self.run("scontrol", "-o", "show", what, *names, check=not names)
-        return [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
+        found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
+        return [record for record in found if "JobState" in record] if what == "job" else found
 
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""

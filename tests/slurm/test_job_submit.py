@@ -9,7 +9,7 @@ import pytest
 
 from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "job_submit.lua"
+SCRIPT = Path(__file__).parents[2] / "plugins" / "slurm" / "job_submit.lua"
 PLUGIN = "job_submit_lua.so"
 
 

@@ -13,6 +13,9 @@ from clearway.execution.records import EvictionState
 
 router = APIRouter(prefix="/evictions", tags=["evictions"])
 
+# The store loads evictions with their plans, a big one of which takes some 10 MB; only summaries are kept.
+_LOADED_AT_ONCE = 5
+
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
 
@@ -43,11 +46,14 @@ def evictions(
 ) -> schemas.EvictionList:
     """Evictions, newest first."""
     states = chosen_states(state.value if state else None)
-    found = daemon.store.evictions(states=states, limit=limit + 1, offset=offset)
-    return schemas.EvictionList(
-        items=tuple(views.eviction_summary(eviction) for eviction in found[:limit]),
-        next_offset=offset + limit if len(found) > limit else None,
-    )
+    found: dict[int, schemas.EvictionSummary] = {}  # by id: one that is planned meanwhile shifts the others
+    for start in range(offset, offset + limit + 1, _LOADED_AT_ONCE):
+        page = daemon.store.evictions(states=states, limit=_LOADED_AT_ONCE, offset=start)
+        found |= {each.eviction_id: views.eviction_summary(each) for each in page}
+        if len(page) < _LOADED_AT_ONCE:
+            break
+    items = tuple(found.values())
+    return schemas.EvictionList(items=items[:limit], next_offset=offset + limit if len(items) > limit else None)
 
 
 @router.get("/{eviction_id}")

@@ -55,13 +55,18 @@ ConfigOption = Annotated[
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 
+def complain(text: str) -> None:
+    """One line on standard error, whatever a file or Slurm has put into it."""
+    print(f"clearway: {render.visible(text)}", file=sys.stderr)
+
+
 @contextmanager
 def errors() -> Iterator[None]:
     """Clearway's own errors are one line on standard error, never a traceback."""
     try:
         yield
     except ClearwayError as error:
-        print(f"clearway: {error}", file=sys.stderr)
+        complain(str(error))
         raise typer.Exit(FAILED) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,7 +77,7 @@ def configuration(path: Path) -> Config:
     try:
         return load_config(path)
     except ClearwayError as error:
-        print(f"clearway: {error}", file=sys.stderr)
+        complain(str(error))
         raise typer.Exit(BAD_INPUT) from None
 
 
@@ -107,7 +112,7 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     try:
         bootstrap.open_planner(settings)
     except ClearwayError as error:
-        print(f"clearway: {file}: planning.planner: {error}", file=sys.stderr)
+        complain(f"{file}: planning.planner: {error}")
         raise typer.Exit(BAD_INPUT) from None
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
@@ -125,7 +130,7 @@ def plan(
 ) -> None:
     """Plan without doing anything: a problem file, or what if on the cluster as it is now."""
     if (problem is None) == (nodes is None):
-        print("clearway: plan: give either --problem FILE or --nodes N", file=sys.stderr)
+        complain("plan: give either --problem FILE or --nodes N")
         raise typer.Exit(BAD_INPUT)
     if problem is not None:
         raise typer.Exit(run_plan_file(problem, planner, output.value))
@@ -230,9 +235,9 @@ def ask(kind: str, eviction_id: int | None, config: Path) -> None:
         request_id = store.add_request(kind, eviction_id, actor, datetime.now(UTC))
         answer = render.wait_for(lambda: _answer(store, request_id))
     if answer is None:
-        print(f"clearway: request {request_id} is stored; the daemon has not answered yet", file=sys.stderr)
+        complain(f"request {request_id} is stored; the daemon has not answered yet")
         raise typer.Exit(FAILED)
-    print(answer)
+    print(render.visible(answer))
     if answer.startswith("refused"):
         raise typer.Exit(FAILED)
 

@@ -1,4 +1,8 @@
-"""What the command line prints: tables for people, JSON for programs. User text is never read as markup."""
+"""What the command line prints: tables for people, JSON for programs.
+
+Names, comments and reasons come from users and from Slurm: they are never read as markup, and no control character of
+theirs reaches the terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +31,20 @@ _EXEMPT_SHOWN = 30
 class Named(Protocol):
     @property
     def display_id(self) -> str: ...
+
+
+def visible(text: str) -> str:
+    """Control characters (and what reorders text) as escapes: \\x1b, \\n, \\u202e."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class _VisibleTable(Table):
+    """A table whose plain cells are shown as they are."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def console() -> Console:
@@ -53,7 +71,7 @@ def wait_for(answer: Callable[[], str | None], limit_s: float = _ANSWER_LIMIT_S)
 
 
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
-    made = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made
@@ -101,9 +119,9 @@ def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
         if exempt > _EXEMPT_SHOWN:
             continue
         job = names.get(verdict.job_id, verdict.job_id)
-        made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), Text(verdict.reason))
+        made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), verdict.reason)
     if exempt > _EXEMPT_SHOWN:
-        made.add_row("...", "", Text(f"and {exempt - _EXEMPT_SHOWN} more exempt jobs (-o json shows all)"))
+        made.add_row("...", "", f"and {exempt - _EXEMPT_SHOWN} more exempt jobs (-o json shows all)")
     return made
 
 
@@ -115,13 +133,13 @@ def preemption_table(eviction: Eviction) -> Table:
     for p in sorted(eviction.preemptions, key=lambda p: p.order):
         made.add_row(
             p.job.display_id,
-            Text(p.job.user),
+            p.job.user,
             str(p.job.num_nodes),
             p.action.value,
             p.state.value,
             node_hours(p.actual_lost_node_s),
             node_hours(p.predicted_lost_node_s),
-            Text(p.note),
+            p.note,
         )
     return made
 
@@ -187,8 +205,8 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
     for e in found:
         lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
         made.add_row(
-            str(e.eviction_id), e.state.value, e.preemptor.display_id, Text(e.preemptor.user), str(e.plan.nodes_needed),
-            when(e.created_at), when(e.plan.deadline), str(len(e.plan.preemptees)), node_hours(lost), Text(e.outcome),
+            str(e.eviction_id), e.state.value, e.preemptor.display_id, e.preemptor.user, str(e.plan.nodes_needed),
+            when(e.created_at), when(e.plan.deadline), str(len(e.plan.preemptees)), node_hours(lost), e.outcome,
         )  # fmt: skip
     console().print(made if found else "There are none.")
 
@@ -234,7 +252,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         )
         return
     out = console()
-    out.print(f"Eviction {e.eviction_id} for urgent job {e.preemptor.display_id}: {e.state.value}. {e.outcome}")
+    about = f"Eviction {e.eviction_id} for urgent job {e.preemptor.display_id}: {e.state.value}. {e.outcome}"
+    out.print(visible(about))
     out.print(
         f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; planned {when(e.created_at)} "
         f"by {e.plan.curve.planner}.\n"
@@ -242,7 +261,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     names = {p.job_id: p.job.display_id for p in e.preemptions}
     made = table("at", "job", "step", "result", "detail", title="What was done")
     for s in steps:
-        made.add_row(when(s.intended_at), s.job_id or "", s.kind, s.result or "unknown", Text(s.detail))
+        made.add_row(when(s.intended_at), s.job_id or "", s.kind, s.result or "unknown", s.detail)
     out.print(
         Group(
             preemption_table(e),
@@ -282,7 +301,7 @@ def what_if(answer: Plan | NoPlan, output: str) -> None:
         return
     out = console()
     if isinstance(answer, NoPlan):
-        out.print(f"Not possible: {answer.why}.")
+        out.print(visible(f"Not possible: {answer.why}."))
     if curve is not None:
         out.print(curve_table(curve, plan.chosen if plan else None))
     if plan is not None:

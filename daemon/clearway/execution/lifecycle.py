@@ -25,6 +25,10 @@ S = PreemptionState
 E = EvictionState
 
 
+# Slurm 22.05 fails a job for good ("credential revoked") that starts again in the second in which it was requeued.
+_REST = timedelta(seconds=1.5)
+
+
 class Command(StrEnum):
     """What the executor gives to Slurm; also the ``kind`` of the stored step."""
 
@@ -73,7 +77,7 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
     if p.state is S.VACATED:
-        return _vacated(seen)
+        return _vacated(p, seen, now)
     if p.state is S.QUEUED:
         return _queued(p, seen, now, rules)
     if seen.state is JobState.PENDING:
@@ -81,7 +85,7 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
     if seen.run != p.job.run:
         return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
     if p.state is S.VACATING:
-        return _vacating(p, now, rules)
+        return _vacating(p, seen, now, rules)
     if seen.state is not JobState.RUNNING:
         return Step(p.state, stuck=True, note=f"it is {seen.raw_state}")
     return _planned(p, seen, now, rules) if p.state is S.PLANNED else _checkpointing(p, seen, now, rules)
@@ -117,16 +121,20 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Ste
     return None
 
 
-def _vacating(p: Preemption, now: datetime, rules: Rules) -> Step | None:
+def _vacating(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if p.attempted_at is not None and now - p.attempted_at < rules.retry_after:
         return None
+    if seen.state is not JobState.RUNNING:
+        return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
     if p.attempts >= rules.give_up_after:
         return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to requeue it")
     return _leave(p)
 
 
-def _vacated(seen: Job) -> Step | None:
+def _vacated(p: Preemption, seen: Job, now: datetime) -> Step | None:
     if seen.state is JobState.PENDING:
+        if p.state_since is not None and now - p.state_since < _REST:
+            return None
         if seen.priority == 0:
             return Step(S.FAILED, note="it is held in the queue; release it by hand")
         return Step(S.QUEUED, Command.START_NOW)

@@ -41,8 +41,9 @@ def test_what_is_no_duration(text: str) -> None:
 def test_time() -> None:
     assert fields.time("2026-11-21T09:47:28", "StartTime") == datetime(2026, 11, 21, 9, 47, 28, tzinfo=UTC)
     assert fields.time("Unknown", "StartTime") is None
-    with pytest.raises(parse.FieldError, match="StartTime"):
-        fields.time("21 Nov 09:47", "StartTime")
+    for text in ("21 Nov 09:47", "2026-W47-6", "2026-11-31T09:47:28", "2026-11-21T09:47:28+01:00"):
+        with pytest.raises(parse.FieldError, match="StartTime"):
+            fields.time(text, "StartTime")
 
 
 @pytest.mark.parametrize(("text", "mib"), [("1000M", 1000), ("2G", 2048), ("1.50G", 1536), ("512K", 0.5), ("7", 7)])

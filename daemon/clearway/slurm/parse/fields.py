@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 # What Slurm prints where there is nothing. A job may be called "(null)"; then its name reads as empty.
 NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown"})
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _DURATION = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<clock>\d{1,6}(?::\d{1,2}){0,2})", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 _UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -45,9 +46,12 @@ def time(value: str, what: str) -> datetime | None:
     if value in NOTHING:
         return None
     try:
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+        # fromisoformat is ten times as fast as strptime, but also takes "2026-W47-6" and the like.
+        if _TIME.fullmatch(value):
+            return datetime.fromisoformat(value).replace(tzinfo=UTC)
     except ValueError:
-        raise FieldError(f"{what} is {value[:40]!r}, not a time") from None
+        pass  # the 31st of November
+    raise FieldError(f"{what} is {value[:40]!r}, not a time")
 
 
 def duration_s(value: str, what: str) -> int | None:

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Makes the reference pages from the code: ``.venv/bin/python docs/reference/generate.py``.
+
+tests/unit/docs fails while a page differs from what this makes.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Union, cast, get_args, get_origin
+
+import annotated_types
+import typer.main
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from clearway.api.app import create_app
+from clearway.cli.app import app as command_line
+from clearway.clock import SystemClock
+from clearway.config import Config, PreemptorRule
+from clearway.durations import parse_duration_s
+from clearway.metrics import Metrics
+from clearway.store.tables import Base
+
+FOLDER = Path(__file__).parent
+NOTE = "<!-- Made by docs/reference/generate.py; changes belong into the code. -->\n"
+PRESETS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+
+    head = list(head)
+    return "\n".join([line(head), "|" + "---|" * len(head), *(line(row) for row in rows)]) + "\n"
+
+
+# -- configuration ---------------------------------------------------------------------------------------------
+
+ABOUT_CONFIGURATION = """\
+# Configuration
+
+One TOML file, `/etc/clearway/clearway.toml` unless `--config` or `CLEARWAY_CONFIG` says otherwise. Unknown keys are
+refused. `clearway check-config FILE` says what is wrong; a commented example is `deploy/clearway.toml`. A *duration* is
+a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
+
+`systemctl reload clearway` (SIGHUP) reads the file and the tokens again. Changes of `slurm`, `store`, `api`,
+`planning.planner` and `daemon.log_format` need a restart; the log says so. A file that cannot be used is refused, and
+the daemon goes on with the old one.
+
+## [[preemptors]]
+
+Which waiting jobs are urgent. Each `[[preemptors]]` block is one rule: all conditions that it names must hold (any of
+the names in a list), and it must name at least one. The first rule that fits counts. Without any rule no job is ever
+urgent.
+"""
+
+SECTIONS = {
+    "daemon": "What the daemon may do, and how often it looks.",
+    "slurm": "How the daemon talks to Slurm.",
+    "store": "Where it keeps its records.",
+    "api": "The REST API, /metrics included.",
+    "candidates": "Which running jobs may be preempted, and how.",
+    "budget": "What preemption may cost within any hour. In automatic mode an eviction that would exceed it waits for "
+    "an operator's approval.",
+    "costs": "What checkpoints cost: time = max(total size / file_system_mib_s, largest node's size / node_mib_s) + "
+    "checkpoint_overhead.",
+    "planning": "How a plan is made.",
+    "execution": "How a plan is carried out.",
+}
+
+
+def configuration() -> str:
+    parts = [ABOUT_CONFIGURATION, keys(PreemptorRule)]
+    for name, field in Config.model_fields.items():
+        if name != "preemptors":
+            section = cast("type[BaseModel]", field.annotation)
+            parts += [f"## [{name}]\n", SECTIONS[name] + "\n", keys(section)]
+    return "\n".join(parts)
+
+
+def keys(section: type[BaseModel]) -> str:
+    rows = [
+        (f"`{name}`", kind(field), default(field), field.description or "")
+        for name, field in section.model_fields.items()
+    ]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
+def kind(field: FieldInfo) -> str:
+    if is_duration(field):
+        return "duration"
+    bounds = []
+    for item in field.metadata:
+        match item:
+            case annotated_types.Gt(gt=low):
+                bounds.append(f"more than {low}")
+            case annotated_types.Ge(ge=low):
+                bounds.append(f"at least {low}")
+            case annotated_types.Le(le=high):
+                bounds.append(f"at most {high}")
+    return ", ".join([type_name(field.annotation), *bounds])
+
+
+def is_duration(field: FieldInfo) -> bool:
+    return any(isinstance(item, BeforeValidator) and item.func is parse_duration_s for item in field.metadata)
+
+
+def type_name(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return type_name(next(part for part in arguments if part is not type(None)))
+    if origin is Literal:
+        return " or ".join(f"`{word}`" for word in arguments)
+    if origin is tuple:
+        return f"list of {type_name(arguments[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{word.value}`" for word in annotation)
+    return PRESETS[annotation]
+
+
+def default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "none"
+    if is_duration(field):
+        return f"`{duration(value)}`"
+    if isinstance(value, tuple):
+        return "`[]`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value != "" else '`""`'
+
+
+def duration(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s" if seconds == int(seconds) else f"{seconds:g}"
+
+
+# -- REST ------------------------------------------------------------------------------------------------------
+
+
+ABOUT_REST = """\
+The same as OpenAPI: `GET /api/v1/openapi.json`. Listens on `api.host` and `api.port`
+([configuration](configuration.md#api)), by default on 127.0.0.1:8642.
+
+## Routes
+"""
+
+
+def rest() -> str:
+    document = create_app(cast(Any, None)).openapi()  # the routes do not look at the daemon before a request
+    parts = ["# REST\n", document["info"]["description"], ABOUT_REST]
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            parts.append(one_route(method.upper(), path, route))
+    parts.append("## Answers\n")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        if "properties" not in schema:
+            parts.append(f"### {name}\n\n{schema.get('description', '')}\n\n{shape(schema)}\n")
+            continue
+        rows = [(f"`{key}`", shape(item), item.get("description", "")) for key, item in schema["properties"].items()]
+        about = schema.get("description", "")
+        parts.append(f"### {name}\n\n{about + 2 * chr(10) if about else ''}{table(('field', 'type', 'meaning'), rows)}")
+    return "\n".join(parts)
+
+
+def one_route(method: str, path: str, route: Mapping[str, Any]) -> str:
+    lines = [f"### {method} {path}\n", " ".join(route.get("description", "").split()) + "\n"]
+    rows = [
+        (f"`{item['name']}`", item["in"], shape(item["schema"]), item.get("description", ""))
+        for item in route.get("parameters", [])
+        if item["in"] in ("path", "query")
+    ]
+    if rows:
+        lines.append(table(("parameter", "in", "type", "meaning"), rows))
+    if "requestBody" in route:
+        lines.append(f"Body: {shape(content(route['requestBody']))}\n")
+    answers = [
+        (code, shape(content(answer)), answer.get("description", "")) for code, answer in route["responses"].items()
+    ]
+    lines.append(table(("status", "answer", "when"), answers))
+    return "\n".join(lines)
+
+
+def content(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    for media, item in holder.get("content", {}).items():
+        schema: Mapping[str, Any] = item.get("schema") or {"type": media}
+        return schema
+    return {}
+
+
+def shape(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(shape(part) for part in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if schema.get("type") == "array":
+        return f"list of {shape(schema['items'])}"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"object of {shape(schema['additionalProperties'])}"
+    bounds = [
+        f"{word} {schema[key]:,.10g}"
+        for key, word in (("minimum", "at least"), ("maximum", "at most"))
+        if isinstance(schema.get(key), (int, float))
+    ]
+    words = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+    name = "time" if schema.get("format") == "date-time" else str(schema.get("type", ""))
+    return ", ".join([words.get(name, name), *bounds])
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------
+
+
+ABOUT_METRICS = """\
+# Metrics
+
+`GET /metrics`, Prometheus' text format. Names end in their unit; work is in node-seconds (divide by 3600 for
+node-hours). Labels take few values, never a job id or a user name. A histogram has `_bucket`, `_count` and `_sum`
+series. Beside these there are the usual `process_` metrics (memory, processor time, open files). Counters start at 0
+with the daemon.
+"""
+MORE_ABOUT_METRICS = """\
+*Lost* work is nodes x time since the job's last checkpoint, at its point of no return. *Saved* work is what would have
+been lost had the job been killed at the moment it was asked to save itself, less what was lost after all; nothing for
+jobs that were requeued without being asked, and never negative.
+
+Alert rules that use them are in `deploy/prometheus/clearway.rules.yml`, a dashboard in `deploy/grafana/clearway.json`.
+"""
+
+
+def metrics() -> str:
+    found = Metrics(SystemClock())
+    labels = {
+        metric.name: getattr(collector, "_labelnames", ())
+        for collector in vars(found).values()
+        if hasattr(collector, "describe")
+        for metric in collector.describe()
+    }
+    rows = []
+    for metric in found.registry.collect():
+        if not metric.name.startswith("clearway_"):
+            continue
+        suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
+        values = [
+            f"`{name}`: {seen}" if (seen := label_values(metric.samples, name)) else f"`{name}`"
+            for name in (labels.get(metric.name) or info_labels(metric))
+        ]
+        rows.append((f"`{metric.name}{suffix}`", metric.type, "; ".join(values), metric.documentation))
+    return "\n".join([ABOUT_METRICS, table(("metric", "type", "labels", "meaning"), sorted(rows)), MORE_ABOUT_METRICS])
+
+
+def label_values(samples: Iterable[Any], name: str) -> str:
+    seen = dict.fromkeys(sample.labels[name] for sample in samples if sample.labels.get(name))
+    return ", ".join(seen) if len(seen) > 1 else ""
+
+
+def info_labels(metric: Any) -> tuple[str, ...]:
+    return tuple(metric.samples[0].labels) if metric.type == "info" else ()
+
+
+# -- command line ----------------------------------------------------------------------------------------------
+
+
+ABOUT_CLI = """\
+# Command line
+
+Every command says `--help`. The commands read the database that the configuration names and write requests to it; none
+of them changes anything in Slurm (`clearway plan --nodes` reads Slurm). So they run as a user who may read the
+configuration and the database (with SQLite: who may write it), usually `sudo -u clearway clearway ...`.
+
+Exit status: 0 done; 1 refused, or no answer from the daemon within 15 s; 2 a file or an option that cannot be used,
+with one line on standard error that names the key.
+"""
+
+
+def cli() -> str:
+    parts = [ABOUT_CLI]
+    parts += [one_command(words, command) for words, command in commands()]
+    return "\n".join(parts)
+
+
+def commands() -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it, groups left out."""
+
+    def walk(words: tuple[str, ...], command: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+        for name, child in getattr(command, "commands", {}).items():
+            yield from walk((*words, name), child)
+        if not hasattr(command, "commands"):
+            yield words, command
+
+    return walk(("clearway",), typer.main.get_command(command_line))
+
+
+def one_command(words: tuple[str, ...], command: Any) -> str:
+    arguments = [item for item in command.params if item.param_type_name == "argument"]
+    call = " ".join([*words, *(item.name.upper() for item in arguments)])
+    rows = [(f"`{item.name.upper()}`", "", getattr(item, "help", None) or "") for item in arguments]
+    rows += [
+        (
+            ", ".join(f"`{name}`" for name in item.opts),
+            cli_default(item.default),
+            item.help or "",
+        )
+        for item in command.params
+        if item.param_type_name == "option"
+    ]
+    about = " ".join((command.help or "").split())
+    return f"## {call}\n\n{about}\n" + ("\n" + table(("option", "default", "meaning"), rows) if rows else "")
+
+
+def cli_default(value: Any) -> str:
+    return "" if value is None or value is False else f"`{getattr(value, 'value', value)}`"
+
+
+# -- database --------------------------------------------------------------------------------------------------
+
+TABLES = {
+    "evictions": "One row for each eviction: where it stands, and the sums of its preemptions.",
+    "plans": "One row for each plan of an eviction; a plan made anew is a row of its own. `document` is JSON: the "
+    "whole plan with problem, curve, chosen point, reasons and jobs.",
+    "preemptions": "One row for each preemptee of an eviction. `job` is JSON: the job as seen when it was chosen.",
+    "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
+    "while that is not known. `kind` is a command to Slurm, or `event`.",
+    "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
+    "kept_values": "Small JSON values by name: whether it is paused, the last sign of life, which urgent jobs are left "
+    "alone.",
+    "leases": "Which daemon may act on this database, and until when.",
+}
+
+
+ABOUT_DATABASE = """\
+# Database
+
+SQLite (with a write-ahead log), PostgreSQL or MariaDB, chosen by `store.url` ([configuration](configuration.md#store)).
+The daemon brings the schema up to date when it starts. The tables may be read by other programs; only Clearway may
+write them. Times are UTC. Deleting an eviction deletes all that hangs on it; finished ones are deleted after
+`daemon.keep_history`.
+"""
+
+
+def database() -> str:
+    parts = [ABOUT_DATABASE]
+    for found in Base.metadata.sorted_tables:
+        rows = []
+        for column in found.columns:
+            marks = ["key"] if column.primary_key else []
+            marks += [f"refers to {item.target_fullname}" for item in column.foreign_keys]
+            rows.append((f"`{column.name}`", words_of(column.type), "yes" if column.nullable else "", ", ".join(marks)))
+        parts += [f"## {found.name}\n", TABLES[found.name] + "\n", table(("column", "type", "may be null", ""), rows)]
+    return "\n".join(parts)
+
+
+def words_of(column_type: Any) -> str:
+    if enums := getattr(column_type, "enums", None):
+        return ", ".join(f"`{word}`" for word in enums)
+    names = {"UtcDateTime": "time", "Figure": "number", "LongText": "text", "Name": "text"}
+    names |= {"Integer": "whole number", "Boolean": "true or false"}
+    return names.get(type(column_type).__name__, type(column_type).__name__.lower())
+
+
+# --------------------------------------------------------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration.md": configuration,
+    "rest.md": rest,
+    "metrics.md": metrics,
+    "cli.md": cli,
+    "database.md": database,
+}
+
+
+def page(name: str) -> str:
+    return NOTE + PAGES[name]().rstrip() + "\n"
+
+
+def main() -> None:
+    for name in PAGES:
+        (FOLDER / name).write_text(page(name), encoding="utf-8")
+        sys.stdout.write(f"{FOLDER / name}\n")
+
+
+if __name__ == "__main__":
+    main()
