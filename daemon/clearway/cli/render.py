@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 def visible(text: str) -> str:
-    """Control characters (and what reorders text) as escapes: \\x1b, \\n, \\u202e."""
+    """Control characters, and what reorders text, as Python writes them in a literal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
