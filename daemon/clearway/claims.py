@@ -65,7 +65,7 @@ def parse_claims(comment: str) -> Claims | None:
         if not equals or not value:
             raise ClaimError(f"clearway: expected key=value, not {item[:60]!r}")
         if key in pairs:
-            raise ClaimError(f"clearway: {key[:30]} is given twice")
+            raise ClaimError(f"clearway: {_shown(key)} is given twice")
         pairs[key] = value
     known: dict[str, object] = {}
     for key, value in pairs.items():
@@ -75,7 +75,7 @@ def parse_claims(comment: str) -> Claims | None:
         try:
             known[field] = read(value)
         except ValueError as error:
-            raise ClaimError(f"clearway: {key}={value[:30]}: {error}") from None
+            raise ClaimError(f"clearway: {key}={_shown(value)}: {str(error)[:200]}") from None
     return Claims(**known)  # type: ignore[arg-type]  # the table below pairs each field with its own type
 
 
@@ -100,6 +100,11 @@ def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> da
     if claims is None or claims.last is None or not start <= claims.last <= now + CLOCK_SKEW:
         return start
     return min(claims.last, now)
+
+
+def _shown(text: str) -> str:
+    """As much of a user's text as an error needs, fit for logs and terminals."""
+    return text[:30] if text[:30].isprintable() else repr(text[:30])
 
 
 def _time(value: str) -> datetime:

@@ -23,7 +23,7 @@ def parse_duration_s(text: object) -> float:
     elif not isinstance(text, str):
         # pydantic makes a message of ValueError only
         raise ValueError(  # noqa: TRY004
-            f"must be a duration such as 90s, 10m or 1h30m, not {text!r}"
+            f"must be a duration such as 90s, 10m or 1h30m, not {text!r:.60}"
         )
     elif re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip()):
         seconds = float(text)
@@ -31,10 +31,10 @@ def parse_duration_s(text: object) -> float:
         parts = _PARTS.findall(text.strip())
         units = [unit for _, unit in parts]
         if sorted(units, key="dhms".index) != units or len(set(units)) != len(units):
-            raise ValueError(f"a duration names each unit once, largest first, not {text!r}")
+            raise ValueError(f"a duration names each unit once, largest first, not {text!r:.60}")
         seconds = float(sum(int(number) * _UNITS_S[unit] for number, unit in parts))
     else:
-        raise ValueError(f"must be a duration such as 90s, 10m or 1h30m, not {text!r}")
+        raise ValueError(f"must be a duration such as 90s, 10m or 1h30m, not {text!r:.60}")
     if not 0 <= seconds <= _LONGEST_S:  # refuses NaN as well
         raise ValueError("a duration lies between 0 and ten years")
     return seconds

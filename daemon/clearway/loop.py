@@ -108,7 +108,7 @@ class Loop:
         snapshot = self.backend.snapshot()
         waiting: tuple[Waiting, ...] = ()
         if not standby:
-            self._handle_requests(snapshot, now)
+            self._handle_requests(now)
             self._carry_on(snapshot, now)
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
@@ -150,15 +150,15 @@ class Loop:
 
     # -- what operators ask --------------------------------------------------------------------------------
 
-    def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+    def _handle_requests(self, now: datetime) -> None:
         for request in self.store.pending_requests():
             try:
-                result = self._handle(request, snapshot, now)
+                result = self._handle(request, now)
             except ClearwayError as error:
                 result = f"refused: {error}"
             self.store.finish_request(request.request_id, now, result)
 
-    def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
+    def _handle(self, request: Request, now: datetime) -> str:
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
@@ -168,8 +168,6 @@ class Loop:
         if request.kind == "approve":
             if eviction.state is not EvictionState.AWAITING_APPROVAL:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-            if why := plan_misfit(eviction.plan, snapshot):
-                return f"refused: the plan does not fit any more: {why}"
             approved = replace(
                 eviction, state=EvictionState.PLACING, state_since=now, approved_by=request.actor, outcome=""
             )

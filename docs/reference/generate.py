@@ -92,8 +92,6 @@ def keys(section: type[BaseModel]) -> str:
 
 
 def kind(field: FieldInfo) -> str:
-    if is_duration(field):
-        return "duration"
     bounds = []
     for item in field.metadata:
         match item:
@@ -103,7 +101,7 @@ def kind(field: FieldInfo) -> str:
                 bounds.append(f"at least {low}")
             case annotated_types.Le(le=high):
                 bounds.append(f"at most {high}")
-    return ", ".join([type_name(field.annotation), *bounds])
+    return ", ".join(["duration" if is_duration(field) else type_name(field.annotation), *bounds])
 
 
 def is_duration(field: FieldInfo) -> bool:

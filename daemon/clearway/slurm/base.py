@@ -44,7 +44,10 @@ class SlurmBackend(Protocol):
         ...
 
     def start_now(self, job_id: str) -> None:
-        """Lift the wait that Slurm gives requeued jobs (StartTime=now); only a PENDING job takes it."""
+        """Lift the wait that Slurm gives requeued jobs (StartTime=now); only a PENDING job takes it.
+
+        A job that was requeued less than a second ago rests first: Slurm would fail it for good.
+        """
         ...
 
     def set_comment(self, job_id: str, comment: str) -> None: ...

@@ -19,15 +19,13 @@ from datetime import datetime
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.model import ClusterSnapshot, Job, JobState, Reservation, Skipped
 from clearway.slurm import parse
+from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RequeueRest
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
 
-_LEAVING = (JobState.PENDING, JobState.COMPLETING)
-_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _FINISHED_JOB = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
 
@@ -171,9 +169,9 @@ class CliBackend:
         if found is None or found[0].state is JobState.ENDED:
             raise JobNotRunningError(f"job {job.job_id} has ended")
         current, target = found
-        if current.state in _LEAVING:
+        if current.state in LEAVING:
             return
-        _require_run(current, job, *_ON_NODES)
+        require_run(current, job, *ON_NODES)
         if current.state is JobState.SUSPENDED:
             # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
             self._scontrol("resume", target)
@@ -192,7 +190,7 @@ class CliBackend:
             return
         if current.state is JobState.PENDING and job.state is not JobState.PENDING:
             return  # the run is over; what waits now is not what was decided on
-        _require_run(current, job, JobState.PENDING, *_ON_NODES)
+        require_run(current, job, JobState.PENDING, *ON_NODES)
         self._change_job(["scancel", target])
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
@@ -202,7 +200,7 @@ class CliBackend:
         if found is None:
             raise JobNotRunningError(f"job {job.job_id} has ended")
         current, target = found
-        _require_run(current, job, JobState.RUNNING)
+        require_run(current, job, JobState.RUNNING)
         self._commands.run(["scancel", f"--signal={signal}", *(["--batch"] if batch_only else []), target])
 
     def suspend(self, job: Job) -> None:
@@ -216,7 +214,7 @@ class CliBackend:
         if found is None:
             raise JobNotRunningError(f"job {job.job_id} has ended")
         current, target = found
-        _require_run(current, job, before, after)
+        require_run(current, job, before, after)
         if current.state is before:
             self._scontrol(verb, target)
 
@@ -239,7 +237,7 @@ class CliBackend:
             raise JobNotRunningError(f"job {job_id} has ended")
         current, target = found
         if current.reservation != reservation:
-            self._scontrol("update", f"JobId={target}", f"ReservationName={_checked(reservation)}")
+            self._scontrol("update", f"JobId={target}", f"ReservationName={checked(reservation)}")
 
     def detach(self, job_id: str) -> None:
         found = self._look(job_id)
@@ -273,12 +271,12 @@ class CliBackend:
             self._scontrol(
                 "create",
                 "reservation",
-                f"ReservationName={_checked(reservation.name)}",
+                f"ReservationName={checked(reservation.name)}",
                 "StartTime=now",
                 f"Duration={math.ceil(seconds / 60)}",  # minutes; 0 would be a reservation without end
-                f"Users={','.join(map(_checked, reservation.users))}",
-                f"Nodes={parse.compress(map(_checked, reservation.nodes))}",
-                *([f"Flags={','.join(map(_checked, reservation.flags))}"] if reservation.flags else []),
+                f"Users={','.join(map(checked, reservation.users))}",
+                f"Nodes={parse.compress(map(checked, reservation.nodes))}",
+                *([f"Flags={','.join(map(checked, reservation.flags))}"] if reservation.flags else []),
             )
         except SlurmRefusedError:
             # Slurm tells of an overlap, not that the name exists.
@@ -287,14 +285,14 @@ class CliBackend:
                 raise
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
-        hosts = parse.compress(map(_checked, nodes))
+        hosts = parse.compress(map(checked, nodes))
         if not hosts:
             raise SlurmRefusedError(f"reservation {name} needs nodes")
-        self._scontrol("update", f"ReservationName={_checked(name)}", f"Nodes={hosts}")
+        self._scontrol("update", f"ReservationName={checked(name)}", f"Nodes={hosts}")
 
     def delete_reservation(self, name: str) -> None:
         try:
-            self._scontrol("delete", f"ReservationName={_checked(name)}")
+            self._scontrol("delete", f"ReservationName={checked(name)}")
         except SlurmRefusedError:
             if any(item.name == name for item in self.reservations()):
                 raise
@@ -318,24 +316,7 @@ class CliBackend:
         self._scontrol("update", f"NodeName={node}", "State=UNDRAIN")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        return parse.node_status(self._scontrol("show", "node", _checked(node)))
+        return parse.node_status(self._scontrol("show", "node", checked(node)))
 
     def _scontrol(self, *arguments: str) -> str:
         return self._commands.run(["scontrol", "--oneliner", *arguments])
-
-
-def _require_run(current: Job, decided: Job, *states: JobState) -> None:
-    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
-    if current.state not in states:
-        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
-    if current.run != decided.run:
-        raise JobNotRunningError(
-            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
-        )
-
-
-def _checked(name: str) -> str:
-    """A name that goes into an argument of scontrol, where a comma or a bracket would make it several."""
-    if not _NAME.fullmatch(name):
-        raise SlurmRefusedError(f"{name[:80]!r} is not a name that Slurm takes")
-    return name

@@ -19,8 +19,10 @@ from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, S
 from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
+from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import FieldError
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
+from clearway.slurm.rest import RequeueRest
 
 # Slurm's error numbers where no is as good as done.
 _ALREADY_DONE = 2021
@@ -28,9 +30,6 @@ _JOB_PENDING = 2024
 _JOB_FINISHED = 2084
 _INVALID_JOB_ID = 2017
 
-_LEAVING = (JobState.PENDING, JobState.COMPLETING)
-_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 _PYSLURM_FLAGS = {ours: theirs for theirs, ours in records.RESERVATION_FLAGS.items()}
 
 
@@ -49,6 +48,7 @@ class PyslurmBackend:
     ) -> None:
         self._now = now
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._rest = RequeueRest(now=now)
         self._skipped_reservations: tuple[Skipped, ...] = ()
 
     def worker_restarts(self) -> int:
@@ -78,6 +78,7 @@ class PyslurmBackend:
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
         jobs, skipped_jobs = records.read_jobs(found["jobs"])
+        self._rest.saw_all(jobs)
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
         return ClusterSnapshot(
             taken_at=taken_at,
@@ -107,9 +108,9 @@ class PyslurmBackend:
 
     def requeue(self, job: Job) -> None:
         current = self._known(job.job_id)
-        if current.state in _LEAVING:
+        if current.state in LEAVING:
             return
-        _require_run(current, job, *_ON_NODES)
+        require_run(current, job, *ON_NODES)
         if current.state is JobState.SUSPENDED:
             # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
             self._change_job("resume", job.job_id)
@@ -122,14 +123,14 @@ class PyslurmBackend:
             return
         if current.state is JobState.PENDING and job.state is not JobState.PENDING:
             return  # the run is over; what waits now is not what was decided on
-        _require_run(current, job, JobState.PENDING, *_ON_NODES)
+        require_run(current, job, JobState.PENDING, *ON_NODES)
         with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
             self._change_job("cancel", job.job_id)
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
         if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
             raise SlurmRefusedError(f"{signal!r} is not a signal")
-        _require_run(self._known(job.job_id), job, JobState.RUNNING)
+        require_run(self._known(job.job_id), job, JobState.RUNNING)
         steps = "batch" if batch_only else "children"
         self._change_job("send_signal", job.job_id, name=f"SIG{signal}", steps=steps)
 
@@ -141,7 +142,7 @@ class PyslurmBackend:
 
     def _suspend_or_resume(self, job: Job, call: str, before: JobState, after: JobState) -> None:
         current = self._known(job.job_id)
-        _require_run(current, job, before, after)
+        require_run(current, job, before, after)
         if current.state is before:
             self._change_job(call, job.job_id)
 
@@ -149,6 +150,7 @@ class PyslurmBackend:
         current = self._known(job_id)
         if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
             raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        self._rest.before_start(current)
         self._change_job("start_now", job_id)
 
     def set_comment(self, job_id: str, comment: str) -> None:
@@ -157,7 +159,7 @@ class PyslurmBackend:
 
     def attach(self, job_id: str, reservation: str) -> None:
         if self._known(job_id).reservation != reservation:
-            self._change_job("set_reservation", job_id, reservation=_checked(reservation))
+            self._change_job("set_reservation", job_id, reservation=checked(reservation))
 
     def detach(self, job_id: str) -> None:
         current = self.job(job_id)
@@ -186,9 +188,9 @@ class PyslurmBackend:
         try:
             self._worker.call(
                 "create_reservation",
-                name=_checked(reservation.name),
-                nodes=parse.compress(map(_checked, reservation.nodes)),
-                users=[_checked(user) for user in reservation.users],
+                name=checked(reservation.name),
+                nodes=parse.compress(map(checked, reservation.nodes)),
+                users=[checked(user) for user in reservation.users],
                 flags=[_PYSLURM_FLAGS.get(flag, flag) for flag in reservation.flags],
                 end_time=math.ceil(reservation.end_time.timestamp()),
             )
@@ -201,12 +203,12 @@ class PyslurmBackend:
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         if not nodes:
             raise SlurmRefusedError(f"reservation {name} needs nodes")
-        hosts = parse.compress(map(_checked, nodes))
-        self._worker.call("update_reservation", name=_checked(name), nodes=hosts)
+        hosts = parse.compress(map(checked, nodes))
+        self._worker.call("update_reservation", name=checked(name), nodes=hosts)
 
     def delete_reservation(self, name: str) -> None:
         try:
-            self._worker.call("delete_reservation", name=_checked(name))
+            self._worker.call("delete_reservation", name=checked(name))
         except SlurmRefusedError:
             if any(item.name == name for item in self.reservations()):
                 raise
@@ -230,7 +232,7 @@ class PyslurmBackend:
         self._worker.call("undrain", name=node)
 
     def _node(self, name: str) -> Node:
-        nodes, skipped = records.read_nodes([self._worker.call("node", name=_checked(name))], [])
+        nodes, skipped = records.read_nodes([self._worker.call("node", name=checked(name))], [])
         if skipped:
             raise SlurmUnavailableError(f"node {name} cannot be read: {skipped[0].why}")
         return nodes[0]
@@ -248,20 +250,3 @@ def _as_good_as_done(*numbers: int) -> Iterator[None]:
     except RefusedError as error:
         if error.errno not in numbers:
             raise
-
-
-def _require_run(current: Job, decided: Job, *states: JobState) -> None:
-    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
-    if current.state not in states:
-        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
-    if current.run != decided.run:
-        raise JobNotRunningError(
-            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
-        )
-
-
-def _checked(name: str) -> str:
-    """A name that goes into a list of names, where a comma or a bracket would make it several."""
-    if not _NAME.fullmatch(name):
-        raise SlurmRefusedError(f"{name[:80]!r} is not a name that Slurm takes")
-    return name

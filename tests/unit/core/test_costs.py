@@ -1,0 +1,134 @@
+"""What it costs to let a job go, by numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clearway.claims import CheckpointHow, Claims, SaveState
+from clearway.config import CostsConfig
+from clearway.costs import (
+    TIME_LIMIT_SLACK_S,
+    app_checkpoint_s,
+    checkpoint_time_s,
+    end_ready_s,
+    lost_work_node_s,
+    preemption_options,
+)
+from clearway.model import Action, Option
+from tests.builders import NOW, after, job
+
+# Ba = 1,000 MiB/s for all, Bc = 100 MiB/s a node: ten nodes fill the file system.
+COSTS = CostsConfig(file_system_mib_s=1_000, node_mib_s=100, app_memory_fraction=0.5, checkpoint_overhead=2)
+SIGNAL = Claims(checkpoint=CheckpointHow.SIGNAL)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size_per_node_mib", "seconds"),
+    [
+        pytest.param(1, 500, 5.0, id="one node: its own bandwidth, 500 / 100"),
+        pytest.param(5, 500, 5.0, id="half the file system: still the node's, max(2500 / 1000, 5)"),
+        pytest.param(10, 500, 5.0, id="both alike, 5000 / 1000 = 500 / 100"),
+        pytest.param(20, 500, 10.0, id="the file system's, 10000 / 1000"),
+        pytest.param(4_392, 32_768, 143_917.056, id="a whole Theta"),
+        pytest.param(3, 0, 0.0, id="nothing to write"),
+    ],
+)
+def test_equation_1(nodes: int, size_per_node_mib: float, seconds: float) -> None:
+    assert checkpoint_time_s(nodes, size_per_node_mib, COSTS) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("claims", "lost_node_s"),
+    [
+        pytest.param(None, 4 * 3_600, id="never saved: since its start an hour ago"),
+        pytest.param(Claims(), 4 * 3_600, id="claims without a time"),
+        pytest.param(Claims(last=after(-60)), 240, id="saved a minute ago"),
+        pytest.param(Claims(last=after(-5_000)), 4 * 3_600, id="saved by an earlier run"),
+        pytest.param(Claims(last=after(60)), 4 * 3_600, id="from the future"),
+        pytest.param(Claims(last=after(3)), 0, id="by a clock that runs ahead"),
+    ],
+)
+def test_lost_work_counts_from_the_last_believable_checkpoint(claims: Claims | None, lost_node_s: float) -> None:
+    assert lost_work_node_s(job(nodes=4), claims, NOW) == lost_node_s
+
+
+def test_lost_work_is_whole_milliseconds_and_never_negative() -> None:
+    assert lost_work_node_s(job(nodes=3, start_time=after(-0.1234567)), None, NOW) == pytest.approx(0.369, abs=1e-12)
+    assert lost_work_node_s(job(start_time=after(5)), None, NOW) == 0
+    assert lost_work_node_s(job(start_time=None, submit_time=after(-7)), None, NOW) == 7
+
+
+@pytest.mark.parametrize(
+    ("claims", "memory_mib", "seconds"),
+    [
+        pytest.param(None, 2_000, None, id="no claims"),
+        pytest.param(Claims(last=after(-60)), 2_000, None, id="saved once, does not say that it can"),
+        pytest.param(replace(SIGNAL, state=SaveState.FAILED), 2_000, None, id="failed the last time"),
+        pytest.param(replace(SIGNAL, took_s=30.0), 2_000, 32.0, id="as long as the last time, and 2 s"),
+        pytest.param(replace(SIGNAL, size_mib=20_000), 2_000, 22.0, id="by size: 20000 / 1000"),
+        pytest.param(replace(SIGNAL, took_s=7.0, size_mib=20_000), 2_000, 9.0, id="time is better than size"),
+        pytest.param(SIGNAL, 2_000, 22.0, id="half its memory: 20 x 1000 / 1000"),
+        pytest.param(SIGNAL, 0, 42.0, id="memory unknown: half its nodes' memory, 20 x 2000 / 1000"),
+        pytest.param(
+            Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=600, last=after(-100), took_s=10.0),
+            2_000,
+            512.0,
+            id="at its own pace: due in 500 s",
+        ),
+        pytest.param(
+            Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=600, took_s=10.0),
+            2_000,
+            12.0,
+            id="... since its start 6 x 600 s ago: due now",
+        ),
+        pytest.param(
+            Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=600, last=after(-1_300), took_s=10.0),
+            2_000,
+            512.0,
+            id="... two missed: the next one",
+        ),
+        pytest.param(Claims(checkpoint=CheckpointHow.INTERVAL, took_s=1.0), 2_000, None, id="... at no pace it names"),
+        pytest.param(
+            Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=0, took_s=1.0), 2_000, None, id="... at pace 0"
+        ),
+    ],
+)
+def test_application_checkpoint(claims: Claims | None, memory_mib: int, seconds: float | None) -> None:
+    found = app_checkpoint_s(job(nodes=20, memory_mib=memory_mib), claims, NOW, COSTS, node_memory_mib=4_000)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"time_limit_s": None}, None),
+        ({"start_time": None}, None),
+        ({"time_limit_s": 3_660}, 60 + TIME_LIMIT_SLACK_S + 10),
+        ({"time_limit_s": 60}, TIME_LIMIT_SLACK_S + 10),
+    ],
+    ids=["no limit", "not started", "a minute left", "over its limit"],
+)
+def test_when_the_time_limit_has_emptied_the_nodes(fields: dict[str, object], seconds: float | None) -> None:
+    assert end_ready_s(job(**fields), NOW, 10) == seconds
+
+
+KILL = Option(Action.KILL, lost_work_node_s=3_600)
+SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32)
+
+
+@pytest.mark.parametrize(
+    ("kill", "requeueable", "saves", "options"),
+    [
+        (True, True, True, (KILL, SAVE)),
+        (False, True, True, (SAVE,)),
+        (True, False, True, (KILL,)),
+        (True, True, False, (KILL,)),
+        (False, False, True, ()),
+        (False, True, False, ()),
+    ],
+)
+def test_options(kill: bool, requeueable: bool, saves: bool, options: tuple[Option, ...]) -> None:  # noqa: FBT001 - a table
+    claims = replace(SIGNAL, took_s=30.0) if saves else None
+    assert preemption_options(job(), claims, NOW, COSTS, 0, kill=kill, requeueable=requeueable) == options

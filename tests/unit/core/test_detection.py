@@ -1,0 +1,163 @@
+"""Who is urgent, by when, and what Clearway leaves to Slurm."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from clearway.config import PreemptorRule
+from clearway.detection import imagined, matching_rule, preemptors, usual_partition, wanted_features
+from clearway.model import JobState
+from tests.builders import NOW, after, job, node, snapshot, urgent_job
+
+ANY = PreemptorRule(qos=("urgent",))
+
+
+@pytest.mark.parametrize(
+    ("condition", "fits", "fits_not"),
+    [
+        pytest.param({"partition": ["a", "b"]}, {"partitions": ("x", "b")}, {"partitions": ("x",)}, id="partition"),
+        pytest.param({"qos": ["a"]}, {"qos": "a"}, {"qos": "aa"}, id="qos"),
+        pytest.param({"account": ["a"]}, {"account": "a"}, {"account": ""}, id="account"),
+        pytest.param({"user": ["a"]}, {"user": "a"}, {"user": "A"}, id="user"),
+        pytest.param({"job_name": ["b", "a-*"]}, {"name": "a-7"}, {"name": "ba-7"}, id="name with *"),
+        pytest.param({"job_name": ["a?"]}, {"name": "ab"}, {"name": "abc"}, id="name with ?"),
+        pytest.param({"comment": True}, {"comment": "clearway:max_delay=5m"}, {"comment": "max_delay=5m"}, id="comment"),
+        pytest.param(
+            {"comment": True},
+            {"comment": "x clearway:max_delay=0"},
+            {"comment": "clearway:checkpoint=signal"},
+            id="comment without max_delay",
+        ),
+        pytest.param(
+            {"comment": True},
+            {"comment": "clearway:max_delay=1"},
+            {"comment": "clearway:max_delay=1,max_dely=2"},
+            id="comment that cannot be read",
+        ),
+    ],
+)
+def test_each_condition(condition: dict[str, Any], fits: dict[str, Any], fits_not: dict[str, Any]) -> None:
+    rule = PreemptorRule.model_validate(condition)
+    assert matching_rule(urgent_job(**fits), [rule]) is rule
+    assert matching_rule(urgent_job(**fits_not), [rule]) is None
+
+
+CONDITIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "partition": ({"partitions": ("p",)}, {"partitions": ("q",)}),
+    "qos": ({"qos": "q"}, {"qos": "normal"}),
+    "account": ({"account": "a"}, {"account": "b"}),
+    "user": ({"user": "u"}, {"user": "v"}),
+    "job_name": ({"name": "n-1"}, {"name": "m-1"}),
+    "comment": ({"comment": "clearway:max_delay=1m"}, {"comment": ""}),
+}
+ALL = PreemptorRule(
+    partition=("p",), qos=("q",), account=("a",), user=("u",), job_name=("n-*",), comment=True, max_delay=9.0
+)
+
+
+@pytest.mark.parametrize("missing", [None, *CONDITIONS])
+def test_all_conditions_must_hold(missing: str | None) -> None:
+    fields: dict[str, Any] = {}
+    for name, (fits, fits_not) in CONDITIONS.items():
+        fields |= fits_not if name == missing else fits
+    assert (matching_rule(urgent_job(**fields), [ALL]) is ALL) == (missing is None)
+
+
+def test_the_first_rule_that_fits_counts() -> None:
+    rules = [PreemptorRule(user=("other",)), PreemptorRule(user=("bob",), max_delay=60), ANY]
+    (found,) = preemptors(snapshot([urgent_job()]), rules)
+    assert (found.rule, found.max_delay_s) == ("rule 2", 60)
+    (found,) = preemptors(snapshot([urgent_job()]), [PreemptorRule(name="beam", qos=("urgent",))])
+    assert found.rule == "beam"
+    assert preemptors(snapshot([urgent_job()]), []) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_delay_s", "deadline_s"),
+    [
+        pytest.param({}, 600, 540, id="the rule's delay, since it was submitted"),
+        pytest.param({"comment": "clearway:max_delay=2m"}, 120, 60, id="its own, shorter"),
+        pytest.param({"comment": "clearway:max_delay=2h"}, 7_200, 7_140, id="its own, longer"),
+        pytest.param({"comment": "clearway:max_delay=0"}, 0, -60, id="none at all"),
+        pytest.param({"comment": "clearway:max_delay=never"}, 600, 540, id="one that cannot be read"),
+        pytest.param({"eligible_time": after(-10)}, 600, 590, id="since it was eligible"),
+        pytest.param({"eligible_time": after(-100)}, 600, 540, id="not before it was submitted"),
+        pytest.param({"eligible_time": None}, 600, 540, id="no eligible time"),
+    ],
+)
+def test_deadlines(fields: dict[str, Any], max_delay_s: float, deadline_s: float) -> None:
+    (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY])
+    assert (found.max_delay_s, found.deadline) == (max_delay_s, after(deadline_s))
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.PENDING])
+def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
+    assert preemptors(snapshot([job(state=state, qos="urgent")]), [ANY]) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "obstacle"),
+    [
+        pytest.param({"reason": "None"}, "", id="no reason yet"),
+        pytest.param({"reason": ""}, "", id="an empty reason"),
+        pytest.param({"reason": "Priority"}, "", id="priority"),
+        pytest.param({"reason": "ReqNodeNotAvail, UnavailableNodes:n1"}, "", id="nodes that are down"),
+        pytest.param({"reason": "Req_Node_Not_Avail"}, "", id="written otherwise"),
+        pytest.param({"features": "big&fast"}, "", id="features"),
+        pytest.param({"priority": 0}, "it is held", id="held"),
+        pytest.param({"reason": "Dependency"}, "does not wait for nodes (reason Dependency)", id="dependency"),
+        pytest.param({"reason": "BeginTime"}, "reason BeginTime", id="begin time"),
+        pytest.param({"reason": "QOSMaxJobsPerUserLimit"}, "reason QOSMaxJobsPerUserLimit", id="limit"),
+        pytest.param({"reason": "AssocGrpNodeLimit"}, "reason AssocGrpNodeLimit", id="account's limit"),
+        pytest.param({"reason": "launch failed requeued held"}, "reason launch failed", id="failed before"),
+        pytest.param({"pending_tasks": 2}, "array of tasks", id="array"),
+        pytest.param({"het_job_id": "900", "het_job_offset": 0}, "heterogeneous", id="heterogeneous"),
+        pytest.param({"gres": "gpu:2"}, "generic resources (gpu:2)", id="gres"),
+        pytest.param({"licenses": "abaqus:5"}, "licenses (abaqus:5)", id="licenses"),
+        pytest.param({"required_nodes": ("n1",)}, "certain nodes", id="required nodes"),
+        pytest.param({"contiguous": True}, "contiguous", id="contiguous"),
+        pytest.param({"features": "big|fast"}, "'big|fast' is more than names joined by &", id="either feature"),
+        pytest.param({"features": "[rack1*2&rack2*2]"}, "is more than names", id="counted features"),
+        pytest.param({"reservation": "maintenance"}, "the reservation maintenance", id="somebody's reservation"),
+        pytest.param({"reservation": "clearway_7"}, "", id="its own placement"),
+        pytest.param({"reservation": "clearway_8"}, "the reservation clearway_8", id="another placement"),
+    ],
+)
+def test_obstacles(fields: dict[str, Any], obstacle: str) -> None:
+    (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY], frozenset({"clearway_7"}))
+    assert (obstacle in found.obstacle) if obstacle else not found.obstacle
+
+
+def test_the_most_pressing_comes_first_and_ties_go_to_the_job_id() -> None:
+    jobs = [
+        urgent_job("11", comment="clearway:max_delay=5m"),
+        urgent_job("9"),
+        urgent_job("10"),
+        urgent_job("12", comment="clearway:max_delay=1m"),
+    ]
+    seen = snapshot(jobs)
+    before = copy.deepcopy(seen)
+    found = [preemptor.job.job_id for preemptor in preemptors(seen, [ANY])]
+    assert found == ["12", "11", "10", "9"]
+    assert found == [p.job.job_id for p in preemptors(snapshot(jobs[::-1]), [ANY])]
+    assert seen == before
+
+
+@pytest.mark.parametrize(("text", "names"), [("", set()), ("a", {"a"}), ("a&b", {"a", "b"}), ("&a", {"a"})])
+def test_wanted_features(text: str, names: set[str]) -> None:
+    assert wanted_features(urgent_job(features=text)) == names
+
+
+def test_an_imagined_preemptor_has_no_obstacle() -> None:
+    found = imagined(4, 300, "batch", NOW)
+    assert (found.job.num_nodes, found.deadline, found.obstacle) == (4, after(300), "")
+
+
+def test_the_usual_partition() -> None:
+    nodes = [node("a", partitions=("x", "all")), node("b", partitions=("all",)), node("c", partitions=("x",))]
+    assert usual_partition(snapshot(nodes=nodes), [PreemptorRule(partition=("urgent", "x"))]) == "urgent"
+    assert usual_partition(snapshot(nodes=nodes), [ANY]) == "x", "of equally large ones always the same"
+    assert usual_partition(snapshot(nodes=[]), []) == ""

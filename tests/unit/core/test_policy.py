@@ -1,0 +1,319 @@
+"""Who may be preempted, which nodes count, and whether a plan still fits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clearway.config import BudgetConfig, Config
+from clearway.detection import Preemptor
+from clearway.execution.records import Usage
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Plan
+from clearway.policy import Situation, UnderWay, eviction_situation, horizon, over_budget, plan_aged, plan_misfit
+from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, plan, snapshot, urgent_job
+
+SAVES = "clearway:checkpoint=signal,took=10"
+
+
+def preemptor(of: Job | None = None, delay_s: float = 600) -> Preemptor:
+    return Preemptor(of or urgent_job(), "rule 1", delay_s, after(delay_s))
+
+
+def config(**sections: Any) -> Config:
+    return Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections)
+
+
+def situation(
+    jobs: Sequence[Job],
+    nodes: Sequence[Node] | None = None,
+    *,
+    of: Job | None = None,
+    preempted: dict[str, int] | None = None,
+    under_way: UnderWay | None = None,
+    delay_s: float = 600,
+    idle: int = 0,
+    **sections: Any,
+) -> Situation:
+    seen = snapshot(jobs, nodes, idle=idle)
+    before = copy.deepcopy(seen)
+    found = eviction_situation(
+        preemptor(of, delay_s),
+        "batch",
+        seen,
+        config(**sections),
+        NOW,
+        preempted=preempted or {},
+        under_way=under_way or UnderWay(),
+    )
+    assert (seen.jobs, seen.nodes, seen.skipped) == (before.jobs, before.nodes, before.skipped), "was changed"
+    return found
+
+
+def codes(found: Situation) -> dict[str, str]:
+    return {verdict.job_id: verdict.code for verdict in found.verdicts}
+
+
+def candidates(found: Situation) -> dict[str, tuple[str, ...]]:
+    return {candidate.job_id: candidate.node_names for candidate in found.problem.candidates}
+
+
+# -- exemptions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sections", "code"),
+    [
+        pytest.param({}, {}, None, id="an ordinary job"),
+        pytest.param({"state": JobState.SUSPENDED}, {}, "state", id="suspended"),
+        pytest.param({"state": JobState.CONFIGURING}, {}, "state", id="configuring"),
+        pytest.param({"state": JobState.UNKNOWN}, {}, "state", id="unknown"),
+        pytest.param({"qos": "urgent"}, {}, "preemptor", id="an urgent job itself"),
+        pytest.param({}, {"protected_partitions": ["batch"]}, "protected_partition", id="partition"),
+        pytest.param({}, {"protected_qos": ["normal"]}, "protected_qos", id="qos"),
+        pytest.param({}, {"protected_accounts": ["physics"]}, "protected_account", id="account"),
+        pytest.param({}, {"protected_users": ["alice"]}, "protected_user", id="user"),
+        pytest.param({}, {"partitions": ["scavenge"]}, "partition", id="not in the partitions that may"),
+        pytest.param({}, {"partitions": ["scavenge", "batch"]}, None, id="in the partitions that may"),
+        pytest.param({"het_job_id": "100"}, {}, "heterogeneous", id="heterogeneous"),
+        pytest.param({"requeueable": False}, {}, "not_requeueable", id="not requeueable"),
+        pytest.param({"batch": False}, {}, "not_requeueable", id="interactive"),
+        pytest.param({"requeueable": False}, {"allow_cancel": True}, None, id="may be cancelled"),
+        pytest.param(
+            {"requeueable": False}, {"allow_cancel": True, "allow_kill": False}, "not_requeueable", id="not without kill"
+        ),
+        pytest.param({"start_time": after(-59)}, {}, "too_young", id="59 s old"),
+        pytest.param({"start_time": after(-60)}, {}, None, id="60 s old"),
+        pytest.param({"start_time": None}, {}, "too_young", id="start unknown"),
+        pytest.param({"time_limit_s": 4_200}, {"spare_before_end": "10m"}, "near_end", id="ends within 10 minutes"),
+        pytest.param({"time_limit_s": 4_201}, {"spare_before_end": "10m"}, None, id="ends just after"),
+        pytest.param({"time_limit_s": None}, {"spare_before_end": "10m"}, None, id="never ends"),
+        pytest.param({"job_id": "303"}, {}, "preempted_before", id="preempted three times"),
+        pytest.param({"job_id": "302"}, {}, None, id="preempted twice"),
+        pytest.param({}, {"max_preemptions": 0}, "preempted_before", id="never any"),
+        pytest.param({}, {"allow_kill": False}, "no_option", id="cannot save itself"),
+        pytest.param({"comment": SAVES}, {"allow_kill": False}, None, id="can save itself"),
+        pytest.param({"comment": SAVES + ",x=1"}, {"allow_kill": False}, "no_option", id="unreadable claims"),
+    ],
+)
+def test_exemptions(fields: dict[str, Any], sections: dict[str, Any], code: str | None) -> None:
+    subject = job(**({"job_id": "101"} | fields))
+    found = situation([subject], preempted={"303": 3, "302": 2}, candidates=sections)
+    if code is None:
+        assert set(candidates(found)) == {subject.job_id}
+        assert codes(found) == {}
+    else:
+        assert candidates(found) == {}
+        assert codes(found) == {subject.job_id: code}
+        assert found.verdicts[0].reason
+
+
+@pytest.mark.parametrize(
+    ("under_way", "code"),
+    [(UnderWay(jobs=frozenset({"101"})), "under_way"), (UnderWay(avoid=frozenset({"101"})), "did_not_leave")],
+)
+def test_jobs_of_other_evictions_are_not_touched(under_way: UnderWay, code: str) -> None:
+    assert codes(situation([job("101")], under_way=under_way)) == {"101": code}
+
+
+def test_an_exempt_job_may_still_end_by_itself() -> None:
+    ending = job("101", time_limit_s=3_660, user="vip")
+    found = situation([ending], candidates={"protected_users": ["vip"]})
+    (candidate,) = found.problem.candidates
+    assert [option.action for option in candidate.options] == [Action.END]
+    assert candidate.options[0].ready_s == 90  # a minute left, and Slurm looks twice a minute
+    assert codes(found) == {}
+    assert codes(situation([ending], candidates={"protected_users": ["vip"]}, delay_s=99)) == {"101": "protected_user"}
+
+
+@pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.UNKNOWN])
+def test_what_does_not_run_does_not_end_by_itself(state: JobState) -> None:
+    assert codes(situation([job("101", state=state, time_limit_s=3_660)])) == {"101": "state"}
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_side_by_side_free_a_node_together() -> None:
+    found = situation([job("1", ["a", "b"]), job("2", ["b"])])
+    assert candidates(found) == {"1": ("a", "b"), "2": ("b",)}
+
+
+def test_a_node_shared_with_an_exempt_job_is_not_freed() -> None:
+    found = situation(
+        [job("1", ["a", "b"]), job("2", ["b"], user="vip"), job("3", ["b"])], candidates={"protected_users": ["vip"]}
+    )
+    assert candidates(found) == {"1": ("a",)}
+    assert codes(found) == {"2": "protected_user", "3": "shared_with_exempt"}
+
+
+def test_a_node_shared_with_one_that_leaves_is_freed() -> None:
+    found = situation([job("1", ["a"]), job("2", ["a"], JobState.COMPLETING)])
+    assert candidates(found) == {"1": ("a",)}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fields", "free"),
+    [
+        pytest.param([], {}, True, id="idle"),
+        pytest.param([], {"alloc_cpus": 1}, False, id="Slurm counts processors that no job accounts for"),
+        pytest.param([job("1", ["n"], JobState.COMPLETING)], {"alloc_cpus": NODE_CPUS}, True, id="completing"),
+        pytest.param([job("1", ["n"])], {"alloc_cpus": NODE_CPUS}, False, id="busy"),
+        pytest.param(
+            [job("1", ["n"]), job("2", ["n"], JobState.COMPLETING)], {}, False, id="busy with one, one completing"
+        ),
+        pytest.param([job("1", ["n"], JobState.CONFIGURING)], {}, False, id="configuring"),
+        pytest.param([job("1", ["n"], JobState.UNKNOWN)], {}, False, id="unknown"),
+        pytest.param([], {"available": False}, False, id="drained"),
+        pytest.param([], {"partitions": ("other",)}, False, id="another partition"),
+        pytest.param([], {"reservation": "maintenance"}, False, id="reserved"),
+        pytest.param([], {"reservation": ""}, False, id="reserved by who knows whom"),
+        pytest.param([], {"cpus": NODE_CPUS - 1}, False, id="too few processors"),
+        pytest.param([], {"memory_mib": NODE_MEMORY_MIB - 1}, False, id="too little memory"),
+        pytest.param([], {"features": ("big",)}, False, id="a feature is missing"),
+        pytest.param([], {"name": "out"}, False, id="excluded by the job"),
+        pytest.param([], {"name": "taken"}, False, id="another eviction's placement"),
+    ],
+)
+def test_free_nodes(jobs: list[Job], fields: dict[str, Any], free: bool) -> None:  # noqa: FBT001 - a table
+    wanted = urgent_job(
+        nodes=2, cpus_per_node=NODE_CPUS, memory_mib=NODE_MEMORY_MIB, features="big&fast", excluded_nodes=("out",)
+    )
+    subject = node(**({"name": "n", "features": ("big", "fast", "new")} | fields))
+    found = situation(jobs, [subject], of=wanted, under_way=UnderWay(nodes=frozenset({"taken"})))
+    assert found.free_nodes == ((subject.name,) if free else ())
+    assert found.problem.nodes_needed == 2 - free
+
+
+def test_a_busy_node_that_cannot_serve_is_no_gain() -> None:
+    found = situation([job("1", ["n"])], [node("n", available=False, alloc_cpus=NODE_CPUS)])
+    assert codes(found) == {"1": "elsewhere"}
+
+
+def test_the_eviction_that_is_planned_anew_may_use_its_own_placement() -> None:
+    reserved = [node("a", reservation="clearway_1"), node("b", reservation="clearway_1", alloc_cpus=NODE_CPUS)]
+    leaving = job("1", ["b"])
+    found = situation(
+        [leaving], reserved, under_way=UnderWay(own_nodes=frozenset({"a", "b"}), leaving=frozenset({"1"}))
+    )
+    assert found.free_nodes == ("a", "b")
+    assert found.problem.nodes_needed == 0
+    assert situation([leaving], reserved).free_nodes == ()
+
+
+def test_more_free_nodes_than_needed() -> None:
+    found = situation([], idle=5)
+    assert len(found.free_nodes) == 5
+    assert found.problem.nodes_needed == 0
+
+
+# -- time --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "horizon_s"),
+    [(600, 590), (15, 5), (10, 0), (4, 0), (0, 590), (-3_600, 590)],
+    ids=["in time", "soon", "just", "too soon to do anything", "passed now", "passed long ago"],
+)
+def test_horizon(deadline_s: float, horizon_s: float) -> None:
+    waiting = Preemptor(urgent_job(), "rule 1", 600, after(deadline_s))
+    assert horizon(waiting, Config(), NOW) == horizon_s
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "steps", "step_s", "max_delay_s"),
+    [(610, 60, 10, 600), (70, 60, 1, 60), (611, 60, 11, 594), (10, 60, 1, 0), (110, 1, 100, 100)],
+)
+def test_steps_of_the_curve(delay_s: float, steps: int, step_s: int, max_delay_s: int) -> None:
+    problem = situation([job()], delay_s=delay_s, planning={"steps": steps}).problem
+    assert (problem.step_s, problem.max_delay_s) == (step_s, max_delay_s)
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------
+
+
+def two_killed() -> Plan:  # each an hour old: 7,200 node-seconds
+    return plan(urgent_job(), [job("1"), job("2")])
+
+
+@pytest.mark.parametrize(
+    ("budget", "usage", "text"),
+    [
+        pytest.param({}, Usage(999, 1e9), "", id="no limits"),
+        pytest.param({"jobs_per_hour": 2}, Usage(), "", id="just so many jobs"),
+        pytest.param({"jobs_per_hour": 2}, Usage(jobs=1), "3 jobs would be preempted", id="one before"),
+        pytest.param({"jobs_per_hour": 0}, Usage(), "0 are allowed", id="none allowed"),
+        pytest.param({"lost_node_hours_per_hour": 2}, Usage(), "", id="just so much work"),
+        pytest.param({"lost_node_hours_per_hour": 2}, Usage(lost_node_s=360), "2.1 node-hours", id="lost some before"),
+        pytest.param({"lost_node_hours_per_hour": 0}, Usage(), "0 are allowed", id="nothing may be lost"),
+    ],
+)
+def test_budgets(budget: dict[str, Any], usage: Usage, text: str) -> None:
+    found = over_budget(two_killed(), usage, BudgetConfig.model_validate(budget))
+    assert (text in found) if text else not found
+
+
+def test_jobs_that_end_by_themselves_cost_nothing() -> None:
+    ends = plan(urgent_job(), [job("1"), job("2")], Action.END)
+    assert not over_budget(ends, Usage(), BudgetConfig(jobs_per_hour=0, lost_node_hours_per_hour=0))
+
+
+# -- whether a plan still fits -----------------------------------------------------------------------------------
+
+URGENT = urgent_job()
+ONE, TWO = job("101", ["a"]), job("102", ["b"])
+NODES = (node("a", alloc_cpus=NODE_CPUS), node("b", alloc_cpus=NODE_CPUS), node("c"))
+
+
+def changed(*jobs: Job, nodes: Sequence[Node] = NODES) -> ClusterSnapshot:
+    return snapshot(jobs, nodes)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        pytest.param(changed(URGENT, ONE, TWO), "", id="as planned"),
+        pytest.param(changed(URGENT, ONE, TWO, job("103", ["c"])), "", id="something else elsewhere"),
+        pytest.param(changed(replace(URGENT, reason="Priority", priority=5), ONE, TWO), "", id="other reason"),
+        pytest.param(changed(ONE, TWO), "does not wait any more", id="the urgent job is gone"),
+        pytest.param(changed(replace(URGENT, state=JobState.RUNNING), ONE, TWO), "does not wait", id="it runs"),
+        pytest.param(changed(replace(URGENT, state=JobState.UNKNOWN), ONE, TWO), "does not wait", id="who knows"),
+        pytest.param(changed(replace(URGENT, priority=0), ONE, TWO), "is held", id="it is held"),
+        pytest.param(changed(replace(URGENT, num_nodes=3), ONE, TWO), "was changed", id="asks for more nodes"),
+        pytest.param(changed(replace(URGENT, partitions=("x",)), ONE, TWO), "was changed", id="in another partition"),
+        pytest.param(changed(replace(URGENT, features="big"), ONE, TWO), "was changed", id="for other nodes"),
+        pytest.param(changed(replace(URGENT, comment="clearway:max_delay=1"), ONE, TWO), "was changed", id="sooner"),
+        pytest.param(changed(URGENT, TWO), "job 101 is not in the run", id="a preemptee is gone"),
+        pytest.param(changed(URGENT, replace(ONE, restart_count=1), TWO), "is not in the run", id="runs again"),
+        pytest.param(changed(URGENT, replace(ONE, start_time=NOW), TWO), "is not in the run", id="started again"),
+        pytest.param(changed(URGENT, replace(ONE, nodes=("c",)), TWO), "is not in the run", id="on other nodes"),
+        pytest.param(changed(URGENT, replace(ONE, state=JobState.SUSPENDED), TWO), "101 is suspended", id="suspended"),
+        pytest.param(changed(URGENT, ONE, replace(TWO, state=JobState.COMPLETING)), "102 is completing", id="leaving"),
+        pytest.param(
+            changed(URGENT, ONE, TWO, nodes=[*NODES[1:], node("a", available=False)]), "node a is not", id="node fails"
+        ),
+        pytest.param(changed(URGENT, ONE, TWO, nodes=NODES[1:]), "node a is not available", id="node is gone"),
+        pytest.param(changed(URGENT, ONE, TWO, job("103", ["b"])), "job 103 holds node b", id="a job beside it"),
+        pytest.param(changed(URGENT, ONE, TWO, job("103", ["b"], JobState.COMPLETING)), "", id="one that goes"),
+    ],
+)
+def test_whether_a_plan_still_fits(seen: ClusterSnapshot, why: str) -> None:
+    made = plan(URGENT, [ONE, TWO])
+    before = copy.deepcopy(made)
+    found = plan_misfit(made, seen)
+    assert (why in found) if why else not found
+    assert made == before
+
+
+def test_a_plan_ages() -> None:
+    made = plan(URGENT, [ONE, TWO])  # acts at once, within 600 s
+    assert not plan_aged(made, after(660))
+    assert plan_aged(made, after(661))
+    slow = replace(made, chosen=replace(made.chosen, max_delay_s=600))
+    assert plan_aged(slow, after(61))
+    assert not plan_aged(slow, after(60))
+
+
