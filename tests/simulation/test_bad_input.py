@@ -1,0 +1,433 @@
+"""Bad input of every kind: it is skipped, counted and told, and nothing is preempted because of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clearway.errors import (
+    ClearwayError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmTimeoutError,
+    SlurmUnavailableError,
+    StoreError,
+)
+from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Skipped
+from clearway.simulation.cluster import Program
+from clearway.slurm.simulated import SimulatedBackend
+from clearway.store.repository import SqlStore
+from tests.simulation.world import SAVES, World, config
+
+COMMENTS = [
+    "clearway:",
+    "clearway:checkpoint",
+    "clearway:checkpoint=signal,checkpoint=signal",
+    "clearway:checkpoint=signal,last=99999999999",
+    "clearway:checkpoint=interval,interval=0,last=1000000000",
+    "clearway:max_delay=\x1b]0;x\x07",
+    "clearway:" + "9" * 50_000,
+    "clearway:size_mib=-1",
+]
+
+
+class WrappedBackend(SimulatedBackend):
+    """Slurm on a bad day: calls that fail, records that cannot be read."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.failing: dict[str, SlurmError] = {}
+        self.calls: list[str] = []
+        self.skipped: tuple[Skipped, ...] = ()
+        self.after_snapshot: Callable[[], None] = lambda: None
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not callable(found) or name == "after_snapshot":
+            return found
+        self.calls.append(name)
+        if name in self.failing:
+            error = self.failing[name]
+
+            def fail(*_: object, **__: object) -> None:
+                raise error
+
+            return fail
+        return found
+
+    def snapshot(self) -> ClusterSnapshot:
+        found = replace(super().snapshot(), skipped=self.skipped)
+        self.after_snapshot()
+        return found
+
+
+def wrapped(world: World) -> WrappedBackend:
+    backend = WrappedBackend(world.cluster, world.clock)
+    world.start_daemon(backend=backend)
+    return backend
+
+
+def busy(world: World, program: Program | None = None, comment: str = SAVES) -> list[str]:
+    """Eight nodes, eight jobs; the first has lost least."""
+    program = program or Program(save_s=3.0)
+    return [world.submit(program, on=(f"n{n}",), ran_s=300.0 * n, comment=comment) for n in range(1, 9)]
+
+
+def untouched(world: World, jobs: list[str]) -> bool:
+    """Whether every job still is in its first run and nothing of ours is on the cluster."""
+    running = all(
+        world.state(job_id) is JobState.RUNNING and len(world.cluster.jobs[job_id].runs) == 1 for job_id in jobs
+    )
+    return running and not world.leftovers()
+
+
+def try_cycle(world: World, seconds: float = 0.5) -> ClearwayError | None:
+    """One cycle as ``Loop.run`` would have it: what it dies of costs that cycle."""
+    try:
+        world.tick(seconds)
+    except ClearwayError as error:
+        return error
+    return None
+
+
+def finish(world: World, urgent: str) -> None:
+    """From here on all is well: the urgent job starts, the others return, nothing stays behind."""
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=120)
+    world.run_until(world.settled, limit_s=1_800)
+    assert not world.leftovers()
+
+
+# -- what users write --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("comment", COMMENTS, ids=lambda comment: comment[:40].encode("unicode_escape").decode())
+def test_malformed_comments_count_as_no_claim(make_world: Callable[..., World], comment: str) -> None:
+    world = make_world(config=config("observe"))
+    jobs = busy(world, comment=comment)
+    world.urgent(1, comment=comment)
+    world.tick()
+    (preemption,) = world.eviction().preemptions
+    assert (preemption.job_id, preemption.action) == (jobs[0], Action.KILL)
+    assert preemption.predicted_lost_node_s == pytest.approx(300, abs=1), "never checkpointed, as far as is known"
+    world.store.eviction(1)  # and the store gives back what it was given
+    assert untouched(world, jobs)
+
+
+def test_a_comment_cannot_make_a_job_urgent_where_no_rule_asks_for_it(world: World) -> None:
+    jobs = busy(world)
+    world.submit(num_nodes=1, comment="clearway:max_delay=0")
+    for _ in range(40):
+        world.tick()
+    assert not world.store.evictions()
+    assert untouched(world, jobs)
+
+
+def test_a_comment_that_breaks_while_the_job_saves_itself(world: World) -> None:
+    jobs = busy(world, Program(save_s=20.0))
+    urgent = world.urgent(1)
+    world.run_until(lambda: any(p.asked_at for e in world.store.evictions() for p in e.preemptions))
+    asked = next(p.job_id for p in world.eviction().preemptions if p.asked_at)
+    world.cluster.jobs[asked].program = Program()  # it never answers
+    world.loop.backend.set_comment(asked, "clearway:state=saved,last=tomorrow")
+    finish(world, urgent)
+    assert len(world.cluster.jobs[asked].runs) == 1, "what cannot be read is no checkpoint"
+    assert asked in jobs
+
+
+# -- what Slurm tells --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Skipped("job", "77", "NodeList: n[1-"),
+        Skipped("job", "", "no JobId at all"),
+        Skipped("job", "\x1b[31m7", "StartTime: \x00"),
+    ],
+    ids=lambda record: record.why.encode("unicode_escape").decode(),
+)
+def test_nothing_is_planned_while_a_job_record_cannot_be_read(world: World, record: Skipped) -> None:
+    backend = wrapped(world)
+    jobs = busy(world)
+    urgent = world.urgent(2)
+    backend.skipped = (record,)
+    for _ in range(10):
+        report = world.tick()
+        assert report.waiting[0].why == "a job record could not be read, so no node is known to be free"
+        assert report.snapshot.skipped == (record,), "counted and told by whoever reads the report"
+    assert not world.store.evictions()
+    assert untouched(world, jobs)
+    backend.skipped = ()
+    finish(world, urgent)
+
+
+def test_a_record_of_a_job_that_holds_no_nodes_does_not_matter(world: World) -> None:
+    backend = wrapped(world)
+    busy(world)
+    backend.skipped = (Skipped("job", "77", "TimeLimit", holds_nodes=False), Skipped("node", "n99", "CPUTot"))
+    finish(world, world.urgent(2))
+
+
+@pytest.mark.parametrize("missing", ["preemptee", "all"])
+def test_records_that_become_unreadable_on_the_way(make_world: Callable[..., World], missing: str) -> None:
+    """A job that is missing from an unreadable snapshot has not ended: it may be the very record."""
+    world = make_world()
+    backend = wrapped(world)
+    busy(world, Program(save_s=8.0))
+    urgent = world.urgent(2)
+    world.tick()
+    hidden = {p.job_id for p in world.eviction().preemptions}
+    original = backend.snapshot
+
+    def partial() -> ClusterSnapshot:
+        seen = original()
+        jobs = tuple(job for job in seen.jobs if missing == "preemptee" and job.job_id not in hidden)
+        return replace(seen, jobs=(*jobs, world.cluster.jobs[urgent].job) if missing == "all" else jobs,
+                       skipped=(Skipped("job", "?", "?"),))  # fmt: skip
+
+    world.start_daemon(backend=backend)
+    backend.snapshot = partial  # type: ignore[method-assign]
+    for _ in range(6):
+        world.tick()
+    assert not any(p.state.terminal for p in world.eviction().preemptions)
+    assert world.state(urgent) is JobState.PENDING
+    backend.snapshot = original  # type: ignore[method-assign]
+    finish(world, urgent)
+
+
+# -- when Slurm fails --------------------------------------------------------------------------------------------
+
+FAILURES = [SlurmTimeoutError("no answer within 20 s"), SlurmUnavailableError("slurmctld is down")]
+CALLS = ["snapshot", "reservations", "create_reservation", "attach", "signal", "requeue", "start_now", "detach",
+         "delete_reservation"]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails_for_a_while_delays_and_harms_nothing(world: World, call: str, error: SlurmError) -> None:
+    backend = wrapped(world)
+    jobs = busy(world)
+    urgent = world.urgent(2)
+    backend.failing = {call: error}
+    for _ in range(30):
+        try_cycle(world)
+    assert call in backend.calls, "the test must reach it"
+    if call in ("snapshot", "create_reservation", "attach"):
+        assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in jobs), "placement first, then preemption"
+    backend.failing = {}
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=200)
+    world.run_until(world.settled, limit_s=1_800)
+    assert not world.leftovers()
+    planned = {p.job_id for e in world.store.evictions() for p in e.preemptions}
+    for job_id in set(jobs) - planned:
+        assert len(world.cluster.jobs[job_id].runs) == 1, f"job {job_id} was in no plan"
+
+
+@pytest.mark.parametrize("call", ["create_reservation", "attach", "signal"])
+def test_what_slurm_refuses_before_anything_is_preempted(world: World, call: str) -> None:
+    backend = wrapped(world)
+    jobs = busy(world)
+    world.urgent(2)
+    backend.failing = {call: SlurmRefusedError("Access/permission denied")}
+    for _ in range(20):
+        try_cycle(world)
+    assert call in backend.calls
+    assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in jobs)
+    results = {s.result for s in world.store.steps(world.eviction().eviction_id) if s.kind.startswith(call[:6])}
+    assert results <= {"refused", ""} or call == "signal"
+
+
+def test_a_job_that_slurm_does_not_requeue_is_given_up_and_told(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(candidates={"min_runtime": 0}, execution={"kill_allowance": "6s", "retry_after": 1}))
+    backend = wrapped(world)
+    busy(world, Program(), comment="")
+    world.urgent(1)
+    backend.failing = {"requeue": SlurmRefusedError("Requested operation is presently disabled")}
+    world.run_until(
+        lambda: any(p.state is PreemptionState.FAILED for e in world.store.evictions() for p in e.preemptions),
+        limit_s=120,
+    )
+    steps = world.store.steps(world.eviction().eviction_id)
+    assert any(s.kind == "requeue" and s.result == "refused" and "disabled" in s.detail for s in steps)
+    assert any("still running after" in s.detail for s in steps if s.kind == "event")
+
+
+def test_the_loop_outlives_whatever_a_cycle_dies_of(world: World) -> None:
+    backend = wrapped(world)
+    busy(world)
+    backend.failing = {"snapshot": SlurmTimeoutError("no answer within 20 s")}
+    world.loop.config = config(daemon={"mode": "automatic", "poll_interval": 0.01, "active_interval": 0.01})
+    stop = threading.Event()
+    beats: list[None] = []
+
+    def beat() -> None:
+        beats.append(None)
+        stop.set()
+
+    thread = threading.Thread(target=world.loop.run, args=(stop, beat))
+    thread.start()
+    try:
+        for _ in range(500):
+            if len(world.observer.failures) >= 3:
+                break
+            stop.wait(0.01)
+        assert not beats, "a cycle that failed is no sign of life"
+        backend.failing = {}
+        thread.join(timeout=20)
+    finally:
+        stop.set()
+        thread.join(timeout=20)
+    assert beats
+    assert len(world.observer.failures) >= 3
+    assert all(isinstance(error, SlurmTimeoutError) for error in world.observer.failures)
+
+
+# -- when the database fails -------------------------------------------------------------------------------------
+
+
+class FailingStore(SqlStore):
+    """A database whose writes fail when they are told to."""
+
+    failing: frozenset[str] = frozenset()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in super().__getattribute__("failing"):
+            raise StoreError("database is locked")
+        return super().__getattribute__(name)
+
+
+WRITES = ["acquire_lease", "open_evictions", "preemption_counts", "usage_since", "create_eviction", "begin_step"]
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_nothing_is_done_that_could_not_be_stored_before(world: World, call: str) -> None:
+    store = FailingStore(world.store_url)
+    world.start_daemon(store=store)
+    jobs = busy(world, Program(), comment="")
+    urgent = world.urgent(2)
+    store.failing = frozenset({call})
+    for _ in range(8):
+        assert isinstance(try_cycle(world), StoreError)
+    store.failing = frozenset()
+    assert untouched(world, jobs), "no intent was stored, so nothing was done"
+    finish(world, urgent)
+    store.close()
+
+
+@pytest.mark.parametrize("call", ["save_eviction", "finish_step", "add_event"])
+def test_a_result_that_could_not_be_stored_is_found_out_again(world: World, call: str) -> None:
+    store = FailingStore(world.store_url)
+    world.start_daemon(store=store)
+    jobs = busy(world, Program(), comment="")
+    urgent = world.urgent(2)
+    for _ in range(4):
+        store.failing = frozenset({call})
+        try_cycle(world)
+        store.failing = frozenset()
+        try_cycle(world)
+    finish(world, urgent)
+    (eviction,) = world.store.evictions()
+    planned = {p.job_id for p in eviction.preemptions}
+    for job_id in jobs:
+        assert len(world.cluster.jobs[job_id].runs) <= (2 if job_id in planned else 1)
+    store.close()
+
+
+# -- plans that are old ------------------------------------------------------------------------------------------
+
+
+def lose_the_run(world: World, job_id: str) -> None:
+    """Somebody else requeues the job while the plan is made."""
+    entry = world.cluster.jobs[job_id]
+    if entry.job.restart_count == 0:
+        entry.job = replace(entry.job, restart_count=1)
+
+
+def suspend(world: World, job_id: str) -> None:
+    entry = world.cluster.jobs[job_id]
+    if entry.job.state is JobState.RUNNING:
+        world.cluster.suspend(entry)
+
+
+def withdraw_the_urgent_job(world: World, _: str) -> None:
+    for entry in world.cluster.jobs.values():
+        if entry.job.partitions == ("urgent",) and entry.job.state is JobState.PENDING:
+            world.cluster.withdraw(entry)
+
+
+@pytest.mark.parametrize("change", [lose_the_run, suspend, withdraw_the_urgent_job], ids=lambda change: change.__name__)
+def test_a_plan_that_aged_while_it_was_made_is_not_carried_out(
+    world: World, change: Callable[[World, str], None]
+) -> None:
+    backend = wrapped(world)
+    jobs = busy(world, Program(), comment="")
+    world.urgent(1)
+    seen = [0]
+
+    def once() -> None:
+        seen[0] += 1
+        if seen[0] == 1:  # after the snapshot that the plan is made from, before the fresh one
+            change(world, jobs[0])
+
+    backend.after_snapshot = once
+    report = world.tick()
+    assert [waiting.why for waiting in report.waiting] == ["the cluster changed while the plan was made"]
+    assert not world.store.evictions()
+    assert not world.leftovers()
+    assert set(backend.calls) <= {"snapshot", "reservations"}
+
+
+def change_urgent(world: World, urgent: str, **fields: object) -> None:
+    entry = world.cluster.jobs[urgent]
+    job: Job = replace(entry.job, **fields)  # type: ignore[arg-type]  # as the caller names them
+    entry.job = job
+
+
+@pytest.mark.parametrize(
+    "fields", [{"num_nodes": 3}, {"priority": 0}, {"features": "big"}, {"comment": "clearway:max_delay=9m"}], ids=str
+)
+def test_a_plan_that_aged_while_it_waited_for_approval_is_not_carried_out(
+    make_world: Callable[..., World], fields: dict[str, object]
+) -> None:
+    world = make_world(config=config("approve"))
+    jobs = busy(world)
+    urgent = world.urgent(2)
+    world.tick()
+    first = world.eviction()
+    assert first.state is EvictionState.AWAITING_APPROVAL
+    change_urgent(world, urgent, **fields)
+    world.store.add_request("approve", first.eviction_id, "olga", world.clock.now())
+    for _ in range(10):
+        world.tick()
+    assert world.store.eviction(first.eviction_id).state is EvictionState.SUPERSEDED
+    assert untouched(world, jobs), "only another plan, approved by itself, may be carried out"
+
+
+def test_an_approval_that_comes_too_late_is_not_carried_out(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config("approve"))
+    jobs = busy(world)
+    world.urgent(2)
+    world.tick()
+    first = world.eviction()
+    world.store.add_request("approve", first.eviction_id, "olga", world.clock.now())
+    world.tick(3_600)
+    assert world.store.eviction(first.eviction_id).state is EvictionState.SUPERSEDED
+    running = [job_id for job_id in jobs if world.state(job_id) is JobState.RUNNING]
+    assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in running)
+
+
+@pytest.mark.parametrize("kind", ["approve", "cancel", "nonsense"])
+@pytest.mark.parametrize("eviction_id", [None, 99, -1])
+def test_requests_that_make_no_sense_are_refused(world: World, kind: str, eviction_id: int | None) -> None:
+    jobs = busy(world)
+    request_id = world.store.add_request(kind, eviction_id, "olga", world.clock.now())
+    world.tick()
+    request = world.store.request(request_id)
+    assert request is not None
+    assert request.result.startswith("refused: ")
+    assert untouched(world, jobs)

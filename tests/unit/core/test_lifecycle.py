@@ -1,0 +1,484 @@
+"""The table of steps, row by row, and what no row may ever do."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearway.claims import Claims
+from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, checkpointed_since, next_phase, next_step
+from clearway.execution.placement import placement
+from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model import Action, Job, JobState
+from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
+
+S = PreemptionState
+E = EvictionState
+J = JobState
+T = int(NOW.timestamp())
+RULES = Rules(latest=after(300))
+SIGNAL = "clearway:checkpoint=signal"
+INTERVAL = "clearway:checkpoint=interval,interval=600"
+
+
+def chosen(comment: str = "", **fields: Any) -> Job:
+    return job("101", comment=comment, **fields)
+
+
+def step(
+    state: S,
+    seen: Job | None,
+    action: Action = Action.KILL,
+    rules: Rules = RULES,
+    now: datetime = NOW,
+    of: Job | None = None,
+    **fields: Any,
+) -> Step | None:
+    return next_step(preemption(of or chosen(), action, state=state, **fields), seen, now, rules)
+
+
+# -- one preemptee -----------------------------------------------------------------------------------------------
+
+OPEN = [state for state in S if not state.terminal]
+RUNS = chosen()
+RUNS_AGAIN = chosen(restart_count=1, start_time=NOW)
+WAITS = chosen(state=J.PENDING, restart_count=1)
+HELD = chosen(state=J.PENDING, restart_count=1, priority=0)
+LATER = chosen(state=J.PENDING, restart_count=1, eligible_time=after(121))
+
+
+@pytest.mark.parametrize("state", [state for state in S if state.terminal])
+@pytest.mark.parametrize("seen", [None, RUNS, RUNS_AGAIN, WAITS, chosen(state=J.ENDED)])
+def test_nothing_follows_a_terminal_state(state: S, seen: Job | None) -> None:
+    assert step(state, seen) is None
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_a_job_that_is_over_has_ended(state: S) -> None:
+    for seen in (None, chosen(state=J.ENDED)):
+        found = step(state, seen)
+        assert found is not None
+        assert (found.state, found.command, found.stuck) == (S.ENDED, None, False)
+        assert found.note
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
+    assert step(state, chosen(state=J.COMPLETING)) is None
+    assert step(state, chosen(state=J.COMPLETING, restart_count=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "action", "expected"),
+    [
+        # planned
+        pytest.param(S.PLANNED, RUNS, Action.KILL, Step(S.VACATING, Command.REQUEUE), id="kill"),
+        pytest.param(S.PLANNED, RUNS, Action.END, None, id="end: it is waited for"),
+        pytest.param(
+            S.PLANNED, chosen(SIGNAL), Action.APP_CHECKPOINT, Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT), id="ask"
+        ),
+        pytest.param(S.PLANNED, chosen(INTERVAL), Action.APP_CHECKPOINT, Step(S.CHECKPOINTING), id="at its own pace"),
+        pytest.param(
+            S.PLANNED,
+            chosen("clearway:checkpoint=sig"),
+            Action.APP_CHECKPOINT,
+            Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself"),
+            id="claims that became unreadable",
+        ),
+        pytest.param(S.PLANNED, WAITS, Action.KILL, Step(S.VACATED, note="it was requeued by somebody else"), id="p1"),
+        pytest.param(
+            S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued by somebody else"), id="p2"
+        ),
+        pytest.param(
+            S.PLANNED, chosen(state=J.SUSPENDED), Action.KILL, Step(S.PLANNED, stuck=True, note="it is SUSPENDED"), id="p3"
+        ),
+        pytest.param(
+            S.PLANNED, chosen(state=J.UNKNOWN), Action.KILL, Step(S.PLANNED, stuck=True, note="it is UNKNOWN"), id="p4"
+        ),
+        # vacating
+        pytest.param(S.VACATING, RUNS, Action.KILL, Step(S.VACATING, Command.REQUEUE), id="died before requeueing"),
+        pytest.param(S.VACATING, WAITS, Action.KILL, Step(S.VACATED), id="back in the queue"),
+        pytest.param(S.VACATING, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="runs again already"),
+        pytest.param(
+            S.VACATING,
+            chosen(state=J.SUSPENDED),
+            Action.KILL,
+            Step(S.VACATING, stuck=True, note="it is SUSPENDED"),
+            id="suspended meanwhile",
+        ),
+        # vacated
+        pytest.param(S.VACATED, WAITS, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="lift the wait"),
+        pytest.param(
+            S.VACATED, HELD, Action.KILL, Step(S.FAILED, note="it is held in the queue; release it by hand"), id="held"
+        ),
+        pytest.param(S.VACATED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="started at once"),
+        # queued
+        pytest.param(S.QUEUED, WAITS, Action.KILL, None, id="its turn comes"),
+        pytest.param(S.QUEUED, LATER, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="the wait is still there"),
+        pytest.param(S.QUEUED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="runs again"),
+        pytest.param(S.QUEUED, chosen(state=J.CONFIGURING, restart_count=1), Action.KILL, Step(S.RETURNED), id="boots"),
+    ],
+)
+def test_rows(state: S, seen: Job, action: Action, expected: Step | None) -> None:
+    of = chosen(seen.comment)
+    assert step(state, seen, action, of=of, state_since=after(-2)) == expected
+
+
+def test_a_job_that_is_back_in_the_queue_rests_before_it_is_started() -> None:
+    for seen in (WAITS, HELD):
+        assert step(S.VACATED, seen, state_since=after(-1)) is None
+    assert step(S.VACATED, RUNS_AGAIN, state_since=after(-1)) == Step(S.RETURNED)
+
+
+@pytest.mark.parametrize("state", [S.PLANNED, S.CHECKPOINTING])
+def test_a_job_that_cannot_be_requeued_is_cancelled(state: S) -> None:
+    for of in (chosen(requeueable=False), chosen(batch=False)):
+        late = Rules(latest=after(-1), kill_when_late=True)
+        assert step(state, of, rules=late, of=of) == Step(
+            S.VACATING, Command.CANCEL_JOB, note="" if state is S.PLANNED else
+            "its checkpoint is late; requeued without it, as the configuration allows"
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "action", "expected"),
+    [
+        (replace(RULES, may_kill=False), Action.KILL, None),
+        (replace(RULES, may_ask=False), Action.APP_CHECKPOINT, None),
+        (Rules(latest=NOW), Action.END, None),
+        (Rules(latest=after(-1)), Action.END, Step(S.PLANNED, stuck=True, note="it did not end in time")),
+    ],
+    ids=["kills wait for what is open", "one checkpoint at a time", "just in time", "an end that is late"],
+)
+def test_what_waits(rules: Rules, action: Action, expected: Step | None) -> None:
+    assert step(S.PLANNED, chosen(SIGNAL), action, rules, of=chosen(SIGNAL)) == expected
+
+
+LATE = Rules(latest=after(-1))
+KILLS = Step(S.VACATING, Command.REQUEUE)
+
+
+@pytest.mark.parametrize(
+    ("claims", "rules", "expected"),
+    [
+        pytest.param(f"{SIGNAL},state=saving,asked={T}", RULES, None, id="it saves"),
+        pytest.param(f"{SIGNAL},state=saved,asked={T},last={T + 9}", RULES, KILLS, id="it saved"),
+        pytest.param(f"{SIGNAL},state=saved,asked={T - 60},last={T - 50}", RULES, None, id="an older checkpoint"),
+        pytest.param(f"{SIGNAL},state=saving,asked={T},last={T - 50}", RULES, None, id="an older one, a new one begun"),
+        pytest.param(f"{SIGNAL},state=saved,asked={T - 60},last={T + 1}", RULES, None, id="begun before it was asked"),
+        pytest.param(f"{INTERVAL},last={T + 1}", RULES, KILLS, id="its own pace: saved"),
+        pytest.param(f"{INTERVAL},last={T}", RULES, None, id="its own pace: not since"),
+        pytest.param(
+            f"{SIGNAL},state=failed,asked={T}",
+            RULES,
+            Step(S.CHECKPOINTING, stuck=True, note="its checkpoint failed"),
+            id="it failed",
+        ),
+        pytest.param(f"{SIGNAL},state=failed,asked={T - 60}", RULES, None, id="it failed another time"),
+        pytest.param(
+            f"{SIGNAL},state=failed,asked={T}",
+            replace(RULES, kill_when_late=True),
+            replace(KILLS, note="its checkpoint failed; requeued without it, as the configuration allows"),
+            id="it failed, killing is allowed",
+        ),
+        pytest.param(
+            f"{SIGNAL},state=failed,asked={T}",
+            replace(RULES, kill_when_late=True, may_kill=False),
+            Step(S.CHECKPOINTING, stuck=True, note="its checkpoint failed"),
+            id="it failed, but others could still make a kill unnecessary",
+        ),
+        pytest.param(SIGNAL, LATE, Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"), id="late"),
+        pytest.param(
+            SIGNAL,
+            replace(LATE, kill_when_late=True, may_kill=False),
+            replace(KILLS, note="its checkpoint is late; requeued without it, as the configuration allows"),
+            id="late, killing is allowed",
+        ),
+        pytest.param(f"{SIGNAL},state=saved,asked={T},last={T}", LATE, KILLS, id="late, but saved"),
+        pytest.param("clearway:state", LATE, Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"), id="bad"),
+        pytest.param("clearway:state", RULES, None, id="unreadable: not saved"),
+    ],
+)
+def test_checkpointing(claims: str, rules: Rules, expected: Step | None) -> None:
+    found = step(
+        S.CHECKPOINTING, chosen(claims), Action.APP_CHECKPOINT, rules, after(30) if rules.latest > NOW else NOW,
+        asked_at=NOW, attempted_at=NOW, attempts=1,
+    )  # fmt: skip
+    assert found == expected
+
+
+def test_a_request_that_was_intended_and_not_made_is_made() -> None:
+    found = step(S.CHECKPOINTING, chosen(SIGNAL), Action.APP_CHECKPOINT, asked_at=after(-1))
+    assert found == Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "ago_s", "attempts", "expected"),
+    [
+        (S.VACATING, RUNS, 4, 1, None),
+        (S.VACATING, RUNS, 5, 1, Step(S.VACATING, Command.REQUEUE)),
+        (S.VACATING, RUNS, 5, 4, Step(S.VACATING, Command.REQUEUE)),
+        (S.VACATING, RUNS, 5, 5,
+         Step(S.FAILED, stuck=True, note="still running after 5 attempts to requeue it")),
+        (S.VACATING, chosen(state=J.UNKNOWN), 4, 1, None),
+        (S.QUEUED, LATER, 4, 1, None),
+        (S.QUEUED, LATER, 5, 1, Step(S.QUEUED, Command.START_NOW)),
+        (S.QUEUED, LATER, 5, 5, None),
+    ],
+)  # fmt: skip
+def test_commands_are_repeated_and_given_up(
+    state: S, seen: Job, ago_s: float, attempts: int, expected: Step | None
+) -> None:
+    assert step(state, seen, attempted_at=after(-ago_s), attempts=attempts) == expected
+
+
+def test_the_clocks_of_nodes_count_whole_seconds() -> None:
+    asked = NOW + timedelta(seconds=0.9)
+    claims = Claims(last=NOW)
+    assert not checkpointed_since(claims, asked)
+    assert checkpointed_since(Claims(last=after(1)), asked)
+    assert not checkpointed_since(None, asked)
+
+
+# -- what no row may do ------------------------------------------------------------------------------------------
+
+times = st.integers(-100, 400).map(after)
+comments = st.sampled_from(
+    ["", "clearway:nonsense", SIGNAL, INTERVAL]
+    + [f"{how},state={state},asked={T + d},last={T + d}" for how in (SIGNAL, INTERVAL) for state in ("saved", "failed")
+       for d in (-50, 5)]
+)  # fmt: skip
+sightings = st.one_of(
+    st.none(),
+    st.builds(
+        lambda state, runs, start, comment, priority: chosen(
+            comment, state=state, restart_count=runs, start_time=start, priority=priority
+        ),
+        st.sampled_from(JobState),
+        st.integers(0, 1),
+        st.sampled_from([after(-3_600), NOW, None]),
+        comments,
+        st.sampled_from([0, 100]),
+    ),
+)
+rules = st.builds(
+    Rules,
+    latest=times,
+    may_ask=st.booleans(),
+    may_kill=st.booleans(),
+    kill_when_late=st.booleans(),
+    retry_after=st.just(timedelta(seconds=5)),
+    give_up_after=st.integers(1, 3),
+)
+preemptions = st.builds(
+    lambda comment, requeueable, batch, **fields: preemption(
+        chosen(comment, requeueable=requeueable, batch=batch), **fields
+    ),
+    comment=comments,
+    requeueable=st.booleans(),
+    batch=st.booleans(),
+    action=st.sampled_from(Action),
+    state=st.sampled_from(S),
+    attempted_at=st.one_of(st.none(), times),
+    attempts=st.integers(0, 4),
+    asked_at=st.one_of(st.none(), times),
+)
+ENDING = (Command.REQUEUE, Command.CANCEL_JOB)
+
+
+@settings(max_examples=400)
+@given(preemptions, st.lists(st.tuples(sightings, st.integers(0, 60), rules), max_size=12))
+def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job | None, int, Rules]]) -> None:
+    now, ended = NOW, False
+    for sighting, seconds, rule in seen:
+        now += timedelta(seconds=seconds)
+        before = copy.deepcopy((p, sighting))
+        found = next_step(p, sighting, now, rule)
+        assert (p, sighting) == before, "was changed"
+        assert found == next_step(p, sighting, now, rule), "always the same answer"
+        if found is None:
+            continue
+        assert not p.state.terminal
+        if found.command in ENDING:
+            assert sighting is not None
+            assert sighting.run == p.job.run
+            assert sighting.state is JobState.RUNNING
+            assert found.state is S.VACATING, "past the point of no return from here on"
+            assert (found.command is Command.REQUEUE) == (p.job.requeueable and p.job.batch)
+            ended = True
+        if found.command is Command.ASK_CHECKPOINT:
+            assert sighting is not None
+            assert (sighting.run, sighting.state) == (p.job.run, JobState.RUNNING)
+        if found.command is Command.START_NOW:
+            assert sighting is not None
+            assert sighting.state is JobState.PENDING
+        p = replace(
+            p,
+            state=found.state,
+            asked_at=now if found.state is S.CHECKPOINTING and p.state is not found.state else p.asked_at,
+            attempted_at=now if found.command else None if found.state is not p.state else p.attempted_at,
+            attempts=p.attempts + 1 if found.command else p.attempts,
+        )
+        assert not (ended and p.state.cancellable), "what was requeued cannot be called back"
+
+
+def test_only_what_was_not_requeued_can_be_cancelled() -> None:
+    assert {state for state in S if state.cancellable} == {S.PLANNED, S.CHECKPOINTING}
+
+
+# -- the eviction as a whole -------------------------------------------------------------------------------------
+
+URGENT = urgent_job()
+ATTACHED = replace(URGENT, reservation="clearway_1")
+STARTS = replace(ATTACHED, state=J.RUNNING, start_time=after(30), reason="None")
+WATCH = timedelta(hours=1)
+
+
+def begun(state: E, **fields: Any) -> Eviction:
+    return eviction(plan(URGENT), state, **({"eviction_id": 1, "placement": "clearway_1"} | fields))
+
+
+def sight(preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: bool = False, **fields: Any) -> Sight:
+    ours = placement(begun(E.PLACING), NOW, timedelta(minutes=15)) if placed else None
+    return Sight(
+        **({"preemptor": preemptor, "placement": ours, "nodes_free": nodes_free, "placement_ends": after(1_500)} | fields)
+    )
+
+
+def phase(e: Eviction, seen: Sight, now: datetime = NOW) -> tuple[E, Command | None] | None:
+    before = copy.deepcopy(e)
+    found = next_phase(e, seen, now, WATCH)
+    assert e == before
+    return None if found is None else (found.state, found.command)
+
+
+BEFORE_START = [E.PLACING, E.PREEMPTING, E.STARTING]
+
+
+@pytest.mark.parametrize("state", [state for state in E if not state.acting])
+def test_nothing_is_done_for_what_only_waits_or_is_over(state: E) -> None:
+    assert phase(begun(state), sight()) is None
+
+
+@pytest.mark.parametrize("state", BEFORE_START)
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(sight(None), E.CANCELLING, id="the urgent job is gone"),
+        pytest.param(sight(replace(ATTACHED, state=J.ENDED)), E.CANCELLING, id="it has ended"),
+        pytest.param(sight(STARTS), E.STARTED, id="it runs"),
+        pytest.param(sight(replace(STARTS, state=J.CONFIGURING)), E.STARTED, id="its nodes boot"),
+        pytest.param(sight(placement_ends=NOW), E.CANCELLING, id="its placement is over"),
+    ],
+)
+def test_before_the_start(state: E, seen: Sight, expected: E) -> None:
+    assert phase(begun(state), seen) == (expected, None)
+
+
+@pytest.mark.parametrize("state", BEFORE_START)
+def test_the_placement_is_made_and_given_to_the_job_first(state: E) -> None:
+    assert phase(begun(state), sight(URGENT, placed=False)) == (state, Command.CREATE_PLACEMENT)
+    assert phase(begun(state), sight(ATTACHED, placed=False)) == (state, Command.CREATE_PLACEMENT)
+    assert phase(begun(state), sight(URGENT)) == (state, Command.ATTACH)
+    other = replace(sight().placement, nodes=("elsewhere",))  # type: ignore[type-var]  # it has a placement
+    assert phase(begun(state), replace(sight(), placement=other)) == (state, Command.MOVE_PLACEMENT)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "now", "expected"),
+    [
+        (E.PLACING, sight(), NOW, (E.PREEMPTING, None)),
+        (E.PLACING, sight(URGENT, placed=False, paused=True), NOW, None),
+        (E.PREEMPTING, sight(), NOW, None),
+        (E.PREEMPTING, sight(nodes_free=True), NOW, (E.STARTING, None)),
+        (E.STARTING, sight(nodes_free=True), NOW, None),
+        (E.STARTING, sight(nodes_free=True), after(601), (E.STARTING, None)),  # late: an event says so
+        (E.STARTED, sight(STARTS), NOW, (E.STARTED, Command.DETACH)),
+        (E.STARTED, sight(replace(STARTS, reservation=None)), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
+        (E.STARTED, sight(None), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
+        (E.STARTED, sight(replace(STARTS, reservation=None), placed=False), NOW, (E.RETURNING, None)),
+        (E.CANCELLING, sight(), NOW, (E.CANCELLING, Command.DETACH)),
+        (E.CANCELLING, sight(URGENT), NOW, (E.CANCELLING, Command.DELETE_PLACEMENT)),
+        (E.CANCELLING, sight(URGENT, placed=False), NOW, None),  # preempted jobs are still out
+        (E.RETURNING, sight(None, placed=False), NOW, None),
+        (E.RETURNING, sight(None, placed=False), after(3_600), (E.COMPLETED, None)),
+    ],
+)
+def test_phases(state: E, seen: Sight, now: datetime, expected: tuple[E, Command | None] | None) -> None:
+    assert phase(begun(state), seen, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "expected"),
+    [
+        (E.RETURNING, {}, E.COMPLETED),
+        (E.CANCELLING, {}, E.CANCELLED),
+        (E.CANCELLING, {"late": True}, E.FAILED),
+        (E.CANCELLING, {"late": True, "started_at": NOW}, E.CANCELLED),
+    ],
+)
+def test_the_end(state: E, fields: dict[str, Any], expected: E) -> None:
+    e = begun(state, **fields)
+    e = replace(e, preemptions=tuple(replace(p, state=S.RETURNED) for p in e.preemptions))
+    assert phase(e, sight(None, placed=False)) == (expected, None)
+
+
+def test_the_start_is_told_beside_the_deadline() -> None:
+    found = next_phase(begun(E.STARTING), sight(STARTS), after(31), WATCH)
+    assert isinstance(found, Phase)
+    assert (found.event, found.started_at) == ("The urgent job started 570.0 s before its deadline.", after(30))
+    late = replace(STARTS, start_time=after(700))
+    found = next_phase(begun(E.STARTING), sight(late), after(701), WATCH)
+    assert found is not None
+    assert found.event == "The urgent job started 100.0 s after its deadline."
+
+
+urgents = st.one_of(
+    st.none(),
+    st.builds(
+        lambda state, reservation, start: replace(URGENT, state=state, reservation=reservation, start_time=start),
+        st.sampled_from(JobState),
+        st.sampled_from([None, "clearway_1", "other"]),
+        st.one_of(st.none(), times),
+    ),
+)
+
+
+@given(
+    st.sampled_from(E),
+    urgents,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    times,
+    times,
+    st.lists(st.sampled_from(S), min_size=2, max_size=2),
+)
+def test_a_placement_is_never_deleted_under_its_job(  # noqa: PLR0917 - drawn
+    state: E, urgent: Job | None, placed: bool, free: bool, paused: bool, ends: datetime, now: datetime, states: list[S]  # noqa: FBT001
+) -> None:
+    e = begun(state)
+    e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))
+    seen = sight(urgent, placed=placed, nodes_free=free, paused=paused, placement_ends=ends)
+    found = next_phase(e, seen, now, WATCH)
+    if found is None:
+        return
+    assert state.acting
+    attached = urgent is not None and urgent.state is not J.ENDED and urgent.reservation == e.placement
+    if found.command is Command.DELETE_PLACEMENT:
+        assert not attached
+        assert state not in BEFORE_START
+    if found.command is Command.DETACH:
+        assert attached
+    if found.state.terminal:
+        assert not placed
+        assert not attached, "nothing of ours is left"
+    if found.command in (Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.ATTACH):
+        assert urgent is not None
+        assert urgent.state is J.PENDING
