@@ -53,7 +53,7 @@ class SlurmConfig(_Section):
 class StoreConfig(_Section):
     url: str = Field(
         "sqlite:////var/lib/clearway/clearway.sqlite",
-        description="SQLAlchemy URL: sqlite:///PATH, postgresql+psycopg://..., mysql+pymysql://...",
+        description="SQLAlchemy URL: sqlite:///PATH, postgresql://..., mariadb://...",
     )
 
 
@@ -108,7 +108,7 @@ class CandidatesConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """What preemption may cost within any hour; an eviction that would exceed it is not carried out."""
+    """What preemption may cost within any hour; an eviction that would exceed it waits for approval."""
 
     jobs_per_hour: int | None = Field(None, ge=0, description="most jobs preempted in an hour; None: no limit")
     lost_node_hours_per_hour: float | None = Field(
@@ -143,6 +143,9 @@ class ExecutionConfig(_Section):
         "where that is impossible, let the urgent job wait",
     )
     concurrent_checkpoints: int = Field(1, ge=1, description="checkpoints on the file system at a time")
+    approval_time: Duration = Field(
+        60.0, description="approve mode: so much of the delay is left for an operator to confirm a plan"
+    )
     placement_grace: Duration = Field(
         900.0,
         description="the placement (Slurm reservation) ends so long after the deadline, whatever happens",

@@ -23,7 +23,7 @@ from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
 from clearway.model import ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, over_budget, plan_aged, plan_misfit
+from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -204,7 +204,9 @@ class Loop:
 
     def _outdated(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
-        why = plan_misfit(eviction.plan, snapshot) or plan_aged(eviction.plan, now)
+        why = plan_misfit(eviction.plan, snapshot) or plan_aged(
+            eviction.plan, now, approval_s(eviction.mode, self.config.execution)
+        )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
         done = replace(

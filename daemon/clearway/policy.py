@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from clearway.config import BudgetConfig, Config
+from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
 from clearway.costs import end_ready_s, preemption_options
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
@@ -139,7 +139,12 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     remaining_s = (preemptor.deadline - now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
-    return max(0.0, remaining_s - config.execution.kill_allowance)
+    return max(0.0, remaining_s - config.execution.kill_allowance - approval_s(config.daemon.mode, config.execution))
+
+
+def approval_s(mode: str, execution: ExecutionConfig) -> float:
+    """Seconds that a plan of this mode leaves for somebody to confirm it."""
+    return execution.approval_time if mode == Mode.APPROVE else 0.0
 
 
 def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
@@ -180,9 +185,9 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
     return ""
 
 
-def plan_aged(plan: Plan, now: datetime) -> str:
+def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0) -> str:
     """Why a plan that was not begun could not be finished in time any more; empty when it could."""
-    begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s)
+    begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s)
     grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
     return "too much time has passed since the plan was made" if now > begin_by + grace else ""
 

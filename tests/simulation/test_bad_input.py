@@ -243,7 +243,9 @@ def test_what_slurm_refuses_before_anything_is_preempted(world: World, call: str
 
 
 def test_a_job_that_slurm_does_not_requeue_is_given_up_and_told(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config(candidates={"min_runtime": 0}, execution={"kill_allowance": "6s", "retry_after": 1}))
+    world = make_world(
+        config=config(candidates={"min_runtime": 0}, execution={"kill_allowance": "6s", "retry_after": 1})
+    )
     backend = wrapped(world)
     busy(world, Program(), comment="")
     world.urgent(1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from clearway.errors import SlurmRefusedError
 from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action, Choice, JobState
+from clearway.model import Action, Choice, JobState, Reservation
 from clearway.simulation.cluster import Program
+from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.world import SAVES, World, config
 
 
@@ -89,7 +92,7 @@ def test_observe_mode_never_touches_the_cluster(make_world: Callable[..., World]
 
 
 def test_approve_mode_acts_only_after_approval(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config("approve"))
+    world = make_world(config=config("approve", execution={"approval_time": "20s"}))
     fill(world)
     urgent = world.urgent(2)
     world.tick()
@@ -102,7 +105,7 @@ def test_approve_mode_acts_only_after_approval(make_world: Callable[..., World])
 
 
 def test_plan_that_waited_too_long_for_approval_is_made_anew(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config("approve"))
+    world = make_world(config=config("approve", execution={"approval_time": "5s"}))
     for number in range(1, 9):
         world.submit(Program(save_s=20.0), on=(f"n{number}",), ran_s=100 * number, comment=f"{SAVES},took=20")
     urgent = world.urgent(1)
@@ -286,3 +289,54 @@ def test_malformed_claims_count_as_none(make_world: Callable[..., World]) -> Non
     (preemption,) = world.eviction().preemptions
     assert (preemption.job_id, preemption.action) == (broken, Action.KILL)
     assert preemption.predicted_lost_node_s == pytest.approx(1_000, abs=1)
+
+
+def test_plan_for_approval_leaves_time_to_approve_it(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config("approve", execution={"approval_time": "30s"}))
+    for number in range(1, 9):
+        world.submit(Program(save_s=18.0), on=(f"n{number}",), ran_s=100 * number, comment=f"{SAVES},took=18")
+    urgent = world.urgent(1)
+    world.tick()
+    for _ in range(28):
+        world.tick(1.0)
+    assert world.eviction().state is EvictionState.AWAITING_APPROVAL  # not made anew meanwhile
+    world.store.add_request("approve", world.eviction().eviction_id, "olga", world.clock.now())
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=40)
+    started = world.started(urgent)
+    assert started is not None
+    assert started <= world.eviction().plan.deadline
+    assert world.eviction().preemptions[0].action is Action.APP_CHECKPOINT
+
+
+def test_urgent_job_that_grows_meanwhile_is_planned_for_again(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    for number in range(1, 9):
+        world.submit(Program(save_s=10.0), on=(f"n{number}",), ran_s=100 * number, comment=SAVES)
+    urgent = world.urgent(1)
+    world.tick()
+    entry = world.cluster.jobs[urgent]
+    entry.job = replace(entry.job, num_nodes=2)
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=120)
+    newest, oldest = world.store.evictions()
+    assert oldest.state is EvictionState.CANCELLED
+    assert "changed" in oldest.outcome
+    assert newest.plan.nodes_needed == 2
+
+
+def test_refused_placement_is_not_asked_for_again_and_again(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    fill(world)
+    world.urgent(4)
+    asked = 0
+
+    class Refusing(SimulatedBackend):
+        def create_reservation(self, reservation: Reservation) -> None:
+            nonlocal asked
+            asked += 1
+            raise SlurmRefusedError(f"{reservation.name}: Access/permission denied")
+
+    world.start_daemon(backend=Refusing(world.cluster, world.clock))
+    for _ in range(40):
+        world.tick()
+    assert 2 <= asked <= 5  # 20 s, every 5 s
+    assert all(len(entry.runs) <= 1 for entry in world.cluster.jobs.values())

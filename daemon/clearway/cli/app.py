@@ -180,20 +180,24 @@ def show_eviction(
 
 
 @evictions_app.command()
-def approve(eviction_id: int, config: ConfigOption = DEFAULT_CONFIG) -> None:
+def approve(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")], config: ConfigOption = DEFAULT_CONFIG
+) -> None:
     """Let a planned eviction be carried out."""
     ask("approve", eviction_id, config)
 
 
 @evictions_app.command()
-def cancel(eviction_id: int, config: ConfigOption = DEFAULT_CONFIG) -> None:
+def cancel(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")], config: ConfigOption = DEFAULT_CONFIG
+) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
     ask("cancel", eviction_id, config)
 
 
 @app.command()
 def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Begin nothing new until `clearway resume`; what is under way is followed to its end."""
+    """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
     ask("pause", None, config)
 
 
@@ -231,7 +235,7 @@ def stored(config: Path) -> Iterator[Store]:
 def ask(kind: str, eviction_id: int | None, config: Path) -> None:
     """Write a request to the store and wait a little for the daemon's answer."""
     with stored(config) as store:
-        actor = f"{getpass.getuser()} (command line)"
+        actor = f"{os.environ.get('SUDO_USER') or getpass.getuser()} (command line)"
         request_id = store.add_request(kind, eviction_id, actor, datetime.now(UTC))
         answer = render.wait_for(lambda: _answer(store, request_id))
     if answer is None:

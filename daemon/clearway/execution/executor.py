@@ -19,6 +19,7 @@ from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, nex
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
+from clearway.policy import approval_s
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -64,6 +65,7 @@ class Executor:
         self._config = config
         self._replan = replan
         self._observer = observer
+        self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
@@ -77,10 +79,13 @@ class Executor:
             )
             if phase is None:
                 break
+            if phase.command is not None and self._just_failed(eviction, phase.command, now):
+                break
             before = eviction
             eviction = self._enter(eviction, phase, now, sightings.snapshot)
             if phase.command is not None:
                 if not self._give(eviction, None, phase.command, now):
+                    self._failed_at[eviction.eviction_id, phase.command] = now
                     break
                 done.add(phase.command)
             if eviction == before and phase.command is None:
@@ -88,6 +93,10 @@ class Executor:
         if eviction.state.acting and eviction.state is not EvictionState.PLACING:
             eviction = self._advance_preemptions(eviction, sightings, now)
         return eviction
+
+    def _just_failed(self, e: Eviction, command: Command, now: datetime) -> bool:
+        failed = self._failed_at.get((e.eviction_id, command))
+        return failed is not None and now - failed < timedelta(seconds=self._config.retry_after)
 
     def cancel(self, eviction: Eviction, now: datetime, why: str) -> Eviction:
         """Undo what can be undone; jobs past their point of no return are followed to their end."""
@@ -179,7 +188,8 @@ class Executor:
         return e
 
     def _rules(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Rules:
-        latest = e.plan.made_at + timedelta(seconds=e.plan.problem.max_delay_s)
+        horizon_s = e.plan.problem.max_delay_s + approval_s(e.mode, self._config)
+        latest = e.plan.made_at + timedelta(seconds=horizon_s)
         others = [other for other in e.preemptions if other.job_id != p.job_id]
         writing = [
             other

@@ -229,6 +229,8 @@ def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
         return Phase(E.CANCELLING, outcome="The urgent job is gone.")
     if job.state is not JobState.PENDING:
         return Phase(E.STARTED, event=_start_event(e, job), started_at=job.start_time or now)
+    if job.num_nodes > e.plan.nodes_needed or job.partitions != e.preemptor.partitions:
+        return Phase(E.CANCELLING, outcome="The urgent job was changed.")
     if now >= sight.placement_ends:
         return Phase(E.CANCELLING, outcome="The urgent job did not start before its placement ended.", late=True)
     if sight.paused and e.state is E.PLACING:

@@ -17,7 +17,7 @@ class SlurmBackend(Protocol):
     name: str
 
     def snapshot(self) -> ClusterSnapshot:
-        """All jobs that hold nodes or wait, and all nodes, in at most two queries."""
+        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared."""
         ...
 
     def job(self, job_id: str) -> Job | None:

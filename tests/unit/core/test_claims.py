@@ -153,7 +153,9 @@ FIELDS = {"max_delay": "max_delay_s", "interval": "interval_s", "took": "took_s"
 
 
 @given(st.lists(WORDS), PAIRS, PAIRS)
-def test_what_is_written_is_read_back(words: list[str], first: dict[str, str | int], second: dict[str, str | int]) -> None:
+def test_what_is_written_is_read_back(
+    words: list[str], first: dict[str, str | int], second: dict[str, str | int]
+) -> None:
     text = " ".join(words)
     comment = format_claims(format_claims(text, **first), **second)
     assert comment.startswith(text), "the user's own words stay"

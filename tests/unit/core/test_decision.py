@@ -107,7 +107,11 @@ def test_every_job_that_holds_nodes_has_a_verdict_and_no_other() -> None:
             id="why it stays",
         ),
         pytest.param(
-            [ran("1", 2, 100)], urgent_job(nodes=2), "1", "without it the nodes cannot be freed in time", id="the only one"
+            [ran("1", 2, 100)],
+            urgent_job(nodes=2),
+            "1",
+            "without it the nodes cannot be freed in time",
+            id="the only one",
         ),
         pytest.param(
             [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90))],

@@ -24,7 +24,9 @@ ANY = PreemptorRule(qos=("urgent",))
         pytest.param({"user": ["a"]}, {"user": "a"}, {"user": "A"}, id="user"),
         pytest.param({"job_name": ["b", "a-*"]}, {"name": "a-7"}, {"name": "ba-7"}, id="name with *"),
         pytest.param({"job_name": ["a?"]}, {"name": "ab"}, {"name": "abc"}, id="name with ?"),
-        pytest.param({"comment": True}, {"comment": "clearway:max_delay=5m"}, {"comment": "max_delay=5m"}, id="comment"),
+        pytest.param(
+            {"comment": True}, {"comment": "clearway:max_delay=5m"}, {"comment": "max_delay=5m"}, id="comment"
+        ),
         pytest.param(
             {"comment": True},
             {"comment": "x clearway:max_delay=0"},

@@ -96,7 +96,11 @@ def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
             S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued by somebody else"), id="p2"
         ),
         pytest.param(
-            S.PLANNED, chosen(state=J.SUSPENDED), Action.KILL, Step(S.PLANNED, stuck=True, note="it is SUSPENDED"), id="p3"
+            S.PLANNED,
+            chosen(state=J.SUSPENDED),
+            Action.KILL,
+            Step(S.PLANNED, stuck=True, note="it is SUSPENDED"),
+            id="p3",
         ),
         pytest.param(
             S.PLANNED, chosen(state=J.UNKNOWN), Action.KILL, Step(S.PLANNED, stuck=True, note="it is UNKNOWN"), id="p4"
@@ -201,7 +205,9 @@ KILLS = Step(S.VACATING, Command.REQUEUE)
             id="late, killing is allowed",
         ),
         pytest.param(f"{SIGNAL},state=saved,asked={T},last={T}", LATE, KILLS, id="late, but saved"),
-        pytest.param("clearway:state", LATE, Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"), id="bad"),
+        pytest.param(
+            "clearway:state", LATE, Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"), id="bad"
+        ),
         pytest.param("clearway:state", RULES, None, id="unreadable: not saved"),
     ],
 )
@@ -347,7 +353,10 @@ def begun(state: E, **fields: Any) -> Eviction:
 def sight(preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: bool = False, **fields: Any) -> Sight:
     ours = placement(begun(E.PLACING), NOW, timedelta(minutes=15)) if placed else None
     return Sight(
-        **({"preemptor": preemptor, "placement": ours, "nodes_free": nodes_free, "placement_ends": after(1_500)} | fields)
+        **(
+            {"preemptor": preemptor, "placement": ours, "nodes_free": nodes_free, "placement_ends": after(1_500)}
+            | fields
+        )
     )
 
 
@@ -461,7 +470,14 @@ urgents = st.one_of(
     st.lists(st.sampled_from(S), min_size=2, max_size=2),
 )
 def test_a_placement_is_never_deleted_under_its_job(  # noqa: PLR0917 - drawn
-    state: E, urgent: Job | None, placed: bool, free: bool, paused: bool, ends: datetime, now: datetime, states: list[S]  # noqa: FBT001
+    state: E,
+    urgent: Job | None,
+    placed: bool,
+    free: bool,
+    paused: bool,
+    ends: datetime,
+    now: datetime,
+    states: list[S],  # noqa: FBT001
 ) -> None:
     e = begun(state)
     e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))

@@ -83,7 +83,10 @@ def candidates(found: Situation) -> dict[str, tuple[str, ...]]:
         pytest.param({"batch": False}, {}, "not_requeueable", id="interactive"),
         pytest.param({"requeueable": False}, {"allow_cancel": True}, None, id="may be cancelled"),
         pytest.param(
-            {"requeueable": False}, {"allow_cancel": True, "allow_kill": False}, "not_requeueable", id="not without kill"
+            {"requeueable": False},
+            {"allow_cancel": True, "allow_kill": False},
+            "not_requeueable",
+            id="not without kill",
         ),
         pytest.param({"start_time": after(-59)}, {}, "too_young", id="59 s old"),
         pytest.param({"start_time": after(-60)}, {}, None, id="60 s old"),
@@ -315,5 +318,3 @@ def test_a_plan_ages() -> None:
     slow = replace(made, chosen=replace(made.chosen, max_delay_s=600))
     assert plan_aged(slow, after(61))
     assert not plan_aged(slow, after(60))
-
-
