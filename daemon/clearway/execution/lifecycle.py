@@ -225,12 +225,11 @@ def next_phase(e: Eviction, sight: Sight, now: datetime, watch_return: timedelta
 
 def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
     job = sight.preemptor
-    if job is None or job.state is JobState.ENDED:
-        return Phase(E.CANCELLING, outcome="The urgent job is gone.")
+    pointless = _pointless(e, job)
+    if job is None or pointless:
+        return Phase(E.CANCELLING, outcome=pointless)
     if job.state is not JobState.PENDING:
         return Phase(E.STARTED, event=_start_event(e, job), started_at=job.start_time or now)
-    if job.num_nodes > e.plan.nodes_needed or job.partitions != e.preemptor.partitions:
-        return Phase(E.CANCELLING, outcome="The urgent job was changed.")
     if now >= sight.placement_ends:
         return Phase(E.CANCELLING, outcome="The urgent job did not start before its placement ended.", late=True)
     if sight.paused and e.state is E.PLACING:
@@ -248,6 +247,18 @@ def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
     if not e.late and now > e.plan.deadline:
         return Phase(e.state, event="The urgent job did not start by its deadline; it waits on.", late=True)
     return None
+
+
+def _pointless(e: Eviction, job: Job | None) -> str:
+    """Why the urgent job has no use for this eviction any more; empty while it has."""
+    if job is None or job.state is JobState.ENDED:
+        return "The urgent job is gone."
+    if job.state is not JobState.PENDING:
+        return ""
+    if job.priority == 0:
+        return "The urgent job is held."
+    changed = job.num_nodes > e.plan.nodes_needed or job.partitions != e.preemptor.partitions
+    return "The urgent job was changed." if changed else ""
 
 
 def _start_event(e: Eviction, job: Job) -> str:

@@ -129,6 +129,6 @@ SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32)
         (False, True, False, ()),
     ],
 )
-def test_options(kill: bool, requeueable: bool, saves: bool, options: tuple[Option, ...]) -> None:  # noqa: FBT001 - a table
+def test_options(kill: bool, requeueable: bool, saves: bool, options: tuple[Option, ...]) -> None:
     claims = replace(SIGNAL, took_s=30.0) if saves else None
     assert preemption_options(job(), claims, NOW, COSTS, 0, kill=kill, requeueable=requeueable) == options

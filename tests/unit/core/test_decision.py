@@ -256,7 +256,7 @@ def test_no_partition() -> None:
         pytest.param(Skipped("reservation", "r", "EndTime"), True, id="a reservation"),
     ],
 )
-def test_no_plan_while_a_job_that_may_hold_nodes_cannot_be_read(skipped: Skipped, readable: bool) -> None:  # noqa: FBT001 - a table
+def test_no_plan_while_a_job_that_may_hold_nodes_cannot_be_read(skipped: Skipped, readable: bool) -> None:
     found = decided(snapshot([ran("1", 4, 100)], skipped=(skipped,)))
     assert isinstance(found, Plan) == readable
     if isinstance(found, NoPlan):

@@ -469,7 +469,7 @@ urgents = st.one_of(
     times,
     st.lists(st.sampled_from(S), min_size=2, max_size=2),
 )
-def test_a_placement_is_never_deleted_under_its_job(  # noqa: PLR0917 - drawn
+def test_a_placement_is_never_deleted_under_its_job(
     state: E,
     urgent: Job | None,
     placed: bool,
@@ -477,7 +477,7 @@ def test_a_placement_is_never_deleted_under_its_job(  # noqa: PLR0917 - drawn
     paused: bool,
     ends: datetime,
     now: datetime,
-    states: list[S],  # noqa: FBT001
+    states: list[S],
 ) -> None:
     e = begun(state)
     e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))

@@ -29,7 +29,7 @@ GRACE = timedelta(minutes=15)
         ("maintenance", FLAGS, False),
     ],
 )
-def test_which_reservations_are_ours(name: str, flags: tuple[str, ...], ours: bool) -> None:  # noqa: FBT001 - a table
+def test_which_reservations_are_ours(name: str, flags: tuple[str, ...], ours: bool) -> None:
     found = Reservation(name=name, nodes=("a",), start_time=NOW, end_time=after(1), flags=flags)
     assert is_placement(found) == ours
 

@@ -181,7 +181,7 @@ def test_a_node_shared_with_one_that_leaves_is_freed() -> None:
         pytest.param([], {"name": "taken"}, False, id="another eviction's placement"),
     ],
 )
-def test_free_nodes(jobs: list[Job], fields: dict[str, Any], free: bool) -> None:  # noqa: FBT001 - a table
+def test_free_nodes(jobs: list[Job], fields: dict[str, Any], free: bool) -> None:
     wanted = urgent_job(
         nodes=2, cpus_per_node=NODE_CPUS, memory_mib=NODE_MEMORY_MIB, features="big&fast", excluded_nodes=("out",)
     )
