@@ -147,8 +147,8 @@ class _Story:
         return False
 
     def _step(self, at: datetime, text: str | Text) -> None:
-        line = Text(f"{at.astimezone():%H:%M:%S}  ", style="dim")
-        self._out.print(line.append_text(text if isinstance(text, Text) else Text(text, style="default")))
+        line = Text().append(f"{at.astimezone():%H:%M:%S}  ", style="dim")
+        self._out.print(line.append_text(text if isinstance(text, Text) else Text(text)))
 
     def _fail(self, why: str) -> bool:
         self._out.print(Text(f"Failed: {why}.", style="bold red"))
