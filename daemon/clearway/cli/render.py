@@ -26,6 +26,7 @@ from clearway.store.base import Store
 _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
+_SENTENCES = frozenset({"why", "outcome", "note", "detail", ""})
 
 
 class Named(Protocol):
@@ -73,7 +74,9 @@ def wait_for(answer: Callable[[], str | None], limit_s: float = _ANSWER_LIMIT_S)
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
     made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        # Only sentences are broken where the screen is narrow: half an id or half a time is of no use.
+        sentence = name in _SENTENCES
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not sentence)
     return made
 
 
@@ -127,8 +130,8 @@ def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
 
 def preemption_table(eviction: Eviction) -> Table:
     made = table(
-        "job", "user", "nodes", "action", "state", "lost node-hours", "planned", "note",
-        right=("nodes", "lost node-hours", "planned"),
+        "job", "user", "nodes", "action", "state", "node-h lost", "node-h planned", "note",
+        right=("nodes", "node-h lost", "node-h planned"),
     )  # fmt: skip
     for p in sorted(eviction.preemptions, key=lambda p: p.order):
         made.add_row(
@@ -199,14 +202,15 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
         print_json([summary(e) for e in found])
         return
     made = table(
-        "eviction", "state", "urgent job", "user", "nodes", "made", "deadline", "jobs", "lost node-hours", "outcome",
-        right=("eviction", "nodes", "jobs", "lost node-hours"),
+        "no.", "state", "urgent job", "nodes", "planned", "jobs", "node-h lost", "outcome",
+        right=("no.", "nodes", "jobs", "node-h lost"),
     )  # fmt: skip
     for e in found:
         lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
         made.add_row(
-            str(e.eviction_id), e.state.value, e.preemptor.display_id, e.preemptor.user, str(e.plan.nodes_needed),
-            when(e.created_at), when(e.plan.deadline), str(len(e.plan.preemptees)), node_hours(lost), e.outcome,
+            str(e.eviction_id), e.state.value, f"{e.preemptor.display_id} {e.preemptor.user}",
+            str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}", str(len(e.plan.preemptees)),
+            node_hours(lost), e.outcome,
         )  # fmt: skip
     console().print(made if found else "There are none.")
 
