@@ -340,3 +340,21 @@ def test_refused_placement_is_not_asked_for_again_and_again(make_world: Callable
         world.tick()
     assert 2 <= asked <= 5  # 20 s, every 5 s
     assert all(len(entry.runs) <= 1 for entry in world.cluster.jobs.values())
+
+
+def test_no_job_leaves_for_a_placement_that_does_not_stand(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.submit(Program(), on=("n1",), ran_s=900, comment=SAVES)  # says it can save itself, and cannot
+    others = [world.submit(on=(f"n{number}",), ran_s=100 * number) for number in range(2, 9)]
+    urgent = world.urgent(1)
+
+    class Refusing(SimulatedBackend):
+        def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+            raise SlurmRefusedError(f"{name}: Requested nodes are busy ({nodes})")
+
+    world.start_daemon(backend=Refusing(world.cluster, world.clock))
+    world.run_until(lambda: bool(world.store.evictions()) and world.eviction().revision > 0, limit_s=90)
+    for _ in range(40):
+        world.tick()
+    assert world.state(urgent) is JobState.PENDING
+    assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in others)

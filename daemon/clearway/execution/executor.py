@@ -70,6 +70,7 @@ class Executor:
     def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
         done: set[Command] = set()
+        placed = True
         for _ in range(_MOST_PHASES):
             phase = next_phase(
                 eviction,
@@ -80,18 +81,22 @@ class Executor:
             if phase is None:
                 break
             if phase.command is not None and self._just_failed(eviction, phase.command, now):
+                placed = False
                 break
             before = eviction
             eviction = self._enter(eviction, phase, now, sightings.snapshot)
             if phase.command is not None:
                 if not self._give(eviction, None, phase.command, now):
                     self._failed_at[eviction.eviction_id, phase.command] = now
+                    placed = False
                     break
                 done.add(phase.command)
             if eviction == before and phase.command is None:
                 break
         if eviction.state.acting and eviction.state is not EvictionState.PLACING:
-            eviction = self._advance_preemptions(eviction, sightings, now)
+            # Without its placement the freed nodes would go to anybody: until it stands, no job has to leave.
+            paused = sightings.paused or not placed
+            eviction = self._advance_preemptions(eviction, replace(sightings, paused=paused), now)
         return eviction
 
     def _just_failed(self, e: Eviction, command: Command, now: datetime) -> bool:
