@@ -358,3 +358,19 @@ def test_no_job_leaves_for_a_placement_that_does_not_stand(make_world: Callable[
         world.tick()
     assert world.state(urgent) is JobState.PENDING
     assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in others)
+
+
+def test_no_job_is_killed_for_a_placement_that_lost_a_node(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(candidates={"min_runtime": "50s"}))
+    saver = world.submit(Program(save_s=5.0), on=("n1",), ran_s=3_000, comment=SAVES)
+    killed = world.submit(on=("n2",), ran_s=100)
+    for number in range(3, 9):
+        world.submit(on=(f"n{number}",), ran_s=10)  # too young: there is no other plan
+    world.urgent(2)
+    world.tick()
+    assert {p.job_id for p in world.eviction().preemptions} == {saver, killed}
+    world.loop.backend.drain("n1", "fan broken")
+    for _ in range(30):
+        world.tick()
+    assert len(world.cluster.jobs[killed].runs) == 1
+    assert world.state(killed) is JobState.RUNNING

@@ -170,7 +170,9 @@ class Executor:
 
     def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
-        stuck: dict[str, str] = {}
+        # A lost node makes another plan necessary: until there is one, no job should leave for this one.
+        stuck = _lost_nodes(e, sightings.snapshot) if waiting else {}
+        begin = waiting and not sightings.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
             seen = sightings.snapshot.job_by_id.get(p.job_id)
@@ -183,13 +185,11 @@ class Executor:
                 stuck[p.job_id] = step.note
             if step.state is p.state and step.command is None:
                 continue
-            if p.state.cancellable and step.command is not None and (sightings.paused or not waiting):
-                continue  # nothing new is begun
+            if p.state.cancellable and step.command is not None and not begin:
+                continue
             e = self._take(e, index, step, sightings.snapshot, now)
-        if waiting and not sightings.paused:
-            stuck |= _lost_nodes(e, sightings.snapshot)
-            if stuck:
-                return self._plan_anew(e, stuck, sightings, now)
+        if waiting and stuck and not sightings.paused:
+            return self._plan_anew(e, stuck, sightings, now)
         return e
 
     def _rules(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Rules:
