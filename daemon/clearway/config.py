@@ -117,7 +117,7 @@ class BudgetConfig(_Section):
 
 
 class CostsConfig(_Section):
-    """Paper 000, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
+    """The CoSim paper, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
 
     file_system_mib_s: Positive = Field(10_000.0, description="Ba, aggregate write bandwidth of the file system")
     node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node")

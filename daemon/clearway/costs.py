@@ -1,6 +1,6 @@
 """What it costs to let a job go: lost work and checkpoint time. Pure.
 
-Model: paper 000, section III-B. Killing loses nodes x time since the last checkpoint; a checkpoint takes
+Model: the CoSim paper, section III-B. Killing loses nodes x time since the last checkpoint; a checkpoint takes
 equation (1), the aggregate or the slowest node's bandwidth; an application that saves at its own pace has to be
 waited for as well.
 """
@@ -19,7 +19,7 @@ TIME_LIMIT_SLACK_S = 30.0
 
 
 def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) -> float:
-    """Paper 000, equation (1): max(total size / Ba, largest node's size / Bc), in seconds."""
+    """The CoSim paper, equation (1): max(total size / Ba, largest node's size / Bc), in seconds."""
     return max(nodes * size_per_node_mib / costs.file_system_mib_s, size_per_node_mib / costs.node_mib_s)
 
 
@@ -35,7 +35,7 @@ def app_checkpoint_s(
 ) -> float | None:
     """Seconds until the application has saved itself; None when it never said that it can.
 
-    Includes the wait for the application (paper 000: ta = tckpt + delay): none for one that saves on a signal.
+    Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
     ``node_memory_mib`` stands in for a job whose own memory is unknown.
     """
     if claims is None or claims.checkpoint is None or claims.state is SaveState.FAILED:

@@ -166,7 +166,7 @@ class Action(StrEnum):
     SUSPEND = "suspend"
 
 
-# Ties between actions of one job go to the first (paper 000: application before system level).
+# Ties between actions of one job go to the first (the CoSim paper: application before system level).
 ACTION_ORDER: dict[Action, int] = {action: rank for rank, action in enumerate(Action)}
 
 
@@ -174,7 +174,7 @@ ACTION_ORDER: dict[Action, int] = {action: rank for rank, action in enumerate(Ac
 class Option:
     """One way a candidate can leave.
 
-    ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, paper 000
+    ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
     """
@@ -201,7 +201,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class EvictionProblem:
-    """Paper 000's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
+    """The CoSim paper's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
 
     Nodes that are idle or on their way out are already taken off ``nodes_needed``.
     """

@@ -1,4 +1,4 @@
-"""Paper 000's backtracking planner: exhaustive search with early abandoning; exact, exponential.
+"""The CoSim paper's backtracking planner: exhaustive search with early abandoning; exact, exponential.
 
 Method (section IV-C of the paper), once for each deadline: job by job, in the order of job_id, try each of its
 actions in ``ACTION_ORDER`` and then leaving it alone. A branch is abandoned when its lost work, checkpoint time

@@ -1,4 +1,4 @@
-"""The eviction problem solved exactly for every deadline in one pass: paper 000's dynamic program.
+"""The eviction problem solved exactly for every deadline in one pass: the CoSim paper's dynamic program.
 
 Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken;
 see ``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one
@@ -22,7 +22,7 @@ Where only the number of missing nodes differs, because other jobs end by themse
 Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
 no nodes are needed at all is nothing listed. See ``windows``.
 
-Source: the CoSim paper (paper 000), Algorithm 1, with exact ties, groups and ends added.
+Source: the CoSim paper (the CoSim paper), Algorithm 1, with exact ties, groups and ends added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Paper 000's greedy planner: fast and valid, but not optimal; a baseline to compare with.
+"""The CoSim paper's greedy planner: fast and valid, but not optimal; a baseline to compare with.
 
 Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what
 killing them would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the

@@ -1,4 +1,4 @@
-"""Problems like the three scenarios of paper 000: jobs that fill 4,352 of Theta's 4,392 nodes.
+"""Problems like the three scenarios of the CoSim paper: jobs that fill 4,352 of Theta's 4,392 nodes.
 
 The paper publishes the number of jobs (12, 16, 24), the nodes that they hold together, and how it draws the
 checkpoint parameters (section IV-A, IV-B); which job had how many nodes and had run for how long is not

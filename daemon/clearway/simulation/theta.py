@@ -1,4 +1,4 @@
-"""The demo's cluster: Theta's 4,392 nodes with the jobs of a scenario like paper 000's Scenario-3."""
+"""The demo's cluster: Theta's 4,392 nodes with the jobs of a scenario like the CoSim paper's Scenario-3."""
 
 from __future__ import annotations
 
