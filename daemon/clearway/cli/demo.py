@@ -5,6 +5,7 @@ The same loop, store and REST API as ``clearway serve``; only the cluster and it
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import threading
 import time
@@ -35,6 +36,8 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
     """Exit status 0 when the urgent job really started in time and every other job came back."""
     out = render.console()
     configure_logging("text", quiet=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended either way, it stops its server and its files
+    good = False
     start = datetime.now(UTC).replace(microsecond=0)
     clock = ScaledClock(start, speed)
     cluster = theta.demo_cluster(start, seed)
@@ -50,7 +53,7 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
                     out.print("\nThe REST API stays up; Ctrl-C ends it.")
                     threading.Event().wait()
             except KeyboardInterrupt:
-                good = True
+                out.print("Interrupted.")
     return 0 if good else 1
 
 
