@@ -21,6 +21,15 @@ _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)")
 class CheckpointHow(StrEnum):
     SIGNAL = "signal"  # saves itself when it is signalled
     INTERVAL = "interval"  # saves itself at its own pace; one has to wait for it
+    NONE = "none"  # cannot be saved, and says so
+
+
+class Restart(StrEnum):
+    """How this run began, when it is not the job's first."""
+
+    OK = "ok"  # from the newest generation
+    FALLBACK = "fallback"  # from the one before: the newest was not valid
+    SCRATCH = "scratch"  # from the start: no generation was valid
 
 
 class SaveState(StrEnum):
@@ -44,6 +53,11 @@ class Claims:
     took_s: float | None = None
     size_mib: int | None = None
     generation: int | None = None
+    checkpointer: str = "application"  # how it is saved: name of a registered checkpointer
+    app: str | None = None  # what the program is called: history is kept by user, application and checkpointer
+    requeues: bool = False  # puts itself back in the queue once it has saved itself (submitit, Lightning)
+    restart: Restart | None = None
+    restart_s: float | None = None  # from the start of this run until the program computed again
 
 
 class ClaimError(ValueError):
@@ -131,6 +145,18 @@ def _to(value: str) -> str:
     return value
 
 
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._+-]{1,64}", value):
+        raise ValueError("must be 1 to 64 letters, digits or ._+-")
+    return value
+
+
+def _requeues(value: str) -> bool:
+    if value != "self":
+        raise ValueError("must be self")
+    return True
+
+
 _KEYS = {
     "max_delay": ("max_delay_s", parse_duration_s),
     "checkpoint": ("checkpoint", CheckpointHow),
@@ -143,4 +169,9 @@ _KEYS = {
     "took": ("took_s", parse_duration_s),
     "size_mib": ("size_mib", _count),
     "generation": ("generation", _count),
+    "checkpointer": ("checkpointer", _name),
+    "app": ("app", _name),
+    "requeues": ("requeues", _requeues),
+    "restart": ("restart", Restart),
+    "restart_s": ("restart_s", parse_duration_s),
 }

@@ -38,7 +38,7 @@ def app_checkpoint_s(
     Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
     ``node_memory_mib`` stands in for a job whose own memory is unknown.
     """
-    if claims is None or claims.checkpoint is None or claims.state is SaveState.FAILED:
+    if claims is None or claims.checkpoint in (None, CheckpointHow.NONE) or claims.state is SaveState.FAILED:
         return None
     if claims.took_s is not None:
         write_s = claims.took_s

@@ -9,6 +9,7 @@ from clearway.errors import ConfigError
 
 PLANNERS = "clearway.planners"
 BACKENDS = "clearway.backends"
+CHECKPOINTERS = "clearway.checkpointers"
 
 
 def names(group: str) -> tuple[str, ...]:

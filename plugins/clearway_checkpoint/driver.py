@@ -1,0 +1,93 @@
+"""The Python half that checkpointers share: it runs a driver with a time limit and reads what it answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from clearway.checkpointing import Probe, Saved, Verified
+
+_HERE = Path(__file__).parent
+_LONGEST_REASON = 300
+
+
+class Driver:
+    """A checkpointer whose work is done by ``NAME.sh``; see ``clearway.checkpointing`` for the verbs.
+
+    ``environment`` is added to the driver's own: CLEARWAY_STATE, CLEARWAY_DIR and the checkpointer's settings.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        probe_limit_s: float = 20.0,
+        checkpoint_limit_s: float = 600.0,
+        verify_limit_s: float = 120.0,
+    ) -> None:
+        self._environment = dict(environment or {})
+        self._probe_limit_s = probe_limit_s
+        self._checkpoint_limit_s = checkpoint_limit_s
+        self._verify_limit_s = verify_limit_s
+
+    @property
+    def driver(self) -> Path:
+        return _HERE / f"{self.name}.sh"
+
+    def probe(self, program: Sequence[str] = ()) -> Probe:
+        answer = self._ask(self._probe_limit_s, "probe", *(("--", *program) if program else ()))
+        return Probe(ok=answer["ok"] == "yes", reason=answer["reason"], version=answer.get("version", ""))
+
+    def wrap(self, program: Sequence[str]) -> tuple[str, ...]:
+        return ("sh", str(self.driver), "start", "--", *program)
+
+    def checkpoint(self, generation: Path, pid: int) -> Saved:
+        began = time.monotonic()
+        answer = self._ask(self._checkpoint_limit_s, "checkpoint", str(generation), str(pid))
+        size = answer.get("size_mib", "")
+        return Saved(
+            ok=answer["ok"] == "yes",
+            reason=answer["reason"],
+            size_mib=int(size) if size.isdecimal() else 0,
+            took_s=time.monotonic() - began,
+        )
+
+    def verify(self, generation: Path) -> Verified:
+        answer = self._ask(self._verify_limit_s, "verify", str(generation))
+        return Verified(ok=answer["ok"] == "yes", reason=answer["reason"])
+
+    def restart(self, generation: Path, program: Sequence[str]) -> tuple[str, ...]:
+        return ("sh", str(self.driver), "restart", str(generation), "--", *program)
+
+    def end(self) -> None:
+        self._ask(self._probe_limit_s, "end")
+
+    def _ask(self, limit_s: float, *words: str) -> dict[str, str]:
+        """What the driver answers; ``ok`` and ``reason`` are always there."""
+        command = ("timeout", "--kill-after=5", f"{limit_s:g}", "sh", str(self.driver), *words)
+        try:
+            # Not subprocess's own timeout: that would leave what the driver has started.
+            done = subprocess.run(  # noqa: S603 - our own driver, no shell in between
+                command,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        except OSError as error:
+            return {"ok": "no", "reason": f"{self.driver}: {error}"}
+        answer = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+        if done.returncode in (124, 137):
+            answer |= {"ok": "no", "reason": f"{words[0]} took longer than {limit_s:g} s"}
+        if answer.get("ok") != "yes":
+            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            answer |= {"ok": "no", "reason": answer.get("reason") or last}
+        answer["reason"] = answer.get("reason", "")[:_LONGEST_REASON]
+        return answer
