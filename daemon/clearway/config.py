@@ -127,6 +127,24 @@ class CostsConfig(_Section):
     checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
 
 
+class LearningConfig(_Section):
+    """What earlier checkpoints of a user's application under a checkpointer say about its next one."""
+
+    quantile: float = Field(
+        0.9, gt=0, le=1, description="a checkpoint is expected to take as long as this share of the earlier ones did"
+    )
+    min_samples: int = Field(
+        5,
+        ge=1,
+        description="with fewer checkpoints of an application the longest counts; with fewer of a checkpointer, "
+        "applications without any go by the model",
+    )
+    failures: int = Field(
+        2, ge=1, description="after so many failed or late checkpoints in a row an application is not asked any more"
+    )
+    forgive_after: Duration = Field(7 * 86_400.0, description="... until so long after the last of them")
+
+
 class PlanningConfig(_Section):
     planner: str = Field("eviction-dp", description="name of a registered planner")
     steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
@@ -164,6 +182,7 @@ class Config(_Section):
     candidates: CandidatesConfig = CandidatesConfig()
     budget: BudgetConfig = BudgetConfig()
     costs: CostsConfig = CostsConfig()
+    learning: LearningConfig = LearningConfig()
     planning: PlanningConfig = PlanningConfig()
     execution: ExecutionConfig = ExecutionConfig()
 

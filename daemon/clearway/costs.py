@@ -2,7 +2,7 @@
 
 Model: the CoSim paper, section III-B. Killing loses nodes x time since the last checkpoint; a checkpoint takes
 equation (1), the aggregate or the slowest node's bandwidth; an application that saves at its own pace has to be
-waited for as well.
+waited for as well. What was measured (``clearway.learning``) comes before what the model says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from datetime import datetime, timedelta
 
 from clearway.claims import CheckpointHow, Claims, SaveState, last_checkpoint
 from clearway.config import CostsConfig
+from clearway.learning import History, key_of
 from clearway.model import Action, Job, Option
+
+NO_HISTORY = History()
 
 # Slurm looks at time limits about twice a minute, so a job ends up to this much after its limit.
 TIME_LIMIT_SLACK_S = 30.0
@@ -30,24 +33,56 @@ def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
     return max(1, job.num_nodes) * round(max(0.0, (now - since).total_seconds()), 3)
 
 
-def app_checkpoint_s(
-    job: Job, claims: Claims | None, now: datetime, costs: CostsConfig, node_memory_mib: int
+def model_size_mib(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int = 0) -> float:
+    """MiB of a checkpoint on all nodes: as the job says, else a share of its memory; 0 when that is unknown too.
+
+    ``node_memory_mib`` stands in for a job whose own memory is unknown.
+    """
+    if claims.size_mib is not None:
+        return claims.size_mib
+    return max(1, job.num_nodes) * (job.memory_mib or node_memory_mib) * costs.app_memory_fraction
+
+
+def write_time_s(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History) -> float:
+    """Seconds from asking a job that saves on a signal to its complete checkpoint.
+
+    By the history of its user, application and checkpointer. What the job says itself counts where it is longer:
+    neither may make a checkpoint look quicker than it is known to be. Without either, the median of its checkpointer;
+    without that, the model.
+    """
+    learned = history.estimate(*key_of(job, claims), job.num_nodes)
+    told_s = None if claims.took_s is None else claims.took_s + costs.checkpoint_overhead
+    if learned is not None and learned.own:
+        # Own pace: what was measured is the writing alone, for when the application begins is not known.
+        paced = claims.checkpoint is CheckpointHow.INTERVAL
+        return max(learned.checkpoint_s + (costs.checkpoint_overhead if paced else 0.0), told_s or 0.0)
+    if told_s is not None:
+        return told_s
+    if learned is not None and claims.size_mib is None:
+        return learned.checkpoint_s
+    size_mib = model_size_mib(job, claims, costs, node_memory_mib)
+    return checkpoint_time_s(job.num_nodes, size_mib / max(1, job.num_nodes), costs) + costs.checkpoint_overhead
+
+
+def app_checkpoint_s(  # noqa: PLR0913 - what an estimate depends on
+    job: Job,
+    claims: Claims | None,
+    now: datetime,
+    costs: CostsConfig,
+    node_memory_mib: int,
+    *,
+    history: History = NO_HISTORY,
 ) -> float | None:
-    """Seconds until the application has saved itself; None when it never said that it can.
+    """Seconds until the application has saved itself; None when it never said that it can, or has kept failing.
 
     Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
     ``node_memory_mib`` stands in for a job whose own memory is unknown.
     """
     if claims is None or claims.checkpoint in (None, CheckpointHow.NONE) or claims.state is SaveState.FAILED:
         return None
-    if claims.took_s is not None:
-        write_s = claims.took_s
-    elif claims.size_mib is not None:
-        write_s = checkpoint_time_s(job.num_nodes, claims.size_mib / max(1, job.num_nodes), costs)
-    else:
-        per_node_mib = (job.memory_mib or node_memory_mib) * costs.app_memory_fraction
-        write_s = checkpoint_time_s(job.num_nodes, per_node_mib, costs)
-    write_s += costs.checkpoint_overhead
+    if not history.trusted(*key_of(job, claims), now):
+        return None
+    write_s = write_time_s(job, claims, costs, node_memory_mib, history)
     if claims.checkpoint is CheckpointHow.SIGNAL:
         return write_s
     if not claims.interval_s:
@@ -74,13 +109,14 @@ def preemption_options(
     *,
     kill: bool,
     requeueable: bool,
+    history: History = NO_HISTORY,
 ) -> tuple[Option, ...]:
     """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
     options: list[Option] = []
     if kill:
         options.append(Option(Action.KILL, lost_work_node_s=lost_work_node_s(job, claims, now)))
     if requeueable:
-        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib)
+        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, history=history)
         if seconds is not None:
             options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=round(seconds, 3)))
     return tuple(options)

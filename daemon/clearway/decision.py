@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.config import Config
+from clearway.costs import NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.durations import format_duration
+from clearway.learning import History
 from clearway.model import (
     Action,
     Choice,
@@ -47,6 +49,7 @@ def decide(
     *,
     preempted: Mapping[str, int],
     under_way: UnderWay,
+    history: History = NO_HISTORY,
 ) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
     if preemptor.obstacle:
@@ -57,7 +60,7 @@ def decide(
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
         situation = eviction_situation(
-            preemptor, partition, snapshot, config, now, preempted=preempted, under_way=under_way
+            preemptor, partition, snapshot, config, now, preempted=preempted, under_way=under_way, history=history
         )
         curve = planner.solve(situation.problem)
         point = curve.choose()

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
-from clearway.costs import end_ready_s, preemption_options
+from clearway.costs import NO_HISTORY, end_ready_s, preemption_options
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
 from clearway.execution.records import Usage
+from clearway.learning import History, key_of
 from clearway.model import (
     Action,
     Candidate,
@@ -57,6 +58,7 @@ def eviction_situation(
     *,
     preempted: Mapping[str, int],
     under_way: UnderWay,
+    history: History = NO_HISTORY,
 ) -> Situation:
     """The eviction problem of one preemptor on the nodes of one partition.
 
@@ -92,18 +94,12 @@ def eviction_situation(
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         exemption = _exemption(job, config, now, preempted, under_way)
-        ways = _ways(job, snapshot, config, now, horizon_s, exempt=exemption is not None)
+        ways = _ways(job, snapshot, config, now, horizon_s, exempt=exemption is not None, history=history)
         if exemption is not None and not ways:
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
-            verdicts.append(
-                Verdict(
-                    job.job_id,
-                    Choice.EXEMPT,
-                    "no_option",
-                    "it cannot save itself, and killing is not allowed",
-                )
-            )
+            why = f"{_cannot_be_saved(job, history, now)}, and killing is not allowed"
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
         else:
             options[job.job_id] = ways
 
@@ -211,8 +207,22 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
     )
 
 
+def _cannot_be_saved(job: Job, history: History, now: datetime) -> str:
+    claims, _ = read_claims(job)
+    if claims is None or history.trusted(*key_of(job, claims), now):
+        return "it cannot save itself"
+    return f"its last {history.failures_in_a_row(*key_of(job, claims))} checkpoints failed"
+
+
 def _ways(
-    job: Job, snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float, *, exempt: bool
+    job: Job,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    now: datetime,
+    horizon_s: float,
+    *,
+    exempt: bool,
+    history: History = NO_HISTORY,
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
     ways: list[Option] = []
@@ -234,6 +244,7 @@ def _ways(
             memory_mib,
             kill=config.candidates.allow_kill,
             requeueable=requeueable,
+            history=history,
         )
     return tuple(ways)
 

@@ -69,6 +69,8 @@ SECTIONS = {
     "an operator's approval.",
     "costs": "What checkpoints cost: time = max(total size / file_system_mib_s, largest node's size / node_mib_s) + "
     "checkpoint_overhead.",
+    "learning": "What earlier checkpoints say about the next ones; see "
+    "[learning](../explanation/learning.md).",
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
 }
