@@ -64,7 +64,7 @@ def write_time_s(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: 
     return checkpoint_time_s(job.num_nodes, size_mib / max(1, job.num_nodes), costs) + costs.checkpoint_overhead
 
 
-def app_checkpoint_s(  # noqa: PLR0913 - what an estimate depends on
+def app_checkpoint_s(
     job: Job,
     claims: Claims | None,
     now: datetime,

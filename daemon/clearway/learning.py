@@ -97,8 +97,8 @@ class RestartRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What the next checkpoint of a job is expected to take. ``own``: by its own key, else by all of its checkpointer."""
+class LearnedEstimate:
+    """What the next checkpoint of a job is expected to take; ``own`` False: by all keys of its checkpointer."""
 
     checkpoint_s: float
     size_mib: float | None
@@ -130,11 +130,11 @@ class History:
 
     # -- what is expected ----------------------------------------------------------------------------------
 
-    def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> Estimate | None:
+    def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
         """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
-            return Estimate(
+            return LearnedEstimate(
                 checkpoint_s=self._upper([self._write_s(each, nodes) for each in own]),
                 size_mib=self._upper_or_none([_size_mib(each, nodes) for each in own if each.size_mib is not None]),
                 own=True,
@@ -143,7 +143,7 @@ class History:
         pool = [each for each in self._pools.get(checkpointer, ()) if each.write_s is not None]
         if len(pool) < self.learning.min_samples:
             return None
-        return Estimate(
+        return LearnedEstimate(
             checkpoint_s=_median_of_keys(pool, lambda each: self._write_s(each, nodes)),
             size_mib=None,  # of other users' programs, it says nothing about this one's
             own=False,

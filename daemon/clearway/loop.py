@@ -21,6 +21,8 @@ from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
 from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.learning import CheckpointRecord, RestartRecord
+from clearway.memory import Memory
 from clearway.model import ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
@@ -69,6 +71,10 @@ class CycleObserver(Observer, Protocol):
 
     def planned(self, eviction: Eviction, seconds: float) -> None: ...
 
+    def checkpointed(self, record: CheckpointRecord) -> None: ...
+
+    def restarted(self, record: RestartRecord) -> None: ...
+
 
 @dataclass
 class Loop:
@@ -87,7 +93,14 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
-        self.executor = Executor(self.backend, self.store, self.config.execution, self._replan, self.observer)
+        self.memory = Memory(self.store, self.observer)
+        self.executor = self._executor()
+
+    def _executor(self) -> Executor:
+        learn, costs = self.memory.add_checkpoint, self.config.costs
+        return Executor(
+            self.backend, self.store, self.config.execution, self._replan, self.observer, learn=learn, costs=costs
+        )
 
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from the next cycle on; any thread may call this."""
@@ -98,7 +111,7 @@ class Loop:
         config, self._next_config = self._next_config, None
         if config is not None:
             self.config = config
-            self.executor = Executor(self.backend, self.store, config.execution, self._replan, self.observer)
+            self.executor = self._executor()
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -107,9 +120,12 @@ class Loop:
         standby = not self.store.acquire_lease(self.owner, now, 3 * self.config.daemon.stale_after)
         snapshot = self.backend.snapshot()
         waiting: tuple[Waiting, ...] = ()
-        if not standby:
+        if standby:
+            self.memory.forget()
+        else:
             self._handle_requests(now)
             self._carry_on(snapshot, now)
+            self.memory.look_for_restarts(snapshot, self.config, now)
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
         report = CycleReport(
@@ -285,7 +301,16 @@ class Loop:
         self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
     ) -> Plan | NoPlan:
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        return decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=under_way)
+        return decide(
+            preemptor,
+            snapshot,
+            self.config,
+            self.planner,
+            now,
+            preempted=counts,
+            under_way=under_way,
+            history=self.memory.history(self.config),
+        )
 
     def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
         """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clearway.execution.records import Eviction, Preemption
+from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleObserver, CycleReport
 
 
@@ -23,6 +24,14 @@ class Observers:
     def planned(self, eviction: Eviction, seconds: float) -> None:
         for observer in self._observers:
             observer.planned(eviction, seconds)
+
+    def checkpointed(self, record: CheckpointRecord) -> None:
+        for observer in self._observers:
+            observer.checkpointed(record)
+
+    def restarted(self, record: RestartRecord) -> None:
+        for observer in self._observers:
+            observer.restarted(record)
 
     def step(self, kind: str, result: str) -> None:
         for observer in self._observers:

@@ -11,6 +11,7 @@ from clearway.clock import ManualClock
 from clearway.config import Config
 from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, Preemption
+from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport, Loop
 from clearway.model import JobState, Node
 from clearway.planning.eviction_dp import EvictionDP
@@ -40,6 +41,10 @@ class Quiet:
         self.failures.append(error)
 
     def planned(self, eviction: Eviction, seconds: float) -> None: ...
+
+    def checkpointed(self, record: CheckpointRecord) -> None: ...
+
+    def restarted(self, record: RestartRecord) -> None: ...
 
 
 def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:

@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from clearway.claims import CheckpointHow, last_checkpoint
-from clearway.config import ExecutionConfig
+from clearway.config import CostsConfig, ExecutionConfig
 from clearway.detection import read_claims
 from clearway.errors import SlurmError
+from clearway.execution.lessons import checkpoint_lesson
 from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.learning import CheckpointRecord
 from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
 from clearway.policy import approval_s
 from clearway.slurm.base import SlurmBackend
@@ -59,12 +61,17 @@ class Executor:
         config: ExecutionConfig,
         replan: Replanner,
         observer: Observer,
+        *,
+        learn: Callable[[CheckpointRecord], None] = lambda _: None,
+        costs: CostsConfig | None = None,
     ) -> None:
         self._backend = backend
         self._store = store
         self._config = config
         self._replan = replan
         self._observer = observer
+        self._learn_record = learn
+        self._costs = costs or CostsConfig()
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
@@ -158,7 +165,8 @@ class Executor:
         if phase.late and not e.late:
             changes["late"] = True
         if changes:
-            e = replace(e, **changes)  # type: ignore[arg-type]  # names and types stand just above
+            before, e = e, replace(e, **changes)  # type: ignore[arg-type]  # names and types stand just above
+            self._learn(before, e, snapshot, now)
             self._store.save_eviction(e)
         if phase.event:
             self._store.add_event(e.eviction_id, None, now, phase.event)
@@ -218,7 +226,8 @@ class Executor:
         if step.state is not p.state:
             changes |= {"state": step.state, "state_since": now, "attempted_at": None, "attempts": 0}
             changes |= _times(p, step, snapshot, now)
-        e = _with(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
+        before, e = e, _with(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
+        self._learn(before, e, snapshot, now)
         self._store.save_eviction(e)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
@@ -255,11 +264,22 @@ class Executor:
                 kept[p.job_id] = p
         wanted = {planned.job_id for planned in plan.chosen.actions}
         preemptions = tuple(p if p.job_id in wanted else _spare(p, now, "another plan was made") for p in kept.values())
-        e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=EvictionState.PREEMPTING)
+        before, state = e, EvictionState.PREEMPTING
+        e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=state)
+        self._learn(before, e, sightings.snapshot, now)
         self._store.save_eviction(e)
         reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
         self._store.add_event(e.eviction_id, None, now, f"Planned anew ({reasons}).")
         return e
+
+    def _learn(self, before: Eviction, after: Eviction, snapshot: ClusterSnapshot | None, now: datetime) -> None:
+        """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
+        now_by_id = {p.job_id: p for p in after.preemptions}
+        for p in before.preemptions if snapshot is not None else ():
+            seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
+            lesson = checkpoint_lesson(before, p, now_by_id.get(p.job_id, p), seen, now, self._costs)
+            if lesson is not None:
+                self._learn_record(lesson)
 
     # -- talking to Slurm ----------------------------------------------------------------------------------
 

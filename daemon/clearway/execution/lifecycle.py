@@ -110,7 +110,7 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Ste
     asked = p.asked_at or now
     if checkpointed_since(claims, asked):
         return _leave(p)
-    failed = claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)
+    failed = failed_since(claims, asked)
     if failed or now > rules.latest:
         why = "its checkpoint failed" if failed else "its checkpoint is late"
         if rules.kill_when_late and (now > rules.latest or rules.may_kill):
@@ -175,6 +175,11 @@ def checkpointed_since(claims: Claims | None, asked: datetime) -> bool:
     if claims.checkpoint is CheckpointHow.SIGNAL:
         return claims.state is SaveState.SAVED and _since(claims.asked, asked) and _since(claims.last, asked)
     return _since(claims.last, asked) and claims.last > asked
+
+
+def failed_since(claims: Claims | None, asked: datetime) -> bool:
+    """Whether a job says that the checkpoint which it was asked for then has failed."""
+    return claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
 
 
@@ -65,6 +66,22 @@ class Store(Protocol):
 
     def usage_since(self, since: datetime) -> Usage:
         """Preemptions past their point of no return since then, and the work they lost."""
+        ...
+
+    def record_checkpoint(self, record: CheckpointRecord) -> bool:
+        """Keep what became of a checkpoint; the same one again replaces the first. True when it is new."""
+        ...
+
+    def record_restart(self, record: RestartRecord) -> bool:
+        """Keep how a run went on; the same run again replaces what it said before. True when it is new."""
+        ...
+
+    def checkpoint_history(self) -> tuple[CheckpointRecord, ...]:
+        """The newest of each (user, application, checkpointer), newest first; a bounded number."""
+        ...
+
+    def restart_history(self) -> tuple[RestartRecord, ...]:
+        """The newest of each (user, application, checkpointer), newest first; a bounded number."""
         ...
 
     def get_value(self, key: str) -> Any:

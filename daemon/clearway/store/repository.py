@@ -17,8 +17,9 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.errors import StoreError, UnknownEvictionError
 from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
-from clearway.store import migrate, rows
+from clearway.store import history_rows, migrate, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.preemption_rows import read_preemptions, write_preemptions
@@ -244,6 +245,24 @@ class SqlStore:
             jobs, lost_node_s = connection.execute(query).one()
         return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
 
+    # What was learned
+
+    def record_checkpoint(self, record: CheckpointRecord) -> bool:
+        with self._database.writing() as connection:
+            return history_rows.write_checkpoint(connection, record)
+
+    def record_restart(self, record: RestartRecord) -> bool:
+        with self._database.writing() as connection:
+            return history_rows.write_restart(connection, record)
+
+    def checkpoint_history(self) -> tuple[CheckpointRecord, ...]:
+        with self._database.reading() as connection:
+            return history_rows.read_checkpoints(connection)
+
+    def restart_history(self) -> tuple[RestartRecord, ...]:
+        with self._database.reading() as connection:
+            return history_rows.read_restarts(connection)
+
     # Small values
 
     def get_value(self, key: str) -> Any:
@@ -302,6 +321,7 @@ class SqlStore:
                 break
         with self._database.writing() as connection:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
+            history_rows.prune(connection, before)
         return pruned
 
 

@@ -1,7 +1,7 @@
 """The tables. Figures that one filters and sums by are columns; the rest of a decision is JSON text.
 
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``.
-Whatever hangs on an eviction goes with it. Ids are never given out twice.
+Whatever hangs on an eviction goes with it. ``checkpoint_history`` and ``restart_history`` stand for themselves. Ids are never given out twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import cast
 from sqlalchemy import ForeignKey, Index, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from clearway.claims import Restart
 from clearway.execution.records import EvictionState, PreemptionState
+from clearway.learning import CheckpointOutcome
 from clearway.model import Action
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
@@ -142,6 +144,49 @@ class RequestRow(Base):
     result: Mapped[str]
 
 
+class CheckpointHistoryRow(Base):
+    """What became of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
+
+    __tablename__ = "checkpoint_history"
+    __table_args__ = (Index(None, "ended_at"), TABLE_OPTIONS)
+
+    # No foreign key: what a checkpoint took stays true whatever becomes of its eviction.
+    eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
+    asked_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ended_at: Mapped[datetime]
+    run: Mapped[int]
+    user: Mapped[str] = mapped_column(Name())
+    app: Mapped[str] = mapped_column(Name())
+    checkpointer: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    action: Mapped[Action] = mapped_column(word(Action))
+    nodes: Mapped[int]
+    outcome: Mapped[CheckpointOutcome] = mapped_column(word(CheckpointOutcome))
+    predicted_s: Mapped[float]
+    actual_s: Mapped[float | None]
+    write_s: Mapped[float | None]
+    predicted_size_mib: Mapped[float | None]
+    size_mib: Mapped[float | None]
+
+
+class RestartHistoryRow(Base):
+    """How a run of a job went on from a checkpoint (``learning.RestartRecord``)."""
+
+    __tablename__ = "restart_history"
+    __table_args__ = (Index(None, "started_at"), TABLE_OPTIONS)
+
+    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    run: Mapped[int]
+    user: Mapped[str] = mapped_column(Name())
+    app: Mapped[str] = mapped_column(Name())
+    checkpointer: Mapped[str] = mapped_column(Name(ID_LENGTH))
+    nodes: Mapped[int]
+    restart: Mapped[Restart] = mapped_column(word(Restart))
+    predicted_s: Mapped[float | None]
+    restart_s: Mapped[float | None]
+
+
 class ValueRow(Base):
     """Small JSON values by key."""
 
@@ -173,5 +218,7 @@ PLANS = _table(PlanRow)
 PREEMPTIONS = _table(PreemptionRow)
 STEPS = _table(StepRow)
 REQUESTS = _table(RequestRow)
+CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
+RESTART_HISTORY = _table(RestartHistoryRow)
 KEPT_VALUES = _table(ValueRow)
 LEASES = _table(LeaseRow)
