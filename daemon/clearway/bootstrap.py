@@ -43,7 +43,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     store = SqlStore(config.store.url)
     try:
         backend = backend or open_backend(config, clock)
-        metrics = Metrics(clock, backend=backend.name)
+        metrics = Metrics(clock, backend=backend.name, checkpointers=registry.names(registry.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
             metrics.count_restarts(restarts)
         loop = Loop(

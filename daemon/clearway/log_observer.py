@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from clearway.claims import Restart
 from clearway.clock import Clock
 from clearway.detection import read_claims
 from clearway.errors import ClearwayError
 from clearway.execution.records import Eviction, Preemption, StepRecord
+from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.logs import get_logger
 from clearway.loop import CycleReport, Waiting
 from clearway.model import JobState
@@ -90,6 +92,29 @@ class LogObserver:
         # What is raised on purpose says all in one line; anything else is a bug, and needs its traceback.
         trace = None if isinstance(error, ClearwayError) or same else error
         self._log.error("cycle failed", error=text, failures=count, exc_info=trace)
+
+    def checkpointed(self, record: CheckpointRecord) -> None:
+        """One that failed has a line of its own: its user and application may need help."""
+        if record.outcome in (CheckpointOutcome.FAILED, CheckpointOutcome.LATE):
+            self._log.warning(
+                "checkpoint failed",
+                job=record.job_id,
+                user=record.user,
+                app=record.app,
+                checkpointer=record.checkpointer,
+                outcome=record.outcome.value,
+            )
+
+    def restarted(self, record: RestartRecord) -> None:
+        if record.restart is not Restart.OK:
+            self._log.warning(
+                "restart fell back",
+                job=record.job_id,
+                user=record.user,
+                app=record.app,
+                checkpointer=record.checkpointer,
+                restart=record.restart.value,
+            )
 
     # -- what is seen --------------------------------------------------------------------------------------
 

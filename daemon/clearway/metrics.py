@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from prometheus_client import (
@@ -28,13 +28,14 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
 import clearway
-from clearway.claims import last_checkpoint
+from clearway.claims import Restart, last_checkpoint
 from clearway.clock import Clock, SystemClock
 from clearway.config import Config, Mode
 from clearway.detection import read_claims
 from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.execution.lifecycle import Command
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport
 from clearway.model import Action
 
@@ -47,17 +48,22 @@ _PREEMPTING = tuple(action for action in Action if action is not Action.END)
 _STEP_RESULTS = ("ok", "refused", "error")
 _FAILURES = ("slurm_timeout", "slurm_unavailable", "slurm_refused", "store", "internal")
 _RECORDS = ("job", "node", "reservation")
+_APPLICATION, _OTHER = "application", "other"  # checkpointers: what saves itself, and what is not installed here
 
 _CYCLE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30)
 _PLANNER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 _WAIT_BUCKETS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600)
+_RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10)
 _MARGIN_BUCKETS = (-3_600, -600, -120, -60, -30, -10, 0, 10, 30, 60, 120, 600, 3_600)
 
 
 class Metrics:
     """All metrics of one daemon. ``clock`` is the loop's; times of day that are shown come from the wall's."""
 
-    def __init__(self, clock: Clock, *, backend: str = "", wall: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, backend: str = "", wall: Clock | None = None, checkpointers: Iterable[str] = ()
+    ) -> None:
+        self._checkpointers = frozenset({_APPLICATION, *checkpointers})  # jobs name them: others must make no label
         self._wall = wall or SystemClock()
         self._since = clock.now()
         self._started: set[int] = set()  # evictions whose start is counted
@@ -70,6 +76,7 @@ class Metrics:
         self._declare_daemon()
         self._declare_evictions()
         self._declare_work()
+        self._declare_learning()
 
     def _build(self, backend: str) -> None:
         build = Info("clearway_build", "Version of the daemon.", registry=self.registry)
@@ -229,6 +236,32 @@ class Metrics:
         self._budget_jobs.labels("used")
         self._budget_lost.labels("used")
 
+    def _declare_learning(self) -> None:
+        registry = self.registry
+        self._checkpoints = Counter(
+            "clearway_checkpoints",
+            "Checkpoints that were asked for, by what became of them.",
+            ["checkpointer", "outcome"],
+            registry=registry,
+        )
+        self._checkpoint_ratio = Histogram(
+            "clearway_checkpoint_seconds_ratio",
+            "Seconds that a checkpoint took, over those that were predicted.",
+            buckets=_RATIO_BUCKETS,
+            registry=registry,
+        )
+        self._job_restarts = Counter(
+            "clearway_restarts",
+            "Runs that went on from a checkpoint: from the newest (ok), the one before (fallback), or none (scratch).",
+            ["restart"],
+            registry=registry,
+        )
+        for outcome in CheckpointOutcome:
+            for checkpointer in (*sorted(self._checkpointers), _OTHER):
+                self._checkpoints.labels(checkpointer, outcome.value)
+        for restart in Restart:
+            self._job_restarts.labels(restart.value)
+
     # -- what is told by the loop --------------------------------------------------------------------------
 
     def configured(self, config: Config) -> None:
@@ -292,6 +325,15 @@ class Metrics:
         if preemption.actual_checkpoint_s is not None:
             self._checkpoint_seconds.observe(preemption.actual_checkpoint_s)
             self._checkpoint_error.observe(preemption.actual_checkpoint_s - preemption.predicted_checkpoint_s)
+
+    def checkpointed(self, record: CheckpointRecord) -> None:
+        known = record.checkpointer in self._checkpointers
+        self._checkpoints.labels(record.checkpointer if known else _OTHER, record.outcome.value).inc()
+        if record.actual_s is not None and record.predicted_s > 0:
+            self._checkpoint_ratio.observe(record.actual_s / record.predicted_s)
+
+    def restarted(self, record: RestartRecord) -> None:
+        self._job_restarts.labels(record.restart.value).inc()
 
     def finished(self, eviction: Eviction) -> None:
         self._count_start(eviction)

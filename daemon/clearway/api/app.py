@@ -13,7 +13,15 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import clearway
-from clearway.api import cluster_routes, eviction_routes, health_routes, request_routes, schemas, what_if
+from clearway.api import (
+    calibration_routes,
+    cluster_routes,
+    eviction_routes,
+    health_routes,
+    request_routes,
+    schemas,
+    what_if,
+)
 from clearway.api.context import Context
 from clearway.errors import StoreError, UnknownEvictionError
 from clearway.logs import get_logger
@@ -46,7 +54,7 @@ def create_app(context: Context) -> FastAPI:
         },
     )
     app.state.context = context
-    for routes in (cluster_routes, eviction_routes, what_if, request_routes):
+    for routes in (cluster_routes, eviction_routes, calibration_routes, what_if, request_routes):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)

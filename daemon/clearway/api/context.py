@@ -12,6 +12,7 @@ from fastapi import Depends, HTTPException, Request
 from clearway.api.tokens import Tokens
 from clearway.clock import Clock
 from clearway.config import Config
+from clearway.learning import History
 from clearway.loop import CycleReport, Loop
 from clearway.metrics import Metrics
 from clearway.planning.base import Planner
@@ -47,6 +48,7 @@ class Context:
     pulse: Pulse
     tokens: Tokens
     metrics: Metrics
+    history: Callable[[], History] = History  # empty unless the daemon's own is given
     wake: Callable[[], None] = lambda: None
     backend: str = ""
     # One what-if plan at a time: a crowd of them must not slow down the loop.
@@ -63,6 +65,7 @@ class Context:
             pulse=pulse,
             tokens=tokens,
             metrics=metrics,
+            history=lambda: loop.memory.history(loop.config),
             wake=loop.wake,
             backend=loop.backend.name,
         )

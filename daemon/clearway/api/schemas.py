@@ -6,8 +6,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clearway.claims import Restart
 from clearway.config import Mode
 from clearway.execution.records import EvictionState, PreemptionState
+from clearway.learning import CheckpointOutcome
 from clearway.model import Action, Choice
 
 
@@ -208,6 +210,36 @@ class StepView(_Answer):
 
 class StepList(_Answer):
     items: tuple[StepView, ...] = Field(description="in the order in which they were intended")
+
+
+# -- calibration -----------------------------------------------------------------------------------------------
+
+
+class Calibrated(_Answer):
+    checkpointer: str = Field(description="how the job is saved: application, dmtcp, criu ...")
+    checkpoints: dict[CheckpointOutcome, int] = Field(
+        description="checkpoints that were asked for, by what became of them"
+    )
+    restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how")
+    compared: int = Field(description="checkpoints with a predicted and an actual time")
+    median_ratio: float | None = Field(description="actual over predicted seconds of a checkpoint; null: none")
+    share_within: float | None = Field(description="share that took no longer than predicted; null: none")
+    median_size_ratio: float | None = Field(description="actual over predicted size of a checkpoint; null: none")
+    median_restart_ratio: float | None = Field(description="actual over predicted seconds of a restart; null: none")
+
+
+class ApplicationCalibration(Calibrated):
+    user: str
+    app: str = Field(description="the application as the job calls it, else the job's name")
+    trusted: bool = Field(description="whether such a job is asked to save itself")
+    failures_in_a_row: int = Field(description="checkpoints that have failed or were late since one succeeded")
+    expected_s: float | None = Field(description="what the next checkpoint on one node is expected to take, seconds")
+
+
+class CalibrationView(_Answer):
+    checkpointers: tuple[Calibrated, ...] = Field(description="by name; as many as the limit")
+    items: tuple[ApplicationCalibration, ...] = Field(description="by user, application and checkpointer")
+    next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
 
 
 # -- requests and what-if --------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from dataclasses import asdict
+from datetime import datetime, timedelta
 
 from clearway.api import schemas as s
 from clearway.config import BudgetConfig, Config
 from clearway.detection import read_claims
 from clearway.execution.records import Eviction, Preemption, Usage
+from clearway.learning import History, Key
 from clearway.loop import CycleReport, Waiting
 from clearway.model import Plan
 
@@ -154,4 +156,19 @@ def _preemption_view(p: Preemption) -> s.PreemptionView:
         predicted_checkpoint_s=p.predicted_checkpoint_s,
         actual_checkpoint_s=p.actual_checkpoint_s,
         note=p.note,
+    )
+
+
+def checkpointer_calibration(checkpointer: str, history: History) -> s.Calibrated:
+    return s.Calibrated(checkpointer=checkpointer, **asdict(history.calibration(checkpointer=checkpointer)))
+
+
+def application_calibration(key: Key, history: History, now: datetime) -> s.ApplicationCalibration:
+    estimate = history.estimate(*key, 1)
+    return s.ApplicationCalibration(
+        **key._asdict(),
+        **asdict(history.calibration(key=key)),
+        trusted=history.trusted(*key, now),
+        failures_in_a_row=history.failures_in_a_row(*key),
+        expected_s=None if estimate is None else estimate.checkpoint_s,
     )

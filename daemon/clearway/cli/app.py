@@ -150,6 +150,22 @@ def status(config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.
         render.status(store, datetime.now(UTC), output.value)
 
 
+@app.command()
+def calibration(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many applications.")] = 50,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How good predictions of checkpoints were, and which applications are not asked any more."""
+    from clearway.cli.calibration import show  # noqa: PLC0415 - see serve
+    from clearway.learning import History  # noqa: PLC0415
+
+    settings = configuration(config)
+    with stored(config) as store:
+        records = store.checkpoint_history(), store.restart_history()
+        show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+
+
 @evictions_app.command("list")
 def list_evictions(
     which: Annotated[Which, typer.Option("--state", help="Which evictions.")] = Which.ALL,

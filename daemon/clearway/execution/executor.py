@@ -201,8 +201,6 @@ class Executor:
         return e
 
     def _rules(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Rules:
-        horizon_s = e.plan.problem.max_delay_s + approval_s(e.mode, self._config)
-        latest = e.plan.made_at + timedelta(seconds=horizon_s)
         others = [other for other in e.preemptions if other.job_id != p.job_id]
         writing = [
             other
@@ -212,13 +210,18 @@ class Executor:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone.
         open_saves = [o for o in others if o.action is not Action.KILL and o.state.cancellable]
         return Rules(
-            latest=latest,
+            latest=self._latest(e),
             may_ask=len(writing) < self._config.concurrent_checkpoints,
             may_kill=not open_saves,
             kill_when_late=self._config.late_checkpoint == "kill",
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
+
+    def _latest(self, e: Eviction) -> datetime:
+        """When nodes must begin to empty for the preemptor to start by its deadline."""
+        horizon_s = e.plan.problem.max_delay_s + approval_s(e.mode, self._config)
+        return e.plan.made_at + timedelta(seconds=horizon_s)
 
     def _take(self, e: Eviction, index: int, step: Step, snapshot: ClusterSnapshot, now: datetime) -> Eviction:
         p = e.preemptions[index]
@@ -277,7 +280,9 @@ class Executor:
         now_by_id = {p.job_id: p for p in after.preemptions}
         for p in before.preemptions if snapshot is not None else ():
             seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
-            lesson = checkpoint_lesson(before, p, now_by_id.get(p.job_id, p), seen, now, self._costs)
+            lesson = checkpoint_lesson(
+                before, p, now_by_id.get(p.job_id, p), seen, now, latest=self._latest(before), costs=self._costs
+            )
             if lesson is not None:
                 self._learn_record(lesson)
 

@@ -9,7 +9,7 @@ A restart's record is made of what a running job says of its own start, which co
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from clearway.claims import CLOCK_SKEW, CheckpointHow, Claims
 from clearway.config import CostsConfig
@@ -22,11 +22,19 @@ from clearway.model import Job, JobState
 
 
 def checkpoint_lesson(
-    eviction: Eviction, before: Preemption, after: Preemption, seen: Job | None, now: datetime, costs: CostsConfig
+    eviction: Eviction,
+    before: Preemption,
+    after: Preemption,
+    seen: Job | None,
+    now: datetime,
+    *,
+    latest: datetime,
+    costs: CostsConfig,
 ) -> CheckpointRecord | None:
     """What became of the checkpoint that ``before`` was waiting for; None while it waits on, or was called off in time.
 
-    ``seen`` is the job in the newest snapshot, None when Slurm has forgotten it.
+    ``seen`` is the job in the newest snapshot, None when Slurm has forgotten it; ``latest`` is when its nodes had to
+    begin to empty.
     """
     asked, waited_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
     if before.state is not PreemptionState.CHECKPOINTING or asked is None or waited_on:
@@ -35,7 +43,7 @@ def checkpoint_lesson(
     told = (read_claims(seen)[0] if seen is not None else None) or chosen
     if told is None:
         return None
-    outcome = _outcome(eviction, before, after, told, now)
+    outcome = _outcome(before, after, told, late=now > latest)
     if outcome is None:
         return None
     key = key_of(before.job, told)
@@ -92,21 +100,14 @@ def restart_lesson(job: Job, now: datetime, history: History) -> RestartRecord |
     )
 
 
-def latest_start(eviction: Eviction, approval_s: float) -> datetime:
-    """When nodes must begin to empty for the preemptor to start by its deadline."""
-    return eviction.plan.made_at + timedelta(seconds=eviction.plan.problem.max_delay_s + approval_s)
-
-
-def _outcome(
-    eviction: Eviction, before: Preemption, after: Preemption, told: Claims, now: datetime
-) -> CheckpointOutcome | None:
-    asked = before.asked_at or now
-    if checkpointed_since(told, asked):
+def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool) -> CheckpointOutcome | None:
+    assert before.asked_at is not None  # noqa: S101 - the caller has looked
+    if checkpointed_since(told, before.asked_at):
         return CheckpointOutcome.SAVED
-    if failed_since(told, asked):
+    if failed_since(told, before.asked_at):
         return CheckpointOutcome.FAILED
     if after.state in (PreemptionState.SPARED, PreemptionState.PLANNED):  # PLANNED: chosen anew, with another action
-        return CheckpointOutcome.LATE if now > latest_start(eviction, 0.0) else None
+        return CheckpointOutcome.LATE if late else None
     if after.state is PreemptionState.VACATING:
         return CheckpointOutcome.LATE  # requeued without it
     return CheckpointOutcome.ENDED

@@ -1,7 +1,8 @@
 """The tables. Figures that one filters and sums by are columns; the rest of a decision is JSON text.
 
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``.
-Whatever hangs on an eviction goes with it. ``checkpoint_history`` and ``restart_history`` stand for themselves. Ids are never given out twice.
+Whatever hangs on an eviction goes with it; ``checkpoint_history`` and ``restart_history`` stand for themselves.
+Ids are never given out twice.
 """
 
 from __future__ import annotations
