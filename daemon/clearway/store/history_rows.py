@@ -6,9 +6,9 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, delete, func, insert, select, update
 
-from clearway.learning import CheckpointRecord, RestartRecord
+from clearway.learning import CheckpointRecord, Key, RestartRecord
 from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY
 
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile
@@ -24,13 +24,11 @@ def write_restart(connection: Connection, record: RestartRecord) -> bool:
 
 
 def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    newest = CHECKPOINT_HISTORY.c.ended_at
-    return tuple(CheckpointRecord(**_fields(row)) for row in _newest(connection, CHECKPOINT_HISTORY, newest))
+    return tuple(CheckpointRecord(**_fields(row)) for row in _newest(connection, CHECKPOINT_HISTORY, "ended_at"))
 
 
 def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    newest = RESTART_HISTORY.c.started_at
-    return tuple(RestartRecord(**_fields(row)) for row in _newest(connection, RESTART_HISTORY, newest))
+    return tuple(RestartRecord(**_fields(row)) for row in _newest(connection, RESTART_HISTORY, "started_at"))
 
 
 def prune(connection: Connection, before: datetime) -> None:
@@ -49,16 +47,19 @@ def _write(connection: Connection, table: Table, values: dict[str, Any]) -> bool
     return True
 
 
-def _newest(connection: Connection, table: Table, time: ColumnElement[Any]) -> list[Row[Any]]:
+def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
-    order = [time.desc(), *table.primary_key]
-    newest = select(table).order_by(*order).limit(AT_ALL).subquery()
-    later = [newest.c[time.key].desc(), *(newest.c[column.name] for column in table.primary_key)]
-    rank = func.row_number().over(partition_by=[newest.c.user, newest.c.app, newest.c.checkpointer], order_by=later)
-    ranked = select(newest, rank.label("rank_in_key")).subquery()
-    query = select(*(ranked.c[column.name] for column in table.columns)).where(ranked.c.rank_in_key <= A_KEY)
-    final = [ranked.c[time.key].desc(), *(ranked.c[column.name] for column in table.primary_key)]
-    return list(connection.execute(query.order_by(*final)))
+
+    def order(of: FromClause) -> list[ColumnElement[Any]]:
+        return [of.c[time].desc(), *(of.c[column.name] for column in table.primary_key)]
+
+    newest = select(table).order_by(*order(table)).limit(AT_ALL).subquery()
+    key = [newest.c[name] for name in Key._fields]
+    ranked = select(newest, func.row_number().over(partition_by=key, order_by=order(newest)).label("rank_in_key"))
+    chosen = ranked.subquery()
+    columns = [chosen.c[column.name] for column in table.columns]
+    query = select(*columns).where(chosen.c.rank_in_key <= A_KEY).order_by(*order(chosen))
+    return list(connection.execute(query))
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:
