@@ -278,7 +278,7 @@ class Executor:
     def _learn(self, before: Eviction, after: Eviction, snapshot: ClusterSnapshot | None, now: datetime) -> None:
         """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
         now_by_id = {p.job_id: p for p in after.preemptions}
-        for p in before.preemptions if snapshot is not None else ():
+        for p in before.preemptions:
             seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
             lesson = checkpoint_lesson(
                 before, p, now_by_id.get(p.job_id, p), seen, now, latest=self._latest(before), costs=self._costs

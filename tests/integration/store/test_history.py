@@ -1,0 +1,111 @@
+"""Checkpoint and restart history on all three databases: kept once, bounded, pruned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clearway.claims import Restart
+from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model import Action
+from clearway.store import history_rows, migrate
+from clearway.store.engine import open_database
+from clearway.store.repository import SqlStore
+from tests.builders import NOW, after, eviction
+from tests.integration.store.strategies import record
+
+CHECKPOINT = CheckpointRecord(
+    eviction_id=1,
+    job_id="101",
+    run=0,
+    user="alice",
+    app="solver",
+    checkpointer="dmtcp",
+    action=Action.SYS_CHECKPOINT,
+    nodes=2,
+    asked_at=NOW,
+    ended_at=after(20),
+    outcome=CheckpointOutcome.LATE,
+    predicted_s=10.0,
+)
+RESTART = RestartRecord(
+    job_id="101", run=1, user="alice", app="solver", checkpointer="dmtcp", nodes=2, started_at=NOW, restart=Restart.OK
+)
+shared_database = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@shared_database
+@given(record(CheckpointRecord, job_id=st.just("7")), record(RestartRecord, job_id=st.just("7")))
+def test_any_record_comes_back_as_it_was(store: SqlStore, kept: CheckpointRecord, restart: RestartRecord) -> None:
+    store.record_checkpoint(kept)
+    store.record_restart(restart)
+    assert kept in store.checkpoint_history()
+    assert restart in store.restart_history()
+
+
+def test_the_same_checkpoint_is_kept_once(store: SqlStore) -> None:
+    """A daemon that was killed after it stored a record stores it again."""
+    assert store.record_checkpoint(CHECKPOINT) is True
+    assert store.record_checkpoint(CHECKPOINT) is False
+    saved = replace(CHECKPOINT, outcome=CheckpointOutcome.SAVED, actual_s=12.5, write_s=12.5)
+    assert store.record_checkpoint(saved) is False
+    assert store.checkpoint_history() == (saved,)
+    asked_again = replace(CHECKPOINT, asked_at=after(60), ended_at=after(80))
+    assert store.record_checkpoint(asked_again) is True
+    assert store.checkpoint_history() == (asked_again, saved), "newest first"
+
+
+def test_the_same_run_is_kept_once_with_what_it_said_last(store: SqlStore) -> None:
+    assert store.record_restart(RESTART) is True
+    told = replace(RESTART, restart_s=3.5)
+    assert store.record_restart(told) is False
+    assert store.restart_history() == (told,)
+
+
+def test_the_newest_of_each_key_are_read(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_rows, "A_KEY", 3)
+    for number in range(5):
+        for user in ("alice", "Alice", "bob"):
+            ended = after(number)
+            store.record_checkpoint(replace(CHECKPOINT, eviction_id=number, job_id=user, user=user, ended_at=ended))
+    found = store.checkpoint_history()
+    assert {user: [each.eviction_id for each in found if each.user == user] for user in ("alice", "Alice", "bob")} == {
+        "alice": [4, 3, 2],
+        "Alice": [4, 3, 2],
+        "bob": [4, 3, 2],
+    }
+    monkeypatch.setattr(history_rows, "AT_ALL", 4)
+    assert [each.eviction_id for each in store.checkpoint_history()] == [4, 4, 4, 3]
+
+
+def test_what_is_old_is_pruned(store: SqlStore) -> None:
+    store.record_checkpoint(CHECKPOINT)
+    store.record_checkpoint(replace(CHECKPOINT, eviction_id=2, ended_at=after(100)))
+    store.record_restart(RESTART)
+    store.record_restart(replace(RESTART, started_at=after(100)))
+    store.prune(NOW + timedelta(seconds=50))
+    assert [each.eviction_id for each in store.checkpoint_history()] == [2]
+    assert [each.started_at for each in store.restart_history()] == [after(100)]
+
+
+def test_a_database_of_the_first_schema_is_taken_along(database_url: str) -> None:
+    store = SqlStore(database_url)
+    saved = store.create_eviction(eviction())
+    store.close()
+    database = open_database(database_url)
+    migrate.downgrade(database, "0001")
+    assert migrate.current_revision(database) == "0001"
+    database.engine.dispose()
+
+    store = SqlStore(database_url)
+    assert store.evictions() == (saved,)
+    assert store.checkpoint_history() == ()
+    store.record_checkpoint(CHECKPOINT)
+    assert store.checkpoint_history() == (CHECKPOINT,)
+    store.close()
