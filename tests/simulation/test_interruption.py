@@ -23,6 +23,7 @@ CHANGES = (
 )  # fmt: skip
 WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
+    "record_checkpoint", "record_restart",
 )  # fmt: skip
 
 

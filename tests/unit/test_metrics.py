@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from clearway.claims import Restart
 from clearway.clock import ManualClock
 from clearway.config import Config
 from clearway.detection import Preemptor
@@ -20,6 +21,7 @@ from clearway.errors import (
     StoreError,
 )
 from clearway.execution.records import EvictionState, Preemption, PreemptionState, Usage
+from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport, Waiting
 from clearway.metrics import Metrics, failure_kind, saved_node_s
 from clearway.model import Action, Skipped
@@ -65,6 +67,7 @@ def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
         for sample in family.samples:
             assert sample.labels.keys() <= {
                 "action", "partition", "result", "state", "kind", "mode", "le", "name", "version", "python",
+                "checkpointer", "outcome", "restart",
             }  # fmt: skip
 
 
@@ -242,3 +245,37 @@ def test_steps_plans_restarts_and_the_process(metrics: Metrics) -> None:
     assert found["clearway_backend_restarts_total"] == 3
     assert found["clearway_backend_info{name=cli}"] == 1
     assert found["process_resident_memory_bytes"] > 0
+
+
+def test_what_became_of_checkpoints() -> None:
+    metrics = Metrics(ManualClock(NOW), checkpointers=["dmtcp"])
+    saved = learned(actual_s=15.0)
+    metrics.checkpointed(saved)
+    metrics.checkpointed(replace(saved, checkpointer="dmtcp", outcome=CheckpointOutcome.LATE, actual_s=None))
+    metrics.checkpointed(replace(saved, checkpointer="anything-a-job-says", outcome=CheckpointOutcome.FAILED))
+    found = samples(metrics)
+    assert found["clearway_checkpoints_total{checkpointer=application,outcome=saved}"] == 1
+    assert found["clearway_checkpoints_total{checkpointer=dmtcp,outcome=late}"] == 1
+    assert found["clearway_checkpoints_total{checkpointer=dmtcp,outcome=saved}"] == 0, "seen before it rises"
+    assert found["clearway_checkpoints_total{checkpointer=other,outcome=failed}"] == 1, "no job makes a label"
+    assert (
+        found["clearway_checkpoint_seconds_ratio_bucket{le=1.5}"]
+        - found["clearway_checkpoint_seconds_ratio_bucket{le=1.25}"]
+        == 2
+    ), "15 s, 10 s were predicted"
+
+
+def test_restarts(metrics: Metrics) -> None:
+    assert samples(metrics)["clearway_restarts_total{restart=fallback}"] == 0
+    record = RestartRecord(
+        job_id="1", run=1, user="a", app="b", checkpointer="c", nodes=1, started_at=NOW, restart=Restart.FALLBACK
+    )
+    metrics.restarted(record)
+    assert samples(metrics)["clearway_restarts_total{restart=fallback}"] == 1
+
+
+def learned(**fields: object) -> CheckpointRecord:
+    defaults: dict[str, object] = {"eviction_id": 1, "job_id": "1", "run": 0, "user": "a", "app": "b", "nodes": 1}
+    defaults |= {"checkpointer": "application", "action": Action.APP_CHECKPOINT, "asked_at": NOW, "ended_at": NOW}
+    defaults |= {"outcome": CheckpointOutcome.SAVED, "predicted_s": 10.0}
+    return CheckpointRecord(**(defaults | fields))  # type: ignore[arg-type]

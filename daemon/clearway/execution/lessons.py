@@ -33,8 +33,8 @@ def checkpoint_lesson(
 ) -> CheckpointRecord | None:
     """What became of the checkpoint that ``before`` was waiting for; None while it waits on, or was called off in time.
 
-    ``seen`` is the job in the newest snapshot, None when nobody has looked or Slurm has forgotten it; ``latest`` is when its nodes had to
-    begin to empty.
+    ``seen`` is the job in the newest snapshot, None when nobody has looked or Slurm has forgotten it; ``latest`` is
+    when its nodes had to begin to empty.
     """
     asked, waited_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
     if before.state is not PreemptionState.CHECKPOINTING or asked is None or waited_on:
