@@ -136,25 +136,28 @@ def missing_traces() -> list[str]:
 
 
 def page(quality: Quality) -> str:
-    count = sum(quality.problems.values())
+    count, jobs = sum(quality.problems.values()), sorted(quality.jobs)
     return f"""# How good the planners' plans are
 
-What each [planner](planners.md) loses on {count} problems drawn from {len(quality.problems)} recorded workloads, as a ratio to
-the optimum. This page and its picture are written by `tests/benchmarks/planner_quality.py`; do not edit them.
+What each [planner](planners.md) loses on {count} problems drawn from {len(quality.problems)} recorded workloads,
+as a ratio to the optimum. This page and its picture are written by `tests/benchmarks/planner_quality.py`; do not edit
+them.
 
-Each problem is a moment at which at least 75 % of a machine was in use: {min(quality.jobs)} to {max(quality.jobs)} running jobs
-(median {sorted(quality.jobs)[len(quality.jobs) // 2]}), and an urgent job of 12.5, 25 or 50 % of the nodes. Jobs save themselves every
-hour; memory, checkpoints and file system are those of the CoSim paper (section IV-B), the latter scaled to each
-machine. The moments and jobs are recorded; the checkpoints are drawn.
+Each problem is a moment at which at least 75 % of a machine was in use: {jobs[0]} to {jobs[-1]} running jobs
+(median {jobs[len(jobs) // 2]}), and an urgent job of 12.5, 25 or 50 % of the nodes. Jobs save themselves every hour;
+memory, checkpoints and file system are those of the CoSim paper (section IV-B), the latter scaled to each machine.
+The moments and jobs are recorded; the checkpoints are drawn. No job can be suspended, which is what the UJFB paper
+relies on, so `ujfb` shows its choice of jobs only. `slurm-default` and `youngest-first` kill whatever the
+deadline, so their losses stay the same while the optimum falls.
 
 - *Ages known*: the planner knows when each job saved itself last, and can ask it to do so again.
 - *Ages unknown*: jobs say nothing, so that each counts as never saved. What its plans lose is counted with the real
   ages, and the optimum is the one with everything known.
 
 *Ratio* is the mean loss of a planner divided by the mean of the optimum on the same problems, those for which it found
-a plan; *plans* says for how many of the solvable problems that was. {quality.checked_by_highs} of the problems, spread over all
-workloads, were solved by `milp` (HiGHS) as well, with equal losses; it is as good as `eviction-dp` and left out, as is
-`backtracking`, which would not end.
+a plan; *plans* says for how many of the solvable problems that was.
+{quality.checked_by_highs} of the problems, spread over all workloads, were solved by `milp` (HiGHS) as well,
+with equal losses; it is as good as `eviction-dp` and left out, as is `backtracking`, which would not end.
 
 ![Ratio to the optimum by planner and delay](../images/planner-quality.svg)
 
@@ -173,7 +176,7 @@ def _table(quality: Quality, delay_s: int) -> str:
     optimum = quality.sums["eviction-dp", KNOWN, delay_s, ""]
     lines = [
         f"## Within {delay_s // 60} minutes\n" if delay_s else "## At once\n",
-        f"The optimum loses {optimum.mean_node_h:,.1f} node-hours a problem; {optimum.problems} problems can be solved.\n",
+        f"The optimum loses {optimum.mean_node_h:,.1f} node-hours a problem, of {optimum.problems} that have a plan.\n",
         "| planner | ratio, ages known | plans | ratio, ages unknown | plans |",
         "|---|---:|---:|---:|---:|",
     ]
