@@ -191,12 +191,20 @@ class Candidate:
 
     ``nodes`` counts the nodes that its leaving frees when nobody shares them. With ``node_names`` those
     nodes are known by name, and a node counts as freed only when every candidate that names it leaves.
+
+    The exact planners need nothing else; what follows ``node_names`` is for the rules
+    that sites use instead.
     """
 
     job_id: str
     nodes: int
     options: tuple[Option, ...]
     node_names: tuple[str, ...] = ()
+    ran_s: float = 0.0  # since this run began
+    remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
+    waited_s: float = 0.0  # from submission to the start of this run
+    priority: int = 0  # of its QoS or its partition's tier; the lowest goes first
+    job_nodes: int = 0  # that it holds, whoever could use them; 0: as many as ``nodes``
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +218,7 @@ class EvictionProblem:
     max_delay_s: int
     step_s: int
     candidates: tuple[Candidate, ...]
+    preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
 
     @property
     def last_step(self) -> int:

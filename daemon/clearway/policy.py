@@ -115,15 +115,32 @@ def eviction_situation(
             )
         )
         if names:
-            candidates.append(Candidate(job_id, len(names), ways, names))
+            candidates.append(_candidate(job, names, ways, now))
         elif any(name in eligible for name in job.nodes):
             why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
             verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
         else:
             why = "none of its nodes can serve the urgent job"
             verdicts.append(Verdict(job_id, Choice.EXEMPT, "elsewhere", why))
-    problem = EvictionProblem(needed, int(horizon_s // step_s) * step_s, step_s, tuple(candidates))
+    last_s = int(horizon_s // step_s) * step_s
+    problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
     return Situation(preemptor, problem, free, tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)))
+
+
+def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
+    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+    start = job.start_time or now
+    ran_s = max(0.0, (now - start).total_seconds())
+    return Candidate(
+        job_id=job.job_id,
+        nodes=len(names),
+        options=ways,
+        node_names=names,
+        ran_s=round(ran_s, 3),
+        remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
+        waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        job_nodes=len(job.nodes),
+    )
 
 
 def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
