@@ -47,3 +47,7 @@ class SlurmRefusedError(SlurmError):
 
 class JobNotRunningError(SlurmRefusedError):
     """The job is not in the run that a decision was made for; acting on it would hurt somebody else's work."""
+
+
+class WalltimeError(ClearwayError):
+    """A distribution, samples or costs for which no walltime requests can be planned; the message says which."""

@@ -16,7 +16,9 @@ import typer
 
 from clearway import __version__
 from clearway.cli import demo, render
+from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
+from clearway.cli.walltime import walltime_app
 from clearway.config import Config, load_config
 from clearway.durations import parse_duration_s
 from clearway.errors import ClearwayError
@@ -35,6 +37,8 @@ app = typer.Typer(
 )
 evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(evictions_app, name="evictions")
+app.add_typer(walltime_app, name="walltime")
+app.add_typer(experiment_app, name="experiment")
 
 
 class Output(StrEnum):

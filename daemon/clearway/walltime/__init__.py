@@ -1,0 +1,1 @@
+"""How long to ask for: the sequence of walltime requests, and of checkpoints, of least expected cost. Pure."""

@@ -1,0 +1,298 @@
+"""How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), and those of samples.
+
+Model: every distribution has a finite support [low, high]. One that has none is truncated at its quantile 1 - 1e-7, as
+in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
+(``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units).
+scipy is imported when a continuous distribution is made: nothing else of Clearway needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from clearway.errors import WalltimeError
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+TRUNCATED_AT = 1e-7
+_LARGEST_S = 100 * 365 * 86_400.0
+_MEAN_STEPS = 200_000
+
+
+class Distribution(Protocol):
+    """Execution times of a job between ``low`` and ``high``, seconds."""
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @property
+    def mean(self) -> float: ...
+
+    def survival(self, times: Floats) -> Floats:
+        """P(X > t)."""
+        ...
+
+    def quantile(self, probabilities: Floats) -> Floats:
+        """The least t with P(X <= t) >= p."""
+        ...
+
+
+def cdf(distribution: Distribution, times: Floats) -> Floats:
+    """P(X <= t)."""
+    result: Floats = 1.0 - distribution.survival(times)
+    return result
+
+
+def sample(distribution: Distribution, size: int, seed: int) -> Floats:
+    """``size`` execution times; the same seed draws the same."""
+    return distribution.quantile(np.random.Generator(np.random.PCG64(seed)).random(size))
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A distribution of scipy, truncated to [low, high]."""
+
+    name: str
+    whole: Any
+    """What ``scipy.stats.expon(...)`` and its like return."""
+    low: float
+    high: float
+
+    @cached_property
+    def _kept(self) -> tuple[float, float]:
+        """P(X > high) before truncation, and what is left of 1."""
+        beyond = float(self.whole.sf(self.high))
+        return beyond, float(self.whole.sf(self.low)) - beyond
+
+    @cached_property
+    def mean(self) -> float:
+        """low + the integral of P(X > t), by Simpson's rule in u with t = low + (high - low) u^3: dense where mass is."""
+        from scipy.integrate import simpson  # noqa: PLC0415 - see the module's docstring
+
+        u = np.linspace(0.0, 1.0, 2 * _MEAN_STEPS // 2 + 1)
+        width = self.high - self.low
+        return self.low + float(simpson(self.survival(self.low + width * u**3) * 3 * width * u**2, x=u))
+
+    def survival(self, times: Floats) -> Floats:
+        beyond, kept = self._kept
+        result: Floats = np.clip((self.whole.sf(times) - beyond) / kept, 0.0, 1.0)
+        return result
+
+    def quantile(self, probabilities: Floats) -> Floats:
+        beyond, kept = self._kept
+        result: Floats = np.clip(self.whole.isf(beyond + kept * (1.0 - probabilities)), self.low, self.high)
+        return result
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Finitely many execution times, ascending, with their probabilities (all more than 0)."""
+
+    values: Floats
+    probabilities: Floats
+
+    def __post_init__(self) -> None:
+        if len(self.values) == 0 or len(self.values) != len(self.probabilities):
+            raise WalltimeError("a discrete distribution needs as many probabilities as times, and at least one")
+        if not (np.isfinite(self.values).all() and self.values[0] >= 0 and (np.diff(self.values) > 0).all()):
+            raise WalltimeError("the times of a discrete distribution must ascend from 0 or more")
+        if not ((self.probabilities > 0).all() and math.isclose(float(self.probabilities.sum()), 1.0, rel_tol=1e-6)):
+            raise WalltimeError("the probabilities of a discrete distribution must be more than 0 and sum to 1")
+
+    @property
+    def low(self) -> float:
+        return float(self.values[0])
+
+    @property
+    def high(self) -> float:
+        return float(self.values[-1])
+
+    @cached_property
+    def mean(self) -> float:
+        return float(self.values @ self.probabilities)
+
+    @cached_property
+    def tail(self) -> Floats:
+        """P(X > v) for each value, summed from the end: small probabilities stay exact, the last is 0."""
+        sums = np.cumsum(self.probabilities[::-1])[::-1]
+        result: Floats = np.minimum(np.append(sums[1:], 0.0) / sums[0], 1.0)
+        return result
+
+    def survival(self, times: Floats) -> Floats:
+        result: Floats = np.append(1.0, self.tail)[np.searchsorted(self.values, times, side="right")]
+        return result
+
+    def quantile(self, probabilities: Floats) -> Floats:
+        at = np.searchsorted(1.0 - self.tail, probabilities, side="left")
+        return self.values[np.minimum(at, len(self.values) - 1)]
+
+
+def empirical(samples_s: Iterable[float]) -> Discrete:
+    """Each sample is as likely as any other."""
+    samples = checked_samples(samples_s)
+    values, counts = np.unique(samples, return_counts=True)
+    return Discrete(values, counts / len(samples))
+
+
+def checked_samples(samples_s: Iterable[float]) -> Floats:
+    """Samples that something can be planned for.
+
+    Raises:
+        WalltimeError: there are none, or one of them is no execution time.
+    """
+    samples = np.fromiter(samples_s, dtype=np.float64)
+    if len(samples) == 0:
+        raise WalltimeError("there are no samples")
+    for number, value in enumerate(samples, 1):
+        if not 0 <= value <= _LARGEST_S:  # refuses NaN as well
+            raise WalltimeError(f"sample {number} is {value:g}: an execution time lies between 0 and a hundred years")
+    if samples.max() == 0:
+        raise WalltimeError("all samples are 0")
+    return samples
+
+
+# -- the nine of Table 1 ---------------------------------------------------------------------------------------
+
+
+def _positive(**parameters: float) -> None:
+    for name, value in parameters.items():
+        if not value > 0:
+            raise WalltimeError(f"{name} must be more than 0, not {value:g}")
+
+
+def _support(low: float, high: float) -> None:
+    if not low >= 0:
+        raise WalltimeError(f"low must not be negative, not {low:g}")
+    if not low < high:
+        raise WalltimeError(f"there is no support between low={low:g} and high={high:g}")
+
+
+def _exponential(stats: Any, unit_s: float, *, rate: float) -> Any:
+    _positive(rate=rate)
+    return stats.expon(scale=unit_s / rate)
+
+
+def _weibull(stats: Any, unit_s: float, *, scale: float, shape: float) -> Any:
+    _positive(scale=scale, shape=shape)
+    return stats.weibull_min(shape, scale=scale * unit_s)
+
+
+def _gamma(stats: Any, unit_s: float, *, shape: float, rate: float) -> Any:
+    _positive(shape=shape, rate=rate)
+    return stats.gamma(shape, scale=unit_s / rate)
+
+
+def _lognormal(stats: Any, unit_s: float, *, mu: float, sigma: float) -> Any:
+    _positive(sigma=sigma)
+    if abs(mu) > 50:  # hours or seconds, e^50 is no execution time
+        raise WalltimeError(f"mu is the mean of the logarithm and lies between -50 and 50, not {mu:g}")
+    return stats.lognorm(sigma, scale=math.exp(mu) * unit_s)
+
+
+def _pareto(stats: Any, unit_s: float, *, scale: float, shape: float) -> Any:
+    _positive(scale=scale, shape=shape)
+    return stats.pareto(shape, scale=scale * unit_s)
+
+
+def _truncnormal(stats: Any, unit_s: float, *, mu: float, variance: float, low: float, high: float) -> Any:
+    _positive(variance=variance)
+    _support(low, high)
+    deviation = math.sqrt(variance)
+    return stats.truncnorm(
+        (low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s
+    )
+
+
+def _uniform(stats: Any, unit_s: float, *, low: float, high: float) -> Any:
+    _support(low, high)
+    return stats.uniform(low * unit_s, (high - low) * unit_s)
+
+
+def _beta(stats: Any, unit_s: float, *, a: float, b: float) -> Any:
+    _positive(a=a, b=b)
+    return stats.beta(a, b, scale=unit_s)
+
+
+def _bounded_pareto(stats: Any, unit_s: float, *, low: float, high: float, shape: float) -> Any:
+    _support(low, high)
+    _positive(low=low, shape=shape)
+    return stats.truncpareto(shape, high / low, scale=low * unit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One row of Table 1: how it is made, and its parameters there (hours)."""
+
+    make: Callable[..., Any]
+    paper: Mapping[str, float]
+
+
+FAMILIES: Mapping[str, Family] = {
+    "exponential": Family(_exponential, {"rate": 1.0}),
+    "weibull": Family(_weibull, {"scale": 1.0, "shape": 0.5}),
+    "gamma": Family(_gamma, {"shape": 2.0, "rate": 2.0}),
+    "lognormal": Family(_lognormal, {"mu": 3.0, "sigma": 0.5}),
+    "pareto": Family(_pareto, {"scale": 1.5, "shape": 3.0}),
+    "truncnormal": Family(_truncnormal, {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0}),
+    "uniform": Family(_uniform, {"low": 1.0, "high": 20.0}),
+    "beta": Family(_beta, {"a": 2.0, "b": 2.0}),
+    "boundedpareto": Family(_bounded_pareto, {"low": 1.0, "high": 20.0, "shape": 2.1}),
+}
+
+
+def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) -> Continuous:
+    """One of the nine, its parameters in units of ``unit_s`` seconds.
+
+    Raises:
+        WalltimeError: no such distribution, parameters missing or unknown, or none that has a support.
+    """
+    from scipy import stats  # noqa: PLC0415 - see the module's docstring
+
+    family = FAMILIES.get(name)
+    if family is None:
+        raise WalltimeError(f"unknown distribution {name!r:.40}; there are {', '.join(FAMILIES)} and samples:FILE")
+    if set(parameters) != set(family.paper):
+        raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in family.paper)} and nothing else")
+    for key, value in parameters.items():
+        if not math.isfinite(value):
+            raise WalltimeError(f"{key} must be a finite number, not {value:g}")
+    whole = family.make(stats, unit_s, **parameters)
+    low, high = (float(bound) for bound in whole.support())
+    if not math.isfinite(high):
+        high = float(whole.isf(TRUNCATED_AT))
+    if not (math.isfinite(low) and math.isfinite(high) and 0 <= low < high <= _LARGEST_S):
+        raise WalltimeError(f"{name} with these parameters has no support between 0 and a hundred years")
+    made = Continuous(name, whole, low, high)
+    if not made.mean > 0:
+        raise WalltimeError(f"{name} with these parameters has no probability between {low:g} s and {high:g} s")
+    return made
+
+
+def parse(specification: str, unit_s: float) -> Continuous:
+    """``exponential:rate=1.0`` and the like.
+
+    Raises:
+        WalltimeError: see ``continuous``; or the text cannot be read.
+    """
+    name, _, rest = specification.partition(":")
+    parameters: dict[str, float] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, text = part.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            raise WalltimeError(f"{part!r:.60} is not a parameter: write {key or 'name'}=NUMBER") from None
+        if not equals or key in parameters:
+            raise WalltimeError(f"{part!r:.60}: give each parameter once, as name=NUMBER")
+        parameters[key.strip()] = value
+    return continuous(name.strip(), parameters, unit_s)

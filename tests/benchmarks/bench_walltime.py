@@ -1,0 +1,39 @@
+"""How long Theorem 2's dynamic program takes, and how that grows.
+
+Run with ``pytest tests/benchmarks/bench_walltime.py -s``. All nine distributions, checkpoints of a minute, six
+minutes and an hour: the last is the hard case, where few checkpoints pay and many states stay open.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from clearway.walltime.distributions import FAMILIES, continuous
+from clearway.walltime.model import Costs
+from clearway.walltime.request_sequence import Strategy, dynamic
+
+LIMITS_S = {1_000: 1.0, 5_000: 30.0}
+
+
+@pytest.mark.timeout(900)
+def test_the_dynamic_program_is_fast() -> None:
+    table = Table(title="Theorem 2, seconds", title_justify="left")
+    for heading in ("", "C = R", *(f"n = {n:,}" for n in LIMITS_S), "grows as n^"):
+        table.add_column(heading, justify="right")
+    for name, family in FAMILIES.items():
+        times = continuous(name, family.paper, 3_600.0)
+        for overhead_s in (60.0, 360.0, 3_600.0):
+            taken: list[float] = []
+            for count, limit_s in LIMITS_S.items():
+                begin = time.perf_counter()
+                dynamic(times, Costs(overhead_s, overhead_s), Strategy.DYN_PROG_COUNT, count)
+                taken.append(time.perf_counter() - begin)
+                assert taken[-1] < limit_s, (name, overhead_s, count)
+            growth = math.log(taken[1] / taken[0]) / math.log(5)
+            table.add_row(name, f"{overhead_s:.0f} s", *(f"{each:.3f}" for each in taken), f"{growth:.2f}")
+    Console(width=100).print(table)

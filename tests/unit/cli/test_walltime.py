@@ -1,0 +1,101 @@
+"""``clearway walltime plan``: its JSON, its table, and one clear line for what cannot be planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway.cli.app import app
+
+runner = CliRunner()
+
+
+def planned(*options: str) -> dict[str, object]:
+    result = runner.invoke(app, ["walltime", "plan", "-o", "json", *options])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_json_has_the_form_that_programs_rely_on() -> None:
+    made = planned("--distribution", "uniform:low=1,high=20", "--chunks", "100")
+    assert list(made) == ["strategy", "expected_cost", "omniscient_cost", "sequence"]
+    assert made["strategy"] == "dyn-prog-count"
+    assert made["omniscient_cost"] == pytest.approx(10.5 * 3_600)
+    assert all(list(request) == ["request_s", "checkpoint", "milestone_s"] for request in made["sequence"])
+    assert made["sequence"][-1]["milestone_s"] == 20 * 3_600
+    assert made["sequence"][-1]["checkpoint"] is False
+
+
+def test_samples_are_planned_for_exactly(tmp_path: Path) -> None:
+    """The introduction's example in minutes: a checkpoint at 20, none at 40, then the longest."""
+    file = tmp_path / "times"
+    file.write_text("# minutes\n" + "20\n" * 66 + "\n" + "40\n" * 26 + "80 # long\n" * 8)
+    made = planned("--distribution", f"samples:{file}", "--unit", "m", "--checkpoint-s", "420", "--restart-s", "420")
+    assert [(each["request_s"], each["checkpoint"]) for each in made["sequence"]] == [
+        (27 * 60, True),
+        (27 * 60, False),
+        (67 * 60, False),
+    ]
+    assert made["expected_cost"] == pytest.approx(41.54 * 60)
+
+
+@pytest.mark.parametrize("strategy", ["dyn-prog-count", "all-ckpt", "no-ckpt", "all-ckpt-per", "no-ckpt-per"])
+def test_every_strategy(strategy: str) -> None:
+    made = planned("--distribution", "exponential:rate=1.0", "--strategy", strategy, "--chunks", "30")
+    inner = {request["checkpoint"] for request in made["sequence"][:-1]}
+    assert made["strategy"] == strategy
+    assert inner == {"all": {True}, "no-": {False}}.get(strategy[:3], inner)
+
+
+def test_the_table_is_for_people() -> None:
+    result = runner.invoke(app, ["walltime", "plan", "--distribution", "lognormal:mu=3.0,sigma=0.5", "--chunks", "500"])
+    assert result.exit_code == 0
+    for words in ("Walltime requests, in turn", "expected cost", "Jobs that last longer", "100.00%"):
+        assert words in result.stdout
+
+
+def test_the_table_says_how_well_samples_are_fitted(tmp_path: Path) -> None:
+    file = tmp_path / "times"
+    file.write_text("3\n5\n")
+    result = runner.invoke(app, ["walltime", "plan", "--distribution", f"samples:{file}"])
+    assert "too few samples" in result.stdout
+    assert "longer than all of them is not covered" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "there are no samples"), ("5\n-3\n", "line 2"), ("x\n", "not a number"), ("0\n0\n", "all samples are 0")],
+)
+def test_bad_samples_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "times"
+    file.write_text(text)
+    result = runner.invoke(app, ["walltime", "plan", "--distribution", f"samples:{file}"])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--distribution", "uniform:low=9,high=2"),
+        ("--distribution", "samples:/nowhere"),
+        ("--distribution", "exponential:rate=1", "--checkpoint-s=-5"),
+        ("--distribution", "exponential:rate=1", "--restart-s", "nan"),
+        ("--distribution", "exponential:rate=1", "--alpha", "0"),
+        ("--distribution", "exponential:rate=1", "--epsilon", "0"),
+        ("--distribution", "exponential:rate=1", "--epsilon", "1e-9"),
+        ("--distribution", "exponential:rate=1", "--chunks", "0"),
+        ("--distribution", "exponential:rate=1", "--chunks", "999999999"),
+        ("--distribution", "exponential:rate=1", "--checkpoint-s", "0"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(options: tuple[str, ...]) -> None:
+    result = runner.invoke(app, ["walltime", "plan", *options])
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("clearway: walltime plan: ")
