@@ -13,7 +13,7 @@ Method, for some deadlines in a row at once (prices differ little between them):
 
 Cost: some dozens of prices at O(T^2 log T + N), then tables over a core that in practice has some dozens of
 jobs, be there a thousand or five thousand. When a core stays too large for ``MOST_CELLS``, the best plans found
-are returned with the gap to the bound in proportion to the bound: nothing is claimed that is not proven.
+are returned with the gap to the bound on lost work, in proportion to their own: nothing is claimed that is not proven.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from clearway.planning.relaxation import NEVER, Bound, Flags, Ints, Relaxation
 
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
-_FEW_CELLS = 4_000_000  # not worth a larger trial core
+FEW_CELLS = 4_000_000  # not worth a larger trial core
 _PIECES = 18  # so many parts of the deadlines are solved one after another
 _FIRST_PRICES = 16
 _REFINEMENTS = 3
@@ -77,8 +77,13 @@ def solve_by_core(items: Sequence[Item], task: Task, jobs: int) -> Solved | None
             answers[step] = known[1]
             if not proven:
                 every = False
-                gap = max(gap, (known[0] - int(least[step])) / max(1, known[0]))
+                gap = max(gap, _gap(known[1].lost, int(least[step]) // relaxation.per_lost))
     return Solved(answers, every, gap)
+
+
+def _gap(lost: int, least: int) -> float:
+    """How much of a plan's lost work may be more than needed; no plan loses less than ``least``."""
+    return (lost - max(0, least)) / lost if lost else 0.0
 
 
 def _bounds(relaxation: Relaxation, deadlines: Ints) -> list[Bound]:
@@ -123,7 +128,7 @@ class _Search:
             alive = self._core(*self._alive(costs))
             if best is trial and trial.holds(alive):
                 return trial.answers(), True
-            if alive.cells <= max(_FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
+            if alive.cells <= max(FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
                 if alive.solve():
                     return alive.answers(), True
                 return None if best is None else (best.answers(), False)
@@ -169,6 +174,7 @@ class _Core:
     def __init__(
         self, items: Sequence[Item], relaxation: Relaxation, task: Task, jobs: int, picks: Flags, stay: Flags
     ) -> None:
+        picks = picks & (relaxation.steps <= task.last_step)
         self.picks, self.stay = picks, stay
         self._jobs = jobs
         numbers = np.bincount(relaxation.owners[picks], minlength=len(items))

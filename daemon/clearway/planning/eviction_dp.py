@@ -2,42 +2,42 @@
 
 Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken;
 see ``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one
-after another) and has the value lost work x (jobs + 1) + preemptees, so that one number holds both keys.
+after another), loses work and preempts jobs.
 
 Recurrence: ``f_i[t][k]``, the least value of items i .. N-1 that frees at least k nodes within t steps; see
-``suffix_tables``. The last column of f_0 holds the answer for every deadline: of the rows up to the deadline
-the first whose lost work is the least that the deadline allows has the least checkpoint time as well.
+``suffix_tables``. The last column of f_0 holds the answer for every deadline; see ``node_time_tables``.
 
 Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with
 which the remaining tables still reach the optimal value; items stand in the order of job_id, so the first
 difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those
 optimal states that are equally good in everything decided for good; see ``tie_walk``.
 
-Nodes and steps are divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34.
-
-Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. One pass serves all deadlines, unless a
-``ready_s`` makes the choices of candidates differ between deadlines; then one pass for each such ``windows``.
-Where only the number of missing nodes differs, because other jobs end by themselves, one pass is enough.
+Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much and no nodes are shared,
+bounds first prove which jobs are not in doubt, and N and K become those of the few that are; see ``core``. One
+pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines; then
+one pass for each such ``windows``. Where only the number of missing nodes differs, because other jobs end by
+themselves, one pass is enough.
 
 Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
 no nodes are needed at all is nothing listed. See ``windows``.
 
-Source: the CoSim paper (the CoSim paper), Algorithm 1, with exact ties, groups and ends added.
+Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import gcd
 
 from clearway.model import Curve, CurvePoint, EvictionProblem
 from clearway.planning.core import solve_by_core
-from clearway.planning.node_groups import items_of
+from clearway.planning.node_groups import Item, items_of
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.superfluous import without_superfluous
 from clearway.planning.windows import Contest, Window
 
-FEWEST_CORE_ITEMS = 64  # below it the tables over all jobs are as fast
+CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
 
 
 class EvictionDP:
@@ -86,15 +86,18 @@ def _solve(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool, float]:
     if not tasks:
         return answers, exact, 0.0
     jobs = len(whole.ways)
-    gap = 0.0
-    if len(items) >= FEWEST_CORE_ITEMS and all(item.single for item in items):
+    if _cells(items, tasks) >= CORE_CELLS * len(tasks) and all(item.single for item in items):
         solved = [solve_by_core(items, task, jobs) for task in tasks]
-        if all(found is not None for found in solved):
-            for found in solved:
-                if found is not None:
-                    answers |= found.answers
-                    gap = max(gap, found.gap)
-                    exact = exact and found.proven
-            return answers, exact, gap
+        usable = [found for found in solved if found is not None]
+        if len(usable) == len(tasks):
+            for found in usable:
+                answers |= found.answers
+            return answers, exact and all(found.proven for found in usable), max(found.gap for found in usable)
     items = without_superfluous(items, min(whole.missing, reach))
-    return answers | NodeTimeTables(items, tasks, jobs).answers(), exact, gap
+    return answers | NodeTimeTables(items, tasks, jobs).answers(), exact, 0.0
+
+
+def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:
+    """The size of the tables over all items, about."""
+    node_unit = gcd(*[pick.nodes for item in items for pick in item.picks])
+    return len(items) * (tasks[-1].last_step + 1) * (max(task.missing for task in tasks) // node_unit + 1)
