@@ -253,6 +253,7 @@ class Curve:
     planner: str
     points: tuple[CurvePoint, ...]
     exact: bool = True  # proven optimal for the problem as given
+    gap: float = 0.0  # unless exact: the share of its lost work that a point may lose needlessly; 0.0: not known
 
     def choose(self) -> CurvePoint | None:
         """The cheapest point within the max delay and, of equally cheap ones, the earliest; None if infeasible."""
