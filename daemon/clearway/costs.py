@@ -8,6 +8,7 @@ waited for as well.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from clearway.claims import CheckpointHow, Claims, SaveState, last_checkpoint
@@ -16,6 +17,9 @@ from clearway.model import Action, Job, Option
 
 # Slurm looks at time limits about twice a minute, so a job ends up to this much after its limit.
 TIME_LIMIT_SLACK_S = 30.0
+
+# What a job that names no checkpointer is saved by; the daemon adds those that are installed.
+BY_ITSELF: Mapping[str, Action] = {"application": Action.APP_CHECKPOINT}
 
 
 def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) -> float:
@@ -31,9 +35,11 @@ def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
 
 
 def app_checkpoint_s(
-    job: Job, claims: Claims | None, now: datetime, costs: CostsConfig, node_memory_mib: int
+    job: Job, claims: Claims | None, now: datetime, costs: CostsConfig, node_memory_mib: int, *, whole: bool = False
 ) -> float | None:
     """Seconds until the application has saved itself; None when it never said that it can.
+
+    ``whole``: all its memory is written, as checkpointers do that do not know what the application needs.
 
     Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
     ``node_memory_mib`` stands in for a job whose own memory is unknown.
@@ -45,7 +51,7 @@ def app_checkpoint_s(
     elif claims.size_mib is not None:
         write_s = checkpoint_time_s(job.num_nodes, claims.size_mib / max(1, job.num_nodes), costs)
     else:
-        per_node_mib = (job.memory_mib or node_memory_mib) * costs.app_memory_fraction
+        per_node_mib = (job.memory_mib or node_memory_mib) * (1.0 if whole else costs.app_memory_fraction)
         write_s = checkpoint_time_s(job.num_nodes, per_node_mib, costs)
     write_s += costs.checkpoint_overhead
     if claims.checkpoint is CheckpointHow.SIGNAL:
@@ -74,13 +80,55 @@ def preemption_options(
     *,
     kill: bool,
     requeueable: bool,
+    actions: Mapping[str, Action] = BY_ITSELF,
 ) -> tuple[Option, ...]:
     """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
     options: list[Option] = []
     if kill:
         options.append(Option(Action.KILL, lost_work_node_s=lost_work_node_s(job, claims, now)))
-    if requeueable:
-        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib)
+    action = checkpoint_action(claims, actions)
+    if requeueable and action is not None:
+        whole = action is Action.SYS_CHECKPOINT
+        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, whole=whole)
         if seconds is not None:
-            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=round(seconds, 3)))
+            options.append(Option(action, checkpoint_s=round(seconds, 3)))
     return tuple(options)
+
+
+def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> Action | None:
+    """Which action a checkpoint of this job is; None when it claims none, or by a checkpointer nobody knows."""
+    if claims is None or claims.checkpoint in (None, CheckpointHow.NONE):
+        return None
+    action = actions.get(claims.checkpointer)
+    return action if action in (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT) else None
+
+
+def why_no_checkpoint(claims: Claims | None, actions: Mapping[str, Action]) -> str:
+    """Why a job cannot be saved, as a sentence without its end; empty where it can, or never said anything."""
+    if claims is not None and claims.checkpoint is CheckpointHow.NONE:
+        return "it says that it cannot be checkpointed"
+    if claims is not None and claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
+        return f"its checkpointer {claims.checkpointer} is not one that the daemon knows"
+    if claims is not None and claims.state is SaveState.FAILED:
+        return "its last checkpoint failed"
+    return ""
+
+
+def checkpoint_rate_mib_s(job: Job, claims: Claims | None, costs: CostsConfig) -> float:
+    """Bandwidth that a checkpoint takes: as it went last time, else size / time by equation (1), whatever the size."""
+    if claims is not None and claims.size_mib and claims.took_s:
+        return claims.size_mib / claims.took_s
+    return min(max(1, job.num_nodes) * costs.node_mib_s, costs.file_system_mib_s)
+
+
+def suspend_option(
+    job: Job, nodes: Sequence[tuple[int, Sequence[int]]], preemptor_memory_mib: int
+) -> tuple[Option, ...]:
+    """Suspending the job in memory, where that is possible: nothing is lost, nothing goes to the file system.
+
+    ``nodes`` are the job's: memory of each in MiB, and that of every job on it. All of them count, because all may
+    stay there suspended; a memory of 0 is unknown, and then no sum is known.
+    """
+    fits = all(all(on_node) and memory_mib >= preemptor_memory_mib + sum(on_node) for memory_mib, on_node in nodes)
+    possible = nodes and fits and job.memory_mib > 0 and preemptor_memory_mib > 0
+    return (Option(Action.SUSPEND),) if possible else ()

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from clearway.clock import Clock
 from clearway.config import Config, Mode
+from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
 from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
-from clearway.model import ClusterSnapshot, JobState, Plan
+from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -81,13 +82,14 @@ class Loop:
     clock: Clock
     observer: CycleObserver
     owner: str = "clearway"
+    checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     report: CycleReport | None = None
     _due: dict[str, datetime] = field(default_factory=dict)
     _wake: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
-        self.executor = Executor(self.backend, self.store, self.config.execution, self._replan, self.observer)
+        self._equip(self.config)
 
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from the next cycle on; any thread may call this."""
@@ -98,7 +100,10 @@ class Loop:
         config, self._next_config = self._next_config, None
         if config is not None:
             self.config = config
-            self.executor = Executor(self.backend, self.store, config.execution, self._replan, self.observer)
+            self._equip(config)
+
+    def _equip(self, config: Config) -> None:
+        self.executor = Executor(self.backend, self.store, config.execution, self._replan, self.observer, config.costs)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -227,7 +232,7 @@ class Loop:
             under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
             leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
             avoid=stuck,
-            own_nodes=frozenset(eviction.plan.placement_nodes),
+            own_nodes=frozenset(eviction.held_nodes),
         )
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
@@ -285,7 +290,16 @@ class Loop:
         self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
     ) -> Plan | NoPlan:
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        return decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=under_way)
+        return decide(
+            preemptor,
+            snapshot,
+            self.config,
+            self.planner,
+            now,
+            preempted=counts,
+            under_way=under_way,
+            actions=self.checkpointers,
+        )
 
     def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
         """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""
@@ -364,13 +378,8 @@ def under_way_by(evictions: Sequence[Eviction]) -> UnderWay:
     """What evictions that are being carried out claim; proposals claim nothing."""
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    before_start = (
-        EvictionState.PLACING,
-        EvictionState.PREEMPTING,
-        EvictionState.STARTING,
-        EvictionState.CANCELLING,
-    )
-    nodes = {name for e in acting if e.state in before_start for name in e.plan.placement_nodes}
+    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    nodes = placed | {name for e in acting for name in e.held_nodes}
     return UnderWay(jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}), nodes=frozenset(nodes))
 
 
