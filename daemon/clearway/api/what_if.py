@@ -102,4 +102,5 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
         snapshot.taken_at,
         preempted=counts,
         under_way=under_way_by(report.open_evictions),
+        actions=daemon.checkpointers(),
     )
