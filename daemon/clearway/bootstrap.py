@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from clearway import registry
 from clearway.clock import Clock, SystemClock
 from clearway.config import Config
+from clearway.costs import BY_ITSELF
 from clearway.errors import ConfigError
 from clearway.log_observer import LogObserver
 from clearway.logs import get_logger
 from clearway.loop import Loop
 from clearway.metrics import Metrics
+from clearway.model import Action
 from clearway.observers import Observers
 from clearway.planning.base import Planner
 from clearway.slurm.base import SlurmBackend
@@ -54,11 +57,23 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
             clock=clock,
             observer=Observers(metrics, LogObserver(clock, store.steps)),
             owner=f"{socket.gethostname()}:{origin}",
+            checkpointers=checkpointer_actions(),
         )
     except BaseException:
         store.close()
         raise
     return Daemon(config, loop, store, metrics, clock)
+
+
+def checkpointer_actions() -> Mapping[str, Action]:
+    """What the registered checkpointers are to planning, by name; one that cannot be loaded is left out, and told."""
+    actions = dict(BY_ITSELF)
+    for name in registry.names(registry.CHECKPOINTERS):
+        try:
+            actions[name] = registry.load(registry.CHECKPOINTERS, name).action
+        except ConfigError as error:
+            get_logger().warning("a checkpointer is not used", checkpointer=name, why=str(error))
+    return actions
 
 
 def open_planner(config: Config) -> Planner:

@@ -105,6 +105,10 @@ class CandidatesConfig(_Section):
     allow_cancel: bool = Field(
         default=False, description="whether jobs that cannot be requeued may be cancelled, for good"
     )
+    allow_suspend: bool = Field(
+        default=False,
+        description="whether jobs may be suspended in memory, where every node has enough for the urgent job as well",
+    )
 
 
 class BudgetConfig(_Section):
@@ -160,7 +164,13 @@ class ExecutionConfig(_Section):
         description="a checkpoint that would be late: kill the job after all, or plan anew without it and, "
         "where that is impossible, let the urgent job wait",
     )
-    concurrent_checkpoints: int = Field(1, ge=1, description="checkpoints on the file system at a time")
+    concurrent_checkpoints: int = Field(
+        1, ge=1, description="checkpoints on the file system at a time, over all evictions under way"
+    )
+    checkpoint_bandwidth_mib_s: Positive | None = Field(
+        None,
+        description="what checkpoints together may take of the file system's bandwidth; None: costs.file_system_mib_s",
+    )
     approval_time: Duration = Field(
         60.0, description="approve mode: so much of the delay is left for an operator to confirm a plan"
     )

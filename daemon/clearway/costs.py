@@ -8,6 +8,7 @@ waited for as well. What was measured (``clearway.learning``) comes before what 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from clearway.claims import CheckpointHow, Claims, SaveState, last_checkpoint
@@ -19,6 +20,9 @@ NO_HISTORY = History()
 
 # Slurm looks at time limits about twice a minute, so a job ends up to this much after its limit.
 TIME_LIMIT_SLACK_S = 30.0
+
+# What a job that names no checkpointer is saved by; the daemon adds those that are installed.
+BY_ITSELF: Mapping[str, Action] = {"application": Action.APP_CHECKPOINT}
 
 
 def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) -> float:
@@ -33,17 +37,22 @@ def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
     return max(1, job.num_nodes) * round(max(0.0, (now - since).total_seconds()), 3)
 
 
-def model_size_mib(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int = 0) -> float:
+def model_size_mib(
+    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int = 0, *, whole: bool = False
+) -> float:
     """MiB of a checkpoint on all nodes: as the job says, else a share of its memory; 0 when that is unknown too.
 
-    ``node_memory_mib`` stands in for a job whose own memory is unknown.
+    ``node_memory_mib`` stands in for a job whose own memory is unknown. ``whole``: all its memory is written, as
+    checkpointers do that do not know what the application needs.
     """
     if claims.size_mib is not None:
         return claims.size_mib
-    return max(1, job.num_nodes) * (job.memory_mib or node_memory_mib) * costs.app_memory_fraction
+    return max(1, job.num_nodes) * (job.memory_mib or node_memory_mib) * (1.0 if whole else costs.app_memory_fraction)
 
 
-def write_time_s(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History) -> float:
+def write_time_s(
+    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History, *, whole: bool = False
+) -> float:
     """Seconds from asking a job that saves on a signal to its complete checkpoint.
 
     By the history of its user, application and checkpointer. What the job says itself counts where it is longer:
@@ -60,7 +69,7 @@ def write_time_s(job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: 
         return told_s
     if learned is not None and claims.size_mib is None:
         return learned.checkpoint_s
-    size_mib = model_size_mib(job, claims, costs, node_memory_mib)
+    size_mib = model_size_mib(job, claims, costs, node_memory_mib, whole=whole)
     return checkpoint_time_s(job.num_nodes, size_mib / max(1, job.num_nodes), costs) + costs.checkpoint_overhead
 
 
@@ -71,6 +80,7 @@ def app_checkpoint_s(
     costs: CostsConfig,
     node_memory_mib: int,
     *,
+    whole: bool = False,
     history: History = NO_HISTORY,
 ) -> float | None:
     """Seconds until the application has saved itself; None when it never said that it can, or has kept failing.
@@ -82,7 +92,7 @@ def app_checkpoint_s(
         return None
     if not history.trusted(*key_of(job, claims), now):
         return None
-    write_s = write_time_s(job, claims, costs, node_memory_mib, history)
+    write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
     if claims.checkpoint is CheckpointHow.SIGNAL:
         return write_s
     if not claims.interval_s:
@@ -110,13 +120,55 @@ def preemption_options(
     kill: bool,
     requeueable: bool,
     history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
 ) -> tuple[Option, ...]:
     """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
     options: list[Option] = []
     if kill:
         options.append(Option(Action.KILL, lost_work_node_s=lost_work_node_s(job, claims, now)))
-    if requeueable:
-        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, history=history)
+    action = checkpoint_action(claims, actions)
+    if requeueable and action is not None:
+        whole = action is Action.SYS_CHECKPOINT
+        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, whole=whole, history=history)
         if seconds is not None:
-            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=round(seconds, 3)))
+            options.append(Option(action, checkpoint_s=round(seconds, 3)))
     return tuple(options)
+
+
+def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> Action | None:
+    """Which action a checkpoint of this job is; None when it claims none, or by a checkpointer nobody knows."""
+    if claims is None or claims.checkpoint in (None, CheckpointHow.NONE):
+        return None
+    action = actions.get(claims.checkpointer)
+    return action if action in (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT) else None
+
+
+def why_no_checkpoint(claims: Claims | None, actions: Mapping[str, Action]) -> str:
+    """Why a job cannot be saved, as a sentence without its end; empty where it can, or never said anything."""
+    if claims is not None and claims.checkpoint is CheckpointHow.NONE:
+        return "it says that it cannot be checkpointed"
+    if claims is not None and claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
+        return f"its checkpointer {claims.checkpointer} is not one that the daemon knows"
+    if claims is not None and claims.state is SaveState.FAILED:
+        return "its last checkpoint failed"
+    return ""
+
+
+def checkpoint_rate_mib_s(job: Job, claims: Claims | None, costs: CostsConfig) -> float:
+    """Bandwidth that a checkpoint takes: as it went last time, else size / time by equation (1), whatever the size."""
+    if claims is not None and claims.size_mib and claims.took_s:
+        return claims.size_mib / claims.took_s
+    return min(max(1, job.num_nodes) * costs.node_mib_s, costs.file_system_mib_s)
+
+
+def suspend_option(
+    job: Job, nodes: Sequence[tuple[int, Sequence[int]]], preemptor_memory_mib: int
+) -> tuple[Option, ...]:
+    """Suspending the job in memory, where that is possible: nothing is lost, nothing goes to the file system.
+
+    ``nodes`` are the job's: memory of each in MiB, and that of every job on it. All of them count, because all may
+    stay there suspended; a memory of 0 is unknown, and then no sum is known.
+    """
+    fits = all(all(on_node) and memory_mib >= preemptor_memory_mib + sum(on_node) for memory_mib, on_node in nodes)
+    possible = nodes and fits and job.memory_mib > 0 and preemptor_memory_mib > 0
+    return (Option(Action.SUSPEND),) if possible else ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.config import Config
-from clearway.costs import NO_HISTORY
+from clearway.costs import BY_ITSELF, NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.durations import format_duration
 from clearway.learning import History
@@ -50,6 +50,7 @@ def decide(
     preempted: Mapping[str, int],
     under_way: UnderWay,
     history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
 ) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
     if preemptor.obstacle:
@@ -60,7 +61,15 @@ def decide(
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
         situation = eviction_situation(
-            preemptor, partition, snapshot, config, now, preempted=preempted, under_way=under_way, history=history
+            preemptor,
+            partition,
+            snapshot,
+            config,
+            now,
+            preempted=preempted,
+            under_way=under_way,
+            history=history,
+            actions=actions,
         )
         curve = planner.solve(situation.problem)
         point = curve.choose()
@@ -98,7 +107,7 @@ def _plan(
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(
             sorted(
-                (*situation.verdicts, *_explain(situation.problem, point, planner)),
+                (*situation.verdicts, *_explain(situation, point, planner)),
                 key=lambda verdict: verdict.job_id,
             )
         ),
@@ -129,7 +138,8 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
     return tuple(sorted(names[: situation.preemptor.job.num_nodes]))
 
 
-def _explain(problem: EvictionProblem, point: CurvePoint, planner: Planner) -> list[Verdict]:
+def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[Verdict]:
+    problem = situation.problem
     chosen = {planned.job_id: planned for planned in point.actions}
     counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
     verdicts = []
@@ -145,6 +155,8 @@ def _explain(problem: EvictionProblem, point: CurvePoint, planner: Planner) -> l
             verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, "ends_in_time", reason))
         else:
             reason = _what(planned)
+            if planned.action is Action.KILL and situation.unsaved.get(candidate.job_id):
+                reason += f" ({situation.unsaved[candidate.job_id]})"
             if counterfactual:
                 reason += f"; {_without(problem, candidate.job_id, point, planner)}"
             verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, planned.action.value, reason))
@@ -190,6 +202,8 @@ def _cheapest(options: tuple[Option, ...]) -> str:
             return f"requeueing it would lose {_node_hours(best.lost_work_node_s)}"
         case Action.END:
             return f"it ends by itself within {format_duration(best.ready_s)}"
+        case Action.SUSPEND:
+            return "it could be suspended in memory"
         case _:
             return f"saving it would take {format_duration(best.checkpoint_s)}"
 

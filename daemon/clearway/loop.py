@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from clearway.clock import Clock
 from clearway.config import Config, Mode
+from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
@@ -23,7 +24,7 @@ from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
-from clearway.model import ClusterSnapshot, JobState, Plan
+from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -87,6 +88,7 @@ class Loop:
     clock: Clock
     observer: CycleObserver
     owner: str = "clearway"
+    checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     report: CycleReport | None = None
     _due: dict[str, datetime] = field(default_factory=dict)
     _wake: threading.Event = field(default_factory=threading.Event)
@@ -94,13 +96,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
         self.memory = Memory(self.store, self.observer)
-        self.executor = self._executor()
-
-    def _executor(self) -> Executor:
-        learn, costs = self.memory.add_checkpoint, self.config.costs
-        return Executor(
-            self.backend, self.store, self.config.execution, self._replan, self.observer, learn=learn, costs=costs
-        )
+        self._equip(self.config)
 
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from the next cycle on; any thread may call this."""
@@ -111,7 +107,18 @@ class Loop:
         config, self._next_config = self._next_config, None
         if config is not None:
             self.config = config
-            self.executor = self._executor()
+            self._equip(config)
+
+    def _equip(self, config: Config) -> None:
+        self.executor = Executor(
+            self.backend,
+            self.store,
+            config.execution,
+            self._replan,
+            self.observer,
+            learn=self.memory.add_checkpoint,
+            costs=config.costs,
+        )
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -243,7 +250,7 @@ class Loop:
             under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
             leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
             avoid=stuck,
-            own_nodes=frozenset(eviction.plan.placement_nodes),
+            own_nodes=frozenset(eviction.held_nodes),
         )
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
@@ -310,6 +317,7 @@ class Loop:
             preempted=counts,
             under_way=under_way,
             history=self.memory.history(self.config),
+            actions=self.checkpointers,
         )
 
     def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
@@ -389,13 +397,8 @@ def under_way_by(evictions: Sequence[Eviction]) -> UnderWay:
     """What evictions that are being carried out claim; proposals claim nothing."""
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    before_start = (
-        EvictionState.PLACING,
-        EvictionState.PREEMPTING,
-        EvictionState.STARTING,
-        EvictionState.CANCELLING,
-    )
-    nodes = {name for e in acting if e.state in before_start for name in e.plan.placement_nodes}
+    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    nodes = placed | {name for e in acting for name in e.held_nodes}
     return UnderWay(jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}), nodes=frozenset(nodes))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
-from clearway.costs import NO_HISTORY, end_ready_s, preemption_options
+from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
 from clearway.execution.records import Usage
@@ -47,6 +47,7 @@ class Situation:
     problem: EvictionProblem
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that policy does not let go
+    unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
 
 
 def eviction_situation(
@@ -59,10 +60,12 @@ def eviction_situation(
     preempted: Mapping[str, int],
     under_way: UnderWay,
     history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
 ) -> Situation:
     """The eviction problem of one preemptor on the nodes of one partition.
 
     ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
+    ``actions`` are those of the checkpointers that jobs may name.
     """
     eligible = {
         node.name
@@ -90,16 +93,23 @@ def eviction_situation(
 
     options: dict[str, tuple[Option, ...]] = {}
     verdicts: list[Verdict] = []
+    unsaved: dict[str, str] = {}
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         exemption = _exemption(job, config, now, preempted, under_way)
-        ways = _ways(job, snapshot, config, now, horizon_s, exempt=exemption is not None, history=history)
+        ways = _ways(
+            job, snapshot, config, now, horizon_s, exempt=exemption is not None, history=history, actions=actions
+        )
+        if exemption is None and config.candidates.allow_suspend and eligible.issuperset(job.nodes):
+            ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
+        if exemption is None:
+            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
         if exemption is not None and not ways:
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
-            why = f"{_cannot_be_saved(job, history, now)}, and killing is not allowed"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
+            cannot = unsaved[job.job_id] or _cannot_be_saved(job, history, now)
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and killing is not allowed"))
         else:
             options[job.job_id] = ways
 
@@ -124,7 +134,8 @@ def eviction_situation(
             verdicts.append(Verdict(job_id, Choice.EXEMPT, "elsewhere", why))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
-    return Situation(preemptor, problem, free, tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)))
+    by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
+    return Situation(preemptor, problem, free, by_job, unsaved)
 
 
 def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
@@ -240,6 +251,7 @@ def _ways(
     *,
     exempt: bool,
     history: History = NO_HISTORY,
+    actions: Mapping[str, Action],
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
     ways: list[Option] = []
@@ -262,8 +274,17 @@ def _ways(
             kill=config.candidates.allow_kill,
             requeueable=requeueable,
             history=history,
+            actions=actions,
         )
     return tuple(ways)
+
+
+def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]]:
+    """Of each of the job's nodes: its memory, and that of every job on it (those that are suspended included)."""
+    return [
+        (snapshot.node_by_name[name].memory_mib, [other.memory_mib for other in snapshot.jobs_on.get(name, ())])
+        for name in job.nodes
+    ]
 
 
 def _exemption(

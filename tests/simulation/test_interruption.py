@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from clearway.execution.records import EvictionState
-from clearway.model import JobState
+from clearway.model import Action, JobState
 from clearway.simulation.cluster import Program
 from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.world import SAVES, World, config
 
 CHANGES = (
     "requeue", "cancel", "signal", "start_now", "attach", "detach",
-    "create_reservation", "update_reservation", "delete_reservation",
+    "create_reservation", "update_reservation", "extend_reservation", "delete_reservation", "suspend", "resume",
 )  # fmt: skip
 WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
@@ -65,9 +65,13 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
         "second": world.submit(Program(save_s=2.0, work_s=2_500), on=("n3",), ran_s=2_000, comment=SAVES),
         "killed": world.submit(Program(exit_s=2.0), on=("n4",), ran_s=40),
         "cancelled": world.submit(on=("n5",), ran_s=30, requeueable=False),
-        "kept": world.submit(on=("n6", "n7", "n8"), num_nodes=3, ran_s=3_000),
+        "requeues": world.submit(
+            Program(save_s=2.0, requeues=True, work_s=1_500), on=("n6",), ran_s=900, comment=f"{SAVES},requeues=self"
+        ),
+        "suspended": world.submit(on=("n7",), ran_s=800, memory_mib=1_000),
+        "kept": world.submit(on=("n8",), ran_s=3_000, user="vip"),
     }
-    return world.urgent(5, work_s=15.0), jobs
+    return world.urgent(7, work_s=15.0, memory_mib=2_000), jobs
 
 
 def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
@@ -101,7 +105,10 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
         "eviction": world.eviction().state,
         "preemptions": {p.job_id: (p.action, p.state) for p in world.eviction().preemptions},
         "leftovers": world.leftovers(),
-        "saved_without_loss": all(world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second")),
+        "saved_without_loss": all(
+            world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second", "requeues", "suspended")
+        ),
+        "oversubscribed": world.cluster.oversubscribed,
         "delay_lifted": all(
             e.job.start_time is None or (e.job.start_time - deadline).total_seconds() < 121
             for e in world.cluster.jobs.values()
@@ -111,7 +118,9 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
 
 
 def settings() -> Any:
-    return config(candidates={"min_runtime": 0, "allow_cancel": True})
+    return config(
+        candidates={"min_runtime": 0, "allow_cancel": True, "allow_suspend": True, "protected_users": ["vip"]}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +134,12 @@ def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple
     assert effects > 100  # otherwise the fuse sees nothing
     assert end["in_time"]
     assert end["eviction"] is EvictionState.COMPLETED
-    assert end["runs"] == {"saver": 2, "second": 2, "killed": 2, "cancelled": 1, "kept": 1}
+    runs = {"saver": 2, "second": 2, "killed": 2, "cancelled": 1, "requeues": 2, "suspended": 1, "kept": 1}
+    assert end["runs"] == runs
+    assert {action for action, _ in end["preemptions"].values()} == {
+        Action.APP_CHECKPOINT, Action.KILL, Action.SUSPEND
+    }  # fmt: skip
+    assert not end["oversubscribed"]
     assert end["states"]["cancelled"] is JobState.ENDED
     assert not end["leftovers"]
     assert end["saved_without_loss"]

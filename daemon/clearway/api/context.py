@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from clearway.config import Config
 from clearway.learning import History
 from clearway.loop import CycleReport, Loop
 from clearway.metrics import Metrics
+from clearway.model import Action
 from clearway.planning.base import Planner
 from clearway.store.base import Store
 
@@ -43,6 +44,7 @@ class Context:
     report: Callable[[], CycleReport | None]
     config: Callable[[], Config]
     planner: Callable[[], Planner]
+    checkpointers: Callable[[], Mapping[str, Action]]
     store: Store
     clock: Clock
     pulse: Pulse
@@ -60,6 +62,7 @@ class Context:
             report=lambda: loop.report,
             config=lambda: loop.config,
             planner=lambda: loop.planner,
+            checkpointers=lambda: loop.checkpointers,
             store=loop.store,
             clock=loop.clock,
             pulse=pulse,

@@ -103,4 +103,5 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
         preempted=counts,
         under_way=under_way_by(report.open_evictions),
         history=daemon.history(),
+        actions=daemon.checkpointers(),
     )

@@ -127,6 +127,7 @@ class _Story:
         words = {
             PreemptionState.CHECKPOINTING: "saves itself",
             PreemptionState.VACATING: "leaves its nodes",
+            PreemptionState.SUSPENDED: "is suspended in memory",
             PreemptionState.QUEUED: "waits in the queue",
             PreemptionState.RETURNED: "runs again",
             PreemptionState.ENDED: "has ended",

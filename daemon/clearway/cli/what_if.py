@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clearway.bootstrap import open_backend, open_planner
+from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.clock import SystemClock
 from clearway.config import Config
 from clearway.decision import NoPlan, decide
@@ -23,4 +23,13 @@ def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | Non
         nodes, max_delay_s, partition or usual_partition(snapshot, config.preemptors), snapshot.taken_at
     )
     planner = open_planner(config)
-    return decide(preemptor, snapshot, config, planner, snapshot.taken_at, preempted={}, under_way=UnderWay())
+    return decide(
+        preemptor,
+        snapshot,
+        config,
+        planner,
+        snapshot.taken_at,
+        preempted={},
+        under_way=UnderWay(),
+        actions=checkpointer_actions(),
+    )

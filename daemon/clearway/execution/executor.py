@@ -13,11 +13,13 @@ from typing import Protocol
 
 from clearway.claims import CheckpointHow, last_checkpoint
 from clearway.config import CostsConfig, ExecutionConfig
+from clearway.costs import checkpoint_rate_mib_s
 from clearway.detection import read_claims
 from clearway.errors import SlurmError
+from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
 from clearway.execution.lessons import checkpoint_lesson
-from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step
-from clearway.execution.placement import placement, placement_ends, placement_name
+from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
+from clearway.execution.placement import placement, placement_ends, placement_name, placement_until
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.learning import CheckpointRecord
 from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
@@ -27,6 +29,8 @@ from clearway.store.base import Store
 
 # More rows than any eviction has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
+
+_CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
 
 
 class Observer(Protocol):
@@ -81,7 +85,7 @@ class Executor:
         for _ in range(_MOST_PHASES):
             phase = next_phase(
                 eviction,
-                self._sight(eviction, sightings, done),
+                self._sight(eviction, sightings, done, now),
                 now,
                 timedelta(seconds=self._config.watch_return),
             )
@@ -117,30 +121,32 @@ class Executor:
 
     # -- the eviction as a whole ---------------------------------------------------------------------------
 
-    def _sight(self, e: Eviction, sightings: Sightings, done: set[Command]) -> Sight:
+    def _sight(self, e: Eviction, sightings: Sightings, done: set[Command], now: datetime) -> Sight:
         """What is seen, with what this very cycle has already done taken as done."""
         snapshot = sightings.snapshot
         preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
         ours = next((r for r in sightings.reservations if r.name == e.placement), None)
         if Command.DELETE_PLACEMENT in done:
             ours = None
-        elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
-            ours = placement(e, e.plan.made_at, self._grace)
+        elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
+            ours = placement(e, now, self._grace)
         if preemptor is not None and Command.ATTACH in done:
             preemptor = replace(preemptor, reservation=e.placement)
         elif preemptor is not None and Command.DETACH in done:
             preemptor = replace(preemptor, reservation=None)
+        suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
         others = [
             job
             for name in e.plan.placement_nodes
             for job in snapshot.jobs_on.get(name, ())
-            if job.job_id != e.preemptor.job_id
+            if job.job_id != e.preemptor.job_id and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
         ]
         return Sight(
             preemptor=preemptor,
             placement=ours,
             nodes_free=not others and not snapshot.unreadable,
             placement_ends=placement_ends(e, self._grace),
+            extend_when_ends=now + self._grace / 2,
             paused=sightings.paused,
         )
 
@@ -186,7 +192,7 @@ class Executor:
             seen = sightings.snapshot.job_by_id.get(p.job_id)
             if seen is None and sightings.snapshot.unreadable:
                 continue  # it may be the very record that could not be read
-            step = next_step(p, seen, now, self._rules(e, p, sightings.snapshot))
+            step = next_step(p, seen, now, self._rules(e, p, sightings, now))
             if step is None:
                 continue
             if step.stuck:
@@ -200,19 +206,18 @@ class Executor:
             return self._plan_anew(e, stuck, sightings, now)
         return e
 
-    def _rules(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Rules:
-        others = [other for other in e.preemptions if other.job_id != p.job_id]
-        writing = [
-            other
-            for other in others
-            if other.state is PreemptionState.CHECKPOINTING and not _at_own_pace(other, snapshot)
-        ]
-        # A kill waits for everything that could still fail: until the last of them is safe, it may be undone.
-        open_saves = [o for o in others if o.action is not Action.KILL and o.state.cancellable]
+    def _rules(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> Rules:
+        # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
+        # a suspension, which would only let the job stand still earlier.
+        quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
+        open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
+        asks = p.state is PreemptionState.PLANNED and p.action in _CHECKPOINTS
         return Rules(
             latest=self._latest(e),
-            may_ask=len(writing) < self._config.concurrent_checkpoints,
+            may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
             may_kill=not open_saves,
+            wanted=e.state.before_start,
+            may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
             kill_when_late=self._config.late_checkpoint == "kill",
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
@@ -220,8 +225,61 @@ class Executor:
 
     def _latest(self, e: Eviction) -> datetime:
         """When nodes must begin to empty for the preemptor to start by its deadline."""
-        horizon_s = e.plan.problem.max_delay_s + approval_s(e.mode, self._config)
-        return e.plan.made_at + timedelta(seconds=horizon_s)
+        return e.plan.made_at + timedelta(seconds=e.plan.problem.max_delay_s + approval_s(e.mode, self._config))
+
+    def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
+        """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
+        others = [o for o in self._store.open_evictions() if o.eviction_id != e.eviction_id and o.state.acting]
+        waiting: list[Write] = []
+        running: list[Write] = []
+        for each in (e, *others):
+            for other in each.preemptions:
+                write = self._write(each, other, snapshot)
+                if write is None:
+                    continue
+                if other.state is PreemptionState.PLANNED and each.state.before_start:
+                    waiting.append(write)
+                # One that is long overdue would hold up all others for as long as its eviction lasts.
+                elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
+                    running.append(write)
+        first = next_to_ask(waiting, now)
+        if first is None or first.job_id != p.job_id:
+            return self._write(e, p, snapshot) is None  # its claim is gone, or it saves itself at its own pace
+        bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
+        return has_room(first, running, self._config.concurrent_checkpoints, bandwidth)
+
+    def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
+        """What this preemption's checkpoint asks of the file system; None where the daemon does not begin it."""
+        claims = saves(snapshot.job_by_id.get(p.job_id, p.job))
+        if p.action not in _CHECKPOINTS or claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
+            return None
+        return Write(
+            job_id=p.job_id,
+            seconds=p.predicted_checkpoint_s,
+            latest=self._latest(e),
+            rate_mib_s=checkpoint_rate_mib_s(p.job, claims, self._costs),
+        )
+
+    def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:
+        """Whether nobody has, or can get, the processors of a suspended job before it is resumed.
+
+        Who was on a node before the suspension has other processors: both ran at once. The snapshot must have seen
+        the preemptor out of the placement, in which it alone could start at any moment. Where Slurm refuses us the
+        placement, the snapshot alone has to do.
+        """
+        snapshot = sightings.snapshot
+        preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
+        attached = preemptor is not None and preemptor.reservation == e.placement
+        if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
+            return False
+        if attached and preemptor is not None and preemptor.state is not JobState.ENDED:
+            return False
+        covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in sightings.reservations)
+        refused = (Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT)
+        if not covered and not any(self._just_failed(e, command, now) for command in refused):
+            return False
+        others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
+        return all(o.start_time is not None and o.start_time < p.requeued_at for o in others)
 
     def _take(self, e: Eviction, index: int, step: Step, snapshot: ClusterSnapshot, now: datetime) -> Eviction:
         p = e.preemptions[index]
@@ -308,7 +366,9 @@ class Executor:
             case Command.CREATE_PLACEMENT:
                 backend.create_reservation(placement(e, now, self._grace))
             case Command.MOVE_PLACEMENT:
-                backend.update_reservation(e.placement, e.plan.placement_nodes)
+                backend.update_reservation(e.placement, e.held_nodes)
+            case Command.EXTEND_PLACEMENT:
+                backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
             case Command.ATTACH:
                 backend.attach(preemptor_id, e.placement)
             case Command.DETACH:
@@ -325,6 +385,10 @@ class Executor:
                 self._backend.requeue(p.job)
             case Command.CANCEL_JOB:
                 self._backend.cancel(p.job)
+            case Command.SUSPEND:
+                self._backend.suspend(p.job)
+            case Command.RESUME:
+                self._backend.resume(p.job)
             case Command.START_NOW:
                 self._backend.start_now(p.job_id)
             case Command.ASK_CHECKPOINT:
@@ -359,6 +423,17 @@ def _times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) 
     if state is PreemptionState.VACATING:
         seen = snapshot.job_by_id.get(p.job_id, p.job)
         claims, _ = read_claims(seen)
+        if p.action is Action.SUSPEND:
+            return {"requeued_at": now, "actual_lost_node_s": 0.0}
+        if p.action in _CHECKPOINTS and step.command is None and p.asked_at is not None:
+            # It requeued itself after it was asked: that is its word that it has saved itself.
+            took_s = (now - p.asked_at).total_seconds()
+            return {
+                "requeued_at": now,
+                "actual_lost_node_s": 0.0,
+                "checkpointed_at": now,
+                "actual_checkpoint_s": took_s,
+            }
         start = p.job.start_time or p.job.submit_time
         saved = last_checkpoint(claims, start, now)
         lost_s = max(0.0, (now - saved).total_seconds())
@@ -372,7 +447,7 @@ def _times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) 
                 "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds()),
             }
         return changes
-    if state is PreemptionState.VACATED:
+    if state in (PreemptionState.VACATED, PreemptionState.SUSPENDED):
         return {"vacated_at": now}
     if state is PreemptionState.RETURNED:
         return {"vacated_at": p.vacated_at or now, "returned_at": now}
@@ -395,11 +470,6 @@ def _in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
 
 def _with(e: Eviction, index: int, p: Preemption) -> Eviction:
     return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
-
-
-def _at_own_pace(p: Preemption, snapshot: ClusterSnapshot) -> bool:
-    claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
-    return claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
 
 
 def _lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:

@@ -6,8 +6,11 @@ point finds its way by the same table. Every command can be given twice.
 Preemption:  planned -> checkpointing -> vacating -> vacated -> queued -> returned
              planned ---- (kill) ------> vacating           (any state) -> ended, spared, failed
              planned ---- (end) -----------------------------------------> ended
+             planned ---- (suspend) ---> vacating -> suspended -> returned
+             checkpointing -> vacating (without a command: the job requeues itself) -> vacated ...
 Eviction:    placing -> preempting -> starting -> started -> returning -> completed
              (before started) -> cancelling -> cancelled | failed
+             returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
 from __future__ import annotations
@@ -35,9 +38,12 @@ class Command(StrEnum):
     ASK_CHECKPOINT = "ask_checkpoint"
     REQUEUE = "requeue"
     CANCEL_JOB = "cancel_job"
+    SUSPEND = "suspend"
+    RESUME = "resume"
     START_NOW = "start_now"
     CREATE_PLACEMENT = "create_placement"
     MOVE_PLACEMENT = "move_placement"
+    EXTEND_PLACEMENT = "extend_placement"
     ATTACH = "attach"
     DETACH = "detach"
     DELETE_PLACEMENT = "delete_placement"
@@ -60,6 +66,8 @@ class Rules:
     latest: datetime  # when nodes must begin to empty for the preemptor to start by its deadline
     may_ask: bool = True  # a checkpoint may be asked for now (others are not using the file system)
     may_kill: bool = True  # everything that could still make this kill unnecessary is settled
+    wanted: bool = True  # the preemptor still waits for the nodes
+    may_resume: bool = False  # nobody else has the processors of this suspended job, and nobody can get them first
     kill_when_late: bool = False
     retry_after: timedelta = timedelta(seconds=5)
     give_up_after: int = 5
@@ -74,6 +82,9 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
         return None
     if seen is None or seen.state is JobState.ENDED:
         return Step(S.ENDED, note=_ended_note(p))
+    left = seen.state in (JobState.COMPLETING, JobState.PENDING) or seen.run != p.job.run
+    if p.state is S.CHECKPOINTING and left and _requeues_itself(seen):
+        return Step(S.VACATING, note="it put itself back in the queue")
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
     if p.state is S.VACATED:
@@ -84,6 +95,8 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
         return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
     if seen.run != p.job.run:
         return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
+    if p.state is S.SUSPENDED or (p.state is S.VACATING and p.action is Action.SUSPEND):
+        return _suspending(p, seen, now, rules) if p.state is S.VACATING else _suspended(p, seen, now, rules)
     if p.state is S.VACATING:
         return _vacating(p, seen, now, rules)
     if seen.state is not JobState.RUNNING:
@@ -97,7 +110,9 @@ def _planned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | No
             return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > rules.latest else None
         case Action.KILL:
             return _leave(p) if rules.may_kill else None
-        case Action.APP_CHECKPOINT if (claims := read_claims(seen)[0]) and claims.checkpoint:
+        case Action.SUSPEND:
+            return Step(S.VACATING, Command.SUSPEND) if rules.may_kill else None
+        case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
             if claims.checkpoint is CheckpointHow.INTERVAL:
                 return Step(S.CHECKPOINTING)
             return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if rules.may_ask else None
@@ -108,7 +123,7 @@ def _planned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | No
 def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     claims, _ = read_claims(seen)
     asked = p.asked_at or now
-    if checkpointed_since(claims, asked):
+    if checkpointed_since(claims, asked) and not _requeues_itself(seen):
         return _leave(p)
     failed = failed_since(claims, asked)
     if failed or now > rules.latest:
@@ -119,6 +134,28 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Ste
     if p.attempted_at is None and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
         return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)  # the daemon died between intent and act
     return None
+
+
+def _suspending(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+    if seen.state is JobState.SUSPENDED:
+        return Step(S.SUSPENDED)
+    if p.attempted_at is not None and now - p.attempted_at < rules.retry_after:
+        return None
+    if not rules.wanted:
+        return Step(S.SPARED, note="no longer needed")
+    if seen.state is not JobState.RUNNING:
+        return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
+    if p.attempts >= rules.give_up_after:
+        return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to suspend it")
+    return Step(S.VACATING, Command.SUSPEND)
+
+
+def _suspended(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+    """Never given up: nobody else would resume it."""
+    if seen.state is not JobState.SUSPENDED:
+        return Step(S.RETURNED, note="" if p.attempts else "it was resumed by somebody else")
+    due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
+    return Step(S.SUSPENDED, Command.RESUME) if rules.may_resume and due else None
 
 
 def _vacating(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
@@ -149,6 +186,17 @@ def _queued(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | Non
     return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < rules.give_up_after else None
 
 
+def saves(job: Job) -> Claims | None:
+    """The claims of a job that can be checkpointed; None of any other."""
+    claims, _ = read_claims(job)
+    return claims if claims is not None and claims.checkpoint not in (None, CheckpointHow.NONE) else None
+
+
+def _requeues_itself(seen: Job) -> bool:
+    claims, _ = read_claims(seen)
+    return claims is not None and claims.requeues
+
+
 def _leave(p: Preemption, note: str = "") -> Step:
     requeueable = p.job.requeueable and p.job.batch
     return Step(S.VACATING, Command.REQUEUE if requeueable else Command.CANCEL_JOB, note=note)
@@ -157,6 +205,8 @@ def _leave(p: Preemption, note: str = "") -> Step:
 def _ended_note(p: Preemption) -> str:
     if p.action is Action.END:
         return "ended by itself, as planned"
+    if p.action is Action.SUSPEND:
+        return "ended by itself"
     if p.state is S.VACATING:
         cancelled = not (p.job.requeueable and p.job.batch)
         return "cancelled, as planned" if cancelled else "ended while it was being requeued"
@@ -200,8 +250,9 @@ class Sight:
 
     preemptor: Job | None
     placement: Reservation | None
-    nodes_free: bool  # no job but the preemptor is on the placement's nodes
+    nodes_free: bool  # no job but the preemptor, and jobs suspended for it, is on the placement's nodes
     placement_ends: datetime
+    extend_when_ends: datetime  # a placement that ends before this and is still needed is extended
     paused: bool = False
 
 
@@ -211,13 +262,14 @@ def next_phase(e: Eviction, sight: Sight, now: datetime, watch_return: timedelta
         return None
     if e.state in (E.PLACING, E.PREEMPTING, E.STARTING):
         return _before_start(e, sight, now)
-    cleaning = _remove_placement(e, sight)
+    cleaning = _keep_placement(e, sight) if e.suspended_nodes else _remove_placement(e, sight)
     if cleaning is not None:
         return cleaning
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
-    if open_ones and now - e.state_since < watch_return:
+    suspended = any(p.state is S.SUSPENDED for p in open_ones)  # only the eviction that did it will resume it
+    if open_ones and (suspended or now - e.state_since < watch_return):
         return None
     final = E.COMPLETED
     if e.state is E.CANCELLING:
@@ -241,7 +293,7 @@ def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
         return None
     if sight.placement is None:
         return Phase(e.state, Command.CREATE_PLACEMENT)
-    if set(sight.placement.nodes) != set(e.plan.placement_nodes):
+    if set(sight.placement.nodes) != set(e.held_nodes):
         return Phase(e.state, Command.MOVE_PLACEMENT)
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
@@ -272,6 +324,20 @@ def _start_event(e: Eviction, job: Job) -> str:
         return "The urgent job started."
     margin_s = (e.plan.deadline - start).total_seconds()
     return f"The urgent job started {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline."
+
+
+def _keep_placement(e: Eviction, sight: Sight) -> Phase | None:
+    """Over the nodes of suspended jobs, and only there, without the preemptor in it: it could start there again."""
+    job = sight.preemptor
+    if job is not None and job.state is not JobState.ENDED and e.placement and job.reservation == e.placement:
+        return Phase(e.state, Command.DETACH)
+    if sight.placement is None:
+        return Phase(e.state, Command.CREATE_PLACEMENT)
+    if set(sight.placement.nodes) != set(e.held_nodes):
+        return Phase(e.state, Command.MOVE_PLACEMENT)
+    if sight.placement.end_time < sight.extend_when_ends:
+        return Phase(e.state, Command.EXTEND_PLACEMENT)
+    return None
 
 
 def _remove_placement(e: Eviction, sight: Sight) -> Phase | None:

@@ -2,6 +2,10 @@
 
 IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on when the reservation ends: without it
 Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the daemon never returns.
+
+Over the nodes of suspended jobs it stays until they run again (docs/decisions/0015): resuming a job over another one
+silently oversubscribes the processors. It then ends with the preemptor's time limit and the grace, and is extended
+while the daemon lives.
 """
 
 from __future__ import annotations
@@ -31,12 +35,22 @@ def placement_ends(eviction: Eviction, grace: timedelta) -> datetime:
     return max(eviction.plan.deadline, horizon) + grace
 
 
+def placement_until(eviction: Eviction, now: datetime, grace: timedelta) -> datetime:
+    """When a placement that is made or extended now has to end."""
+    if eviction.state.before_start:
+        return placement_ends(eviction, grace)
+    limit_s = eviction.preemptor.time_limit_s
+    if eviction.started_at is None or limit_s is None:
+        return now + grace
+    return max(now, eviction.started_at + timedelta(seconds=limit_s)) + grace
+
+
 def placement(eviction: Eviction, now: datetime, grace: timedelta) -> Reservation:
     return Reservation(
         name=eviction.placement,
-        nodes=eviction.plan.placement_nodes,
+        nodes=eviction.held_nodes,
         start_time=now,
-        end_time=placement_ends(eviction, grace),
+        end_time=placement_until(eviction, now, grace),
         users=(eviction.preemptor.user,),
         flags=FLAGS,
     )

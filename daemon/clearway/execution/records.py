@@ -13,6 +13,7 @@ class PreemptionState(StrEnum):
     PLANNED = "planned"  # intent stored, nothing done
     CHECKPOINTING = "checkpointing"  # asked to save itself, or waited for
     VACATING = "vacating"  # requeued or cancelled; on its way out. The point of no return lies before this
+    SUSPENDED = "suspended"  # off its processors, its memory still on its nodes; resumed when nobody else has them
     VACATED = "vacated"  # off its nodes, back in the queue
     QUEUED = "queued"  # its requeue delay is lifted; waits for its turn
     RETURNED = "returned"  # terminal: runs again
@@ -57,6 +58,11 @@ class EvictionState(StrEnum):
         """Whether the executor works on it (proposals only wait)."""
         return not self.terminal and self not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL)
 
+    @property
+    def before_start(self) -> bool:
+        """Whether nodes are being freed for a preemptor that waits."""
+        return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
+
 
 _EVICTION_TERMINAL = frozenset(
     {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
@@ -79,7 +85,7 @@ class Preemption:
     attempts: int = 0
     asked_at: datetime | None = None  # checkpoint asked for (intent)
     checkpointed_at: datetime | None = None  # when the job says that it saved itself
-    requeued_at: datetime | None = None  # requeue or cancel (intent): the point of no return
+    requeued_at: datetime | None = None  # requeue, cancel or suspend (intent): the point of no return
     vacated_at: datetime | None = None
     returned_at: datetime | None = None
     actual_lost_node_s: float | None = None
@@ -89,6 +95,13 @@ class Preemption:
     @property
     def job_id(self) -> str:
         return self.job.job_id
+
+    @property
+    def suspends(self) -> bool:
+        """Whether this job is, or shall be, suspended: its nodes are kept for it until it runs again."""
+        return self.action is Action.SUSPEND and (
+            self.state.cancellable or self.state in (PreemptionState.VACATING, PreemptionState.SUSPENDED)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +126,17 @@ class Eviction:
     @property
     def preemptor(self) -> Job:
         return self.plan.preemptor
+
+    @property
+    def suspended_nodes(self) -> tuple[str, ...]:
+        """Nodes of jobs that are, or shall be, suspended: nobody else may start there before they run again."""
+        return tuple(sorted({name for p in self.preemptions if p.suspends for name in p.job.nodes}))
+
+    @property
+    def held_nodes(self) -> tuple[str, ...]:
+        """What its placement has to cover: until the preemptor has started also the nodes it is to start on."""
+        wanted = self.plan.placement_nodes if self.state.before_start else ()
+        return tuple(sorted({*wanted, *self.suspended_nodes}))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -30,6 +30,7 @@ class Program:
     interval_s: float | None = None  # saves itself at this pace
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
     boot_s: float = 0.0  # CONFIGURING for so long
+    requeues: bool = False  # puts itself back in the queue once it has saved itself, and says nothing (submitit)
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class SimulatedJob:
     requeued: bool = False  # where COMPLETING leads: back to the queue, or out
     epoch: int = 0  # events of an earlier epoch are void
     ended_at: datetime | None = None
+    suspended_at: datetime | None = None
+    stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
 
     def done_s(self, now: datetime) -> float:
         ran_s = (now - self.since).total_seconds() if self.since else 0.0
@@ -65,6 +68,7 @@ class SimulatedCluster:
     jobs: dict[str, SimulatedJob] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
     next_id: int = 1
+    oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
@@ -166,6 +170,7 @@ class SimulatedCluster:
         entry.base_s = entry.saved_s
         entry.requeued = False
         entry.asked_at = None
+        entry.stood_s = 0.0
         entry.runs.append(nodes)
         boots = entry.program.boot_s > 0
         entry.job = replace(
@@ -189,7 +194,7 @@ class SimulatedCluster:
         job, program = entry.job, entry.program
         self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
         if job.time_limit_s is not None and job.start_time is not None:
-            self._at(job.start_time + timedelta(seconds=job.time_limit_s), "timeout", entry)
+            self._at(job.start_time + timedelta(seconds=job.time_limit_s + entry.stood_s), "timeout", entry)
         if program.interval_s:
             passed = max(0.0, (self.now - at).total_seconds())
             ahead = (passed // program.interval_s + 1) * program.interval_s
@@ -208,7 +213,10 @@ class SimulatedCluster:
             self._claim(entry, state="failed")
         else:
             entry.saved_s = entry.done_s(self.now)
-            self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
+            if entry.program.requeues:
+                self.end_run(entry, requeue=True)
+            else:
+                self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
     def _on_interval(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.done_s(self.now)
@@ -255,6 +263,8 @@ class SimulatedCluster:
 
     def end_run(self, entry: SimulatedJob, *, requeue: bool) -> None:
         """TERM to all processes; the nodes are free when the last has gone."""
+        if entry.job.state is JobState.SUSPENDED:
+            self._take_cpus(entry)  # what is released at the end must be held until then
         self._stop_running(entry)
         entry.lost_s += entry.base_s - entry.saved_s
         entry.requeued = requeue
@@ -276,16 +286,30 @@ class SimulatedCluster:
         if entry.program.save_s is None:
             return
         entry.asked_at = self.now
-        self._claim(entry, state="saving", asked=int(self.now.timestamp()))
+        if not entry.program.requeues:
+            self._claim(entry, state="saving", asked=int(self.now.timestamp()))
         self._at(self.now + timedelta(seconds=entry.program.save_s), "saved", entry)
 
     def suspend(self, entry: SimulatedJob) -> None:
+        """Its processors are free for others, its memory is not."""
         self._stop_running(entry)
+        for name in entry.job.nodes:
+            self._free_cpus[name] += entry.cpus_per_node
+        entry.suspended_at = self.now
         entry.job = replace(entry.job, state=JobState.SUSPENDED, raw_state="SUSPENDED", priority=0)
 
     def resume(self, entry: SimulatedJob) -> None:
+        self._take_cpus(entry)
+        if any(self._free_cpus[name] < 0 for name in entry.job.nodes):
+            self.oversubscribed.append(entry.job.job_id)
+        if entry.suspended_at is not None:
+            entry.stood_s += (self.now - entry.suspended_at).total_seconds()
         entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING", priority=50)
         self._run(entry, self.now)
+
+    def _take_cpus(self, entry: SimulatedJob) -> None:
+        for name in entry.job.nodes:
+            self._free_cpus[name] -= entry.cpus_per_node
 
     def make_eligible(self, entry: SimulatedJob) -> None:
         entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
@@ -317,11 +341,17 @@ class SimulatedCluster:
         names = free & set(self.reservations[job.reservation].nodes) if job.reservation else free - reserved
         if len(names) < job.num_nodes:
             return ()
+        kept_mib: dict[str, int] = {}
+        for other in self.jobs.values():
+            if other.job.state is JobState.SUSPENDED:
+                for name in other.job.nodes:
+                    kept_mib[name] = kept_mib.get(name, 0) + other.job.memory_mib
         fitting = sorted(
             name
             for name in names
             if set(job.partitions) & set(self.nodes[name].partitions)
             and self._free_cpus[name] >= (self.nodes[name].cpus if entry.exclusive else entry.cpus_per_node)
+            and kept_mib.get(name, 0) + (job.memory_mib or self.nodes[name].memory_mib) <= self.nodes[name].memory_mib
         )
         return tuple(fitting[: job.num_nodes]) if len(fitting) >= job.num_nodes else ()
 

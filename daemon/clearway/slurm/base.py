@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from clearway.model import ClusterSnapshot, Job, Reservation
@@ -68,6 +69,10 @@ class SlurmBackend(Protocol):
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         """Move a reservation to other nodes."""
+        ...
+
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        """Let a reservation end at another time."""
         ...
 
     def delete_reservation(self, name: str) -> None:

@@ -290,6 +290,11 @@ class CliBackend:
             raise SlurmRefusedError(f"reservation {name} needs nodes")
         self._scontrol("update", f"ReservationName={checked(name)}", f"Nodes={hosts}")
 
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
+        local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+        self._scontrol("update", f"ReservationName={checked(name)}", f"EndTime={local}")
+
     def delete_reservation(self, name: str) -> None:
         try:
             self._scontrol("delete", f"ReservationName={checked(name)}")

@@ -206,6 +206,9 @@ class PyslurmBackend:
         hosts = parse.compress(map(checked, nodes))
         self._worker.call("update_reservation", name=checked(name), nodes=hosts)
 
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        self._worker.call("extend_reservation", name=checked(name), end_time=math.ceil(end_time.timestamp()))
+
     def delete_reservation(self, name: str) -> None:
         try:
             self._worker.call("delete_reservation", name=checked(name))

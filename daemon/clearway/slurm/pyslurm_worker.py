@@ -200,6 +200,9 @@ class Calls:
     def update_reservation(self, name: str, nodes: str) -> None:
         self._pyslurm.Reservation(name).modify(self._pyslurm.Reservation(nodes=nodes))
 
+    def extend_reservation(self, name: str, end_time: int) -> None:
+        self._pyslurm.Reservation(name).modify(self._pyslurm.Reservation(end_time=end_time))
+
     def delete_reservation(self, name: str) -> None:
         self._pyslurm.Reservation(name).delete()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from clearway.clock import Clock
 from clearway.errors import JobNotRunningError, SlurmRefusedError
@@ -109,6 +110,12 @@ class SimulatedBackend:
         if name not in reservations:
             raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
         reservations[name] = replace(reservations[name], nodes=nodes)
+
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        reservations = self._now().reservations
+        if name not in reservations:
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
+        reservations[name] = replace(reservations[name], end_time=end_time)
 
     def delete_reservation(self, name: str) -> None:
         cluster = self._now()

@@ -355,6 +355,7 @@ def sight(preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: 
     return Sight(
         **(
             {"preemptor": preemptor, "placement": ours, "nodes_free": nodes_free, "placement_ends": after(1_500)}
+            | {"extend_when_ends": after(450)}
             | fields
         )
     )

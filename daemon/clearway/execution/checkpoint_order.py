@@ -1,0 +1,49 @@
+"""Which checkpoint is asked for next, over all evictions under way, and whether the file system has room for it. Pure.
+
+Model: checkpoints that wait are all ready now; each takes ``seconds`` on the shared file system and must be complete
+by its ``latest``. Written one after another, in the order of ``latest`` (Jackson's earliest-due-date rule), all of
+them are in time whenever any order has them all in time. The least slack (latest - seconds) is no such order: of one
+that takes 10 s and is due in 12 s, and one that takes 1 s and is due in 4 s, it begins the first and misses the
+second. Those that cannot be in time any more come last, so that they make nobody else late. Ties end on job_id.
+
+A checkpoint begins only when no more than ``limit`` would be under way and its rate fits into what the others leave of
+the bandwidth; one alone may always begin, whatever its estimate says. Nobody overtakes the next in order, even where
+a later one would fit: the most urgent would starve.
+
+Cost: O(n) time for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One checkpoint that is asked for, or shall be."""
+
+    job_id: str
+    seconds: float  # how long it takes on the file system
+    latest: datetime  # when it must be complete
+    rate_mib_s: float = 0.0  # what it takes of the file system's bandwidth meanwhile
+
+
+def next_to_ask(waiting: Iterable[Write], now: datetime) -> Write | None:
+    """The first in order; None when nothing waits."""
+
+    def order(write: Write) -> tuple[bool, datetime, float, str]:
+        hopeless = now + timedelta(seconds=write.seconds) > write.latest
+        return (hopeless, write.latest, write.seconds, write.job_id)
+
+    return min(waiting, key=order, default=None)
+
+
+def has_room(write: Write, running: Iterable[Write], limit: int, bandwidth_mib_s: float) -> bool:
+    """Whether this checkpoint may begin beside those that are under way."""
+    others = list(running)
+    if not others:
+        return True
+    left_mib_s = bandwidth_mib_s - sum(other.rate_mib_s for other in others)
+    return len(others) < limit and write.rate_mib_s <= left_mib_s

@@ -1,0 +1,307 @@
+"""Rows of the table for suspension, system-level checkpoints and jobs that requeue themselves; who is offered what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clearway.claims import CheckpointHow, Claims
+from clearway.config import Config, CostsConfig
+from clearway.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
+from clearway.detection import Preemptor
+from clearway.execution.lifecycle import Command, Rules, Sight, Step, next_phase, next_step
+from clearway.execution.placement import placement, placement_until
+from clearway.execution.records import Eviction, EvictionState, PreemptionState
+from clearway.model import Action, Choice, Job, JobState, Option
+from clearway.policy import Situation, UnderWay, eviction_situation
+from clearway_checkpoint.suspend import Suspend
+from tests.builders import NOW, after, eviction, job, node, plan, preemption, snapshot, urgent_job
+
+S = PreemptionState
+E = EvictionState
+J = JobState
+SIGNAL = "clearway:checkpoint=signal"
+DMTCP = f"{SIGNAL},checkpointer=dmtcp"
+SELF = f"{SIGNAL},requeues=self"
+KNOWN: Mapping[str, Action] = {
+    "application": Action.APP_CHECKPOINT,
+    "dmtcp": Action.SYS_CHECKPOINT,
+    "suspend": Action.SUSPEND,
+}
+RULES = Rules(latest=after(300))
+WAIT = replace(RULES, may_kill=False)
+GIVEN_UP = replace(RULES, wanted=False)
+RESUME = replace(RULES, may_resume=True)
+RUNS, SLEEPS = job("101"), job("101", state=J.SUSPENDED, priority=0)
+TRIED = {"attempted_at": after(-1), "attempts": 1}
+TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "rules", "fields", "expected"),
+    [
+        pytest.param(S.PLANNED, RUNS, RULES, {}, Step(S.VACATING, Command.SUSPEND), id="suspend"),
+        pytest.param(S.PLANNED, RUNS, WAIT, {}, None, id="not before the checkpoints are safe"),
+        pytest.param(S.PLANNED, SLEEPS, RULES, {}, Step(S.PLANNED, stuck=True, note="it is SUSPENDED"), id="theirs"),
+        pytest.param(S.VACATING, RUNS, RULES, {}, Step(S.VACATING, Command.SUSPEND), id="died before it"),
+        pytest.param(S.VACATING, RUNS, RULES, TRIED, None, id="give Slurm a moment"),
+        pytest.param(
+            S.VACATING,
+            RUNS,
+            RULES,
+            TRIED_LONG_AGO,
+            Step(S.FAILED, stuck=True, note="still running after 5 attempts to suspend it"),
+            id="give up",
+        ),
+        pytest.param(S.VACATING, RUNS, GIVEN_UP, {}, Step(S.SPARED, note="no longer needed"), id="cancelled before it"),
+        pytest.param(S.VACATING, RUNS, GIVEN_UP, TRIED, None, id="cancelled, and the command may still arrive"),
+        pytest.param(S.VACATING, SLEEPS, GIVEN_UP, {}, Step(S.SUSPENDED), id="cancelled after it"),
+        pytest.param(
+            S.VACATING,
+            job("101", state=J.UNKNOWN),
+            RULES,
+            {},
+            Step(S.VACATING, stuck=True, note="it is UNKNOWN"),
+            id="unknown",
+        ),
+        pytest.param(S.SUSPENDED, SLEEPS, RULES, {}, None, id="somebody has its processors"),
+        pytest.param(S.SUSPENDED, SLEEPS, RESUME, {}, Step(S.SUSPENDED, Command.RESUME), id="resume"),
+        pytest.param(S.SUSPENDED, SLEEPS, RESUME, TRIED, None, id="resumed a moment ago"),
+        pytest.param(
+            S.SUSPENDED, SLEEPS, RESUME, TRIED_LONG_AGO, Step(S.SUSPENDED, Command.RESUME), id="never given up"
+        ),
+        pytest.param(S.SUSPENDED, RUNS, RULES, TRIED, Step(S.RETURNED), id="runs again"),
+        pytest.param(
+            S.SUSPENDED, RUNS, RULES, {}, Step(S.RETURNED, note="it was resumed by somebody else"), id="by hand"
+        ),
+        pytest.param(S.SUSPENDED, None, RULES, {}, Step(S.ENDED, note="ended by itself"), id="cancelled by its owner"),
+        pytest.param(S.SUSPENDED, job("101", state=J.COMPLETING), RULES, {}, None, id="on its way out"),
+        pytest.param(
+            S.SUSPENDED,
+            job("101", state=J.PENDING, restart_count=1),
+            RULES,
+            {},
+            Step(S.VACATED, note="it was requeued by somebody else"),
+            id="requeued by somebody else",
+        ),
+    ],
+)
+def test_suspension(state: S, seen: Job | None, rules: Rules, fields: dict[str, Any], expected: Step | None) -> None:
+    assert next_step(preemption(RUNS, Action.SUSPEND, state=state, **fields), seen, NOW, rules) == expected
+
+
+@pytest.mark.parametrize(
+    ("comment", "expected"),
+    [
+        (DMTCP, Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)),
+        ("clearway:checkpoint=interval,interval=60,checkpointer=dmtcp", Step(S.CHECKPOINTING)),
+        (
+            "clearway:checkpoint=none",
+            Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself"),
+        ),
+    ],
+)
+def test_system_checkpoint_is_asked_for_like_any_other(comment: str, expected: Step) -> None:
+    seen = job("101", comment=comment)
+    assert next_step(preemption(seen, Action.SYS_CHECKPOINT), seen, NOW, replace(RULES, may_ask=True)) == expected
+
+
+SAVED = f"{SELF},state=saved,asked={int(NOW.timestamp())},last={int(NOW.timestamp()) + 1}"
+OWN = Step(S.VACATING, note="it put itself back in the queue")
+
+
+@pytest.mark.parametrize(
+    ("seen", "rules", "expected"),
+    [
+        pytest.param(job("101", comment=SELF), RULES, None, id="asked"),
+        pytest.param(job("101", comment=SAVED), RULES, None, id="saved: it will go by itself"),
+        pytest.param(job("101", comment=SELF, state=J.COMPLETING, restart_count=1), RULES, OWN, id="on its way"),
+        pytest.param(job("101", comment=SELF, state=J.PENDING, restart_count=1), RULES, OWN, id="in the queue"),
+        pytest.param(job("101", comment=SELF, restart_count=1, start_time=after(1)), RULES, OWN, id="runs again"),
+        pytest.param(
+            job("101", comment=SELF),
+            replace(RULES, latest=after(-1)),
+            Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"),
+            id="late",
+        ),
+        pytest.param(
+            job("101", comment=SELF),
+            replace(RULES, latest=after(-1), kill_when_late=True),
+            Step(
+                S.VACATING,
+                Command.REQUEUE,
+                note="its checkpoint is late; requeued without it, as the configuration allows",
+            ),
+            id="late, and may be killed",
+        ),
+    ],
+)
+def test_job_that_requeues_itself(seen: Job, rules: Rules, expected: Step | None) -> None:
+    p = preemption(job("101", comment=SELF), Action.APP_CHECKPOINT, state=S.CHECKPOINTING, asked_at=NOW, **TRIED)
+    assert next_step(p, seen, NOW, rules) == expected
+
+
+# -- the placement over suspended jobs -----------------------------------------------------------------------------
+
+URGENT = urgent_job(nodes=1, time_limit_s=600)
+SMALL = replace(URGENT, memory_mib=1_000)
+
+
+def holding(state: E, of: S = S.SUSPENDED) -> Eviction:
+    """One job on two nodes is suspended for an urgent job that needs one of them."""
+    asleep = job("101", ("n1", "n2"))
+    return eviction(
+        plan(URGENT, [asleep], Action.SUSPEND, placement_nodes=("n1",)),
+        state,
+        eviction_id=1,
+        placement="clearway_1",
+        preemptions=(preemption(asleep, Action.SUSPEND, state=of),),
+        started_at=None if state.before_start else NOW,
+    )
+
+
+def sight(e: Eviction, preemptor: Job, **fields: Any) -> Sight:
+    ours = placement(e, NOW, after(60) - NOW)
+    given: dict[str, Any] = {"preemptor": preemptor, "placement": ours, "nodes_free": True}
+    return Sight(**(given | {"placement_ends": after(1_500), "extend_when_ends": after(30)} | fields))
+
+
+def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None:
+    e = holding(E.RETURNING)
+    runs = replace(URGENT, state=J.RUNNING)
+    watch = after(60) - NOW
+    commands = {
+        "attached": sight(e, replace(runs, reservation="clearway_1")),
+        "gone": sight(e, runs, placement=None),
+        "elsewhere": sight(e, runs, placement=replace(placement(e, NOW, watch), nodes=("n1", "n9"))),
+        "ends": sight(e, runs, extend_when_ends=after(10_000)),
+        "fits": sight(e, runs),
+    }
+    found = {
+        name: (phase := next_phase(e, seen, after(9_999), watch)) and phase.command for name, seen in commands.items()
+    }
+    assert found == {
+        "attached": Command.DETACH,
+        "gone": Command.CREATE_PLACEMENT,
+        "elsewhere": Command.MOVE_PLACEMENT,
+        "ends": Command.EXTEND_PLACEMENT,
+        "fits": None,  # and watching does not end, however long it takes
+    }
+    back = holding(E.RETURNING, S.RETURNED)
+    removed = next_phase(back, sight(e, runs), NOW, watch)
+    assert removed is not None
+    assert removed.command is Command.DELETE_PLACEMENT
+
+
+def test_what_the_placement_covers_and_until_when() -> None:
+    grace = after(60) - NOW
+    for state in E:
+        nodes = ("n1", "n2") if state.acting else holding(state).held_nodes
+        assert holding(state).held_nodes == nodes
+    assert holding(E.PREEMPTING, S.SPARED).held_nodes == ("n1",)
+    assert holding(E.RETURNING, S.RETURNED).held_nodes == ()
+    assert placement_until(holding(E.RETURNING), NOW, grace) == after(660)  # its time limit, and the grace
+    assert placement_until(holding(E.RETURNING), after(5_000), grace) == after(5_060)  # it overstays
+    assert placement_until(holding(E.CANCELLING), NOW, grace) >= after(60)
+
+
+# -- who is offered what -------------------------------------------------------------------------------------------
+
+
+def situation(jobs: list[Job], of: Job = SMALL, memory_mib: int = 4_000, **candidates: Any) -> Situation:
+    config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}], "candidates": {"min_runtime": 0} | candidates})
+    names = sorted({name for each in jobs for name in each.nodes})
+    seen = snapshot(jobs, [node(name, memory_mib=memory_mib, alloc_cpus=4) for name in names])
+    who = Preemptor(of, "rule 1", 600, after(600))
+    return eviction_situation(who, "batch", seen, config, NOW, preempted={}, under_way=UnderWay(), actions=KNOWN)
+
+
+def offered(found: Situation) -> dict[str, set[Action]]:
+    return {each.job_id: {option.action for option in each.options} for each in found.problem.candidates}
+
+
+@pytest.mark.parametrize(
+    ("comment", "action", "why"),
+    [
+        (SIGNAL, Action.APP_CHECKPOINT, ""),
+        (DMTCP, Action.SYS_CHECKPOINT, ""),
+        ("clearway:checkpoint=none", None, "it says that it cannot be checkpointed"),
+        (f"{SIGNAL},checkpointer=blcr", None, "its checkpointer blcr is not one that the daemon knows"),
+        (f"{SIGNAL},checkpointer=suspend", None, "its checkpointer suspend is not one that the daemon knows"),
+    ],
+)
+def test_checkpoint_by_the_checkpointer_that_the_job_names(comment: str, action: Action | None, why: str) -> None:
+    found = situation([job("101", ("n1",), comment=comment)], allow_kill=False)
+    assert offered(found) == ({"101": {action}} if action else {})
+    if why:
+        (verdict,) = found.verdicts
+        assert (verdict.choice, verdict.code) == (Choice.EXEMPT, "no_option")
+        assert verdict.reason == f"{why}, and killing is not allowed"
+        assert offered(situation([job("101", ("n1",), comment=comment)])) == {"101": {Action.KILL}}
+
+
+def test_system_checkpoint_writes_all_memory() -> None:
+    claims = Claims(checkpoint=CheckpointHow.SIGNAL, checkpointer="dmtcp")
+    costs = CostsConfig(node_mib_s=100.0, app_memory_fraction=0.5, checkpoint_overhead=2.0)
+    of = job(memory_mib=1_000)
+    (whole,) = preemption_options(of, claims, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
+    assert whole == Option(Action.SYS_CHECKPOINT, checkpoint_s=12.0)
+    itself = replace(claims, checkpointer="application")
+    (part,) = preemption_options(of, itself, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
+    assert part == Option(Action.APP_CHECKPOINT, checkpoint_s=7.0)
+
+
+def test_rate_of_a_checkpoint_is_its_last_one_else_the_models() -> None:
+    costs = CostsConfig(node_mib_s=100.0, file_system_mib_s=1_000.0)
+    assert checkpoint_rate_mib_s(job(nodes=3), None, costs) == 300.0
+    assert checkpoint_rate_mib_s(job(nodes=30), None, costs) == 1_000.0
+    assert checkpoint_rate_mib_s(job(), Claims(size_mib=100, took_s=4.0), costs) == 25.0
+
+
+def test_suspension_where_every_node_keeps_enough_memory() -> None:
+    of = job(memory_mib=1_000)
+    yes = (Option(Action.SUSPEND),)
+    assert suspend_option(of, [(4_000, [1_000, 2_000])], 1_000) == yes
+    assert suspend_option(of, [(4_000, [1_000, 2_000])], 1_001) == ()
+    assert suspend_option(of, [(9_000, [1_000]), (1_999, [1_000])], 1_000) == ()  # one node is too small
+    assert suspend_option(of, [(9_000, [1_000, 0])], 1_000) == ()  # nobody knows what the other has
+    assert suspend_option(of, [(9_000, [1_000])], 0) == ()  # nor what the urgent job wants
+    assert suspend_option(replace(of, memory_mib=0), [(9_000, [0])], 1_000) == ()
+
+
+def test_suspension_is_offered_only_where_allowed_and_on_nodes_that_can_be_kept() -> None:
+    small = job("101", ("n1", "n2"), memory_mib=1_000)
+    wants = replace(URGENT, memory_mib=2_000)
+    assert offered(situation([small], wants)) == {"101": {Action.KILL}}
+    assert offered(situation([small], wants, allow_suspend=True)) == {"101": {Action.KILL, Action.SUSPEND}}
+    beside = job("102", ("n2",), memory_mib=1_500)  # it counts: it may stay there suspended as well
+    assert offered(situation([small, beside], wants, allow_suspend=True))["101"] == {Action.KILL}
+    asleep = replace(beside, state=J.SUSPENDED)
+    assert offered(situation([small, asleep], wants, allow_suspend=True))["101"] == {Action.KILL}
+    excluded = replace(wants, excluded_nodes=("n2",))
+    assert offered(situation([small], excluded, allow_suspend=True)) == {"101": {Action.KILL}}
+
+
+def test_no_checkpoint_is_explained_only_where_there_is_something_to_explain() -> None:
+    assert why_no_checkpoint(None, KNOWN) == ""
+    assert why_no_checkpoint(Claims(checkpoint=CheckpointHow.SIGNAL), KNOWN) == ""
+    assert why_no_checkpoint(Claims(checkpoint=CheckpointHow.NONE), KNOWN) != ""
+
+
+def test_the_suspend_checkpointer_does_nothing_on_the_node() -> None:
+    from pathlib import Path
+
+    from clearway.checkpointing import Checkpointer, Footprint
+
+    it: Checkpointer = Suspend()
+    assert (it.name, it.action) == ("suspend", Action.SUSPEND)
+    assert it.limits
+    estimate = it.estimate(Footprint(nodes=4, memory_mib=3_072), CostsConfig())
+    assert (estimate.size_mib, estimate.checkpoint_s, estimate.restart_s) == (0.0, 2.0, 2.0)
+    assert it.wrap(("prog", "x")) == it.restart(Path("g"), ("prog", "x")) == ("prog", "x")
+    for answer in (it.probe(), it.checkpoint(Path("g"), 1), it.verify(Path("g"))):
+        assert not answer.ok
+        assert answer.reason == "Slurm suspends, nothing to do on the node"
