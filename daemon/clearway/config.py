@@ -167,8 +167,10 @@ class ExecutionConfig(_Section):
     concurrent_checkpoints: int = Field(
         1, ge=1, description="checkpoints on the file system at a time, over all evictions under way"
     )
-    checkpoint_bandwidth_mib_s: Positive | None = Field(
+    checkpoint_bandwidth_mib_s: float | None = Field(
         None,
+        gt=0,
+        allow_inf_nan=False,
         description="what checkpoints together may take of the file system's bandwidth; None: costs.file_system_mib_s",
     )
     approval_time: Duration = Field(

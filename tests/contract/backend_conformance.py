@@ -374,7 +374,10 @@ class BackendConformance:
             site.backend.create_reservation(replace(wanted, nodes=("node3",)))
         site.backend.update_reservation(wanted.name, ("node2", "node5", "node6"))
         site.backend.update_reservation(wanted.name, ("node2", "node5", "node6"))
+        later = wanted.end_time + timedelta(minutes=30)
+        site.backend.extend_reservation(wanted.name, later)
         (moved,) = site.backend.reservations()
+        assert abs((moved.end_time - later).total_seconds()) <= 60
         assert set(moved.nodes) == {"node2", "node5", "node6"}
         site.wait("node5 is seen as reserved", lambda: _reserved(site, "node5"))
         site.backend.delete_reservation(wanted.name)

@@ -12,7 +12,13 @@ from pydantic import BaseModel
 from clearway.config import Config, Mode, PreemptorRule, parse_config
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
-NO_DEFAULT = {"slurm.conf", "api.token_file", "budget.jobs_per_hour", "budget.lost_node_hours_per_hour"}
+NO_DEFAULT = {
+    "slurm.conf",
+    "api.token_file",
+    "budget.jobs_per_hour",
+    "budget.lost_node_hours_per_hour",
+    "execution.checkpoint_bandwidth_mib_s",
+}
 
 
 def uncommented() -> str:

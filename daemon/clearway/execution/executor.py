@@ -76,12 +76,14 @@ class Executor:
         self._observer = observer
         self._learn_record = learn
         self._costs = costs or CostsConfig()
+        self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
         done: set[Command] = set()
         placed = True
+        self._others = None
         for _ in range(_MOST_PHASES):
             phase = next_phase(
                 eviction,
@@ -229,10 +231,12 @@ class Executor:
 
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
-        others = [o for o in self._store.open_evictions() if o.eviction_id != e.eviction_id and o.state.acting]
+        if self._others is None:
+            open_ones = self._store.open_evictions()
+            self._others = [o for o in open_ones if o.eviction_id != e.eviction_id and o.state.acting]
         waiting: list[Write] = []
         running: list[Write] = []
-        for each in (e, *others):
+        for each in (e, *self._others):
             for other in each.preemptions:
                 write = self._write(each, other, snapshot)
                 if write is None:

@@ -377,6 +377,12 @@ def test_update_reservation(backend: CliBackend, slurm: FakeSlurm) -> None:
         backend.update_reservation("clearway-1", ())
 
 
+def test_extend_reservation(backend: CliBackend, slurm: FakeSlurm) -> None:
+    backend.extend_reservation("clearway-1", datetime(2026, 3, 2, 12, 30, tzinfo=UTC))
+    local = datetime(2026, 3, 2, 12, 30, tzinfo=UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    assert slurm.changes == [f"scontrol update ReservationName=clearway-1 EndTime={local}"]
+
+
 def test_delete_of_an_unknown_reservation_is_done(backend: CliBackend, slurm: FakeSlurm) -> None:
     slurm.refusal = "Requested reservation is invalid"
     backend.delete_reservation("clearway-1")
