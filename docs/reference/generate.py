@@ -69,8 +69,7 @@ SECTIONS = {
     "an operator's approval.",
     "costs": "What checkpoints cost: time = max(total size / file_system_mib_s, largest node's size / node_mib_s) + "
     "checkpoint_overhead.",
-    "learning": "What earlier checkpoints say about the next ones; see "
-    "[learning](../explanation/learning.md).",
+    "learning": "What earlier checkpoints say about the next ones; see [learning](../explanation/learning.md).",
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
 }
@@ -334,6 +333,8 @@ TABLES = {
     "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
     "while that is not known. `kind` is a command to Slurm, or `event`.",
     "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
+    "checkpoint_history": "What each checkpoint that was asked for took, predicted and actual, and what became of it.",
+    "restart_history": "How each run that went on from a checkpoint began, as it says.",
     "kept_values": "Small JSON values by name: whether it is paused, the last sign of life, which urgent jobs are left "
     "alone.",
     "leases": "Which daemon may act on this database, and until when.",

