@@ -148,7 +148,7 @@ Each problem is a moment at which at least 75 % of a machine was in use: {jobs[0
 memory, checkpoints and file system are those of the CoSim paper (section IV-B), the latter scaled to each machine.
 The moments and jobs are recorded; the checkpoints are drawn. No job can be suspended, which is what the UJFB paper
 relies on, so `ujfb` shows its choice of jobs only. `slurm-default` and `youngest-first` kill whatever the
-deadline, so their losses stay the same while the optimum falls.
+deadline, so their losses hardly change while the optimum falls.
 
 - *Ages known*: the planner knows when each job saved itself last, and can ask it to do so again.
 - *Ages unknown*: jobs say nothing, so that each counts as never saved. What its plans lose is counted with the real

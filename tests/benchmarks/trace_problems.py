@@ -5,9 +5,9 @@ it, or where CLEARWAY_TRACES says. Their starts and ends are the recorded ones. 
 moment than the machine has nodes for, those that started last are left out.
 
 From the CoSim paper (section IV-B): an application checkpoint every hour after the start, 40-90 % of 208 GB in use on
-each node, 20-60 % of that in an application checkpoint, an urgent job of 12.5, 25 or 50 % of the machine, deadlines of
-0 to 15 minutes by the minute. Its file system, 250 GB/s for 4,392 nodes, is scaled to each machine. From the UJFB paper:
-a moment is busy when 75 % of the nodes are in use.
+each node, 20-60 % of that in an application checkpoint, an urgent job of 12.5, 25 or 50 % of the machine, deadlines
+of 0 to 15 minutes by the minute. Its file system, 250 GB/s for 4,392 nodes, is scaled to each machine. From the UJFB
+paper: a moment is busy when 75 % of the nodes are in use.
 """
 
 from __future__ import annotations

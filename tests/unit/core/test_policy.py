@@ -145,6 +145,16 @@ def test_jobs_side_by_side_free_a_node_together() -> None:
     assert candidates(found) == {"1": ("a", "b"), "2": ("b",)}
 
 
+def test_a_candidate_says_what_rules_of_schedulers_look_at() -> None:
+    waited = job("1", 2, start_time=after(-600), submit_time=after(-1_500), time_limit_s=3_600)
+    unlimited = job("2", 1, start_time=after(-900), submit_time=after(-900), time_limit_s=None)
+    problem = situation([waited, unlimited], of=urgent_job(nodes=3), idle=1).problem
+    first, second = problem.candidates
+    assert (first.ran_s, first.remaining_s, first.waited_s, first.job_nodes) == (600, 3_000, 900, 2)
+    assert (second.ran_s, second.remaining_s, second.waited_s, second.job_nodes) == (900, None, 0, 1)
+    assert (problem.nodes_needed, problem.preemptor_nodes) == (2, 3)
+
+
 def test_a_node_shared_with_an_exempt_job_is_not_freed() -> None:
     found = situation(
         [job("1", ["a", "b"]), job("2", ["b"], user="vip"), job("3", ["b"])], candidates={"protected_users": ["vip"]}
