@@ -24,8 +24,7 @@ _MEANING = {
     f"{FIGURE_CHUNKS:,} chunks.",
     "Figure 6": "How much a coarser grid costs. The bound allows 1 + epsilon; the loss is far less.",
     "Figure 7": "How far each strategy stays from knowing the time beforehand. The narrower the distribution for its "
-    "mean, the nearer all come to 1. At most "
-    + f"{FIGURE_7_CHUNKS:,} chunks; the widest distributions would need more.",
+    f"mean, the nearer all come to 1. At most {FIGURE_7_CHUNKS:,} chunks; the widest would need more.",
 }
 _ABOUT = """\
 <h1>Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper</h1>
@@ -41,8 +40,8 @@ request after a checkpoint that ends in one then carries 0.3 h, one without any 
 <li>Where times begin at a &gt; 0, the cells for NO-CKPT-PER make every request after the first shorter by a. A request
 without a checkpoint starts from nothing and needs all of its milestone: by the paper's own model these cells are too
 low.</li>
-<li>The LogNormal row does not follow from mu = 3.0 and sigma = 0.5 under either reading, nor from any other mu and sigma
-that a search found; we do not know why. tau = 1 alone shows it: there the longest time is only 3.05 times the cost,
+<li>The LogNormal row does not follow from mu = 3.0 and sigma = 0.5 under either reading, nor from any other mu and
+sigma that a search found; we do not know why. tau = 1 alone shows it: there the longest time is only 3.05 times the cost,
 while the stated distribution's quantile at 1 - 1e-7 is more than ten times.</li>
 <li>Small rests: the paper's own optimum is up to 0.6 % above ours, as from a coarser grid (its Beta row is met with 10
 chunks).</li>
