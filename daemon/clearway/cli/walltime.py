@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -78,7 +79,9 @@ def plan_requests(
     ] = Strategy.DYN_PROG_COUNT,
     chunk_count: Annotated[
         int | None,
-        typer.Option("--chunks", help="Cut the times into so many steps, instead of what epsilon or the best period says."),
+        typer.Option(
+            "--chunks", help="Cut the times into so many steps, instead of what epsilon or the best period says."
+        ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
 ) -> None:
@@ -137,9 +140,7 @@ def read_samples(file: Path) -> Floats:
         raise WalltimeError(f"{file}: {error}") from None
 
 
-def _check_size(
-    strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None
-) -> None:
+def _check_size(strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None) -> None:
     if isinstance(times, Discrete) and not strategy.periodic:
         count = len(times.values)
     elif chunk_count is not None:
@@ -176,12 +177,14 @@ def show(planned: SequencePlan, times: Distribution, samples: Floats | None, uni
     longest = times.high / planned.expected_cost
     notes = [
         "",
-        f"expected cost {planned.expected_cost:,.0f}; {ratio:.2f} times what it would be if the time were known; "
-        f"strategy {planned.strategy}",
+        f"expected cost {planned.expected_cost:,.0f} ({planned.strategy}), {ratio:.2f} times that of a known time",
         f"the longest job takes {format_duration(times.high)}, {longest:.1f} times the expected cost",
     ]
     if samples is not None:
-        notes += ["planned for these samples as they are: a job longer than all of them is not covered", _verdict(samples / unit_s)]
+        notes += [
+            "planned for these samples as they are: a job longer than all of them is not covered",
+            _verdict(samples / unit_s),
+        ]
     render.console().print(Group(rows, _plot(times, ends), *(Text(render.visible(note)) for note in notes)))
 
 
@@ -196,7 +199,7 @@ def _plot(times: Distribution, ends: Floats) -> Group:
     """Share of jobs that last longer, over time; each row says which requests end in it."""
     edges = np.linspace(0.0, times.high, _PLOT_ROWS + 1)
     lines = [Text("\nJobs that last longer than ... (numbers: requests that end there)")]
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges):
         share = float(times.survival(np.array([begin]))[0])
         within = [number for number, at in enumerate(ends, 1) if begin < at <= end * (1 + 1e-12)]
         line = Text(f"{format_duration(begin):>8} ")
@@ -205,5 +208,3 @@ def _plot(times: Distribution, ends: Floats) -> Group:
             line.append(f" {within[0]}" if len(within) == 1 else f" {within[0]}-{within[-1]}", style="bold")
         lines.append(line)
     return Group(*lines)
-
-

@@ -76,10 +76,10 @@ class Continuous:
 
     @cached_property
     def mean(self) -> float:
-        """low + the integral of P(X > t), by Simpson's rule in u with t = low + (high - low) u^3: dense where mass is."""
+        """The integral of P(X > t), by Simpson's rule in u, t = low + (high - low) u^3: fine where most jobs end."""
         from scipy.integrate import simpson  # noqa: PLC0415 - see the module's docstring
 
-        u = np.linspace(0.0, 1.0, 2 * _MEAN_STEPS // 2 + 1)
+        u = np.linspace(0.0, 1.0, _MEAN_STEPS + 1)
         width = self.high - self.low
         return self.low + float(simpson(self.survival(self.low + width * u**3) * 3 * width * u**2, x=u))
 
@@ -208,9 +208,7 @@ def _truncnormal(stats: Any, unit_s: float, *, mu: float, variance: float, low: 
     _positive(variance=variance)
     _support(low, high)
     deviation = math.sqrt(variance)
-    return stats.truncnorm(
-        (low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s
-    )
+    return stats.truncnorm((low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s)
 
 
 def _uniform(stats: Any, unit_s: float, *, low: float, high: float) -> Any:

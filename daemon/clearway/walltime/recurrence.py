@@ -136,7 +136,7 @@ class _Recurrence:
             return []
         costs, at = self.costs, np.array(self.active)
         gained = ((costs.alpha + costs.beta) * (self.v[at] - self.v[c]) - costs.beta * costs.checkpoint) * self.s[at]
-        return [int(l) for l in at[gained < costs.alpha * costs.checkpoint * self.s[c]]]
+        return [int(each) for each in at[gained < costs.alpha * costs.checkpoint * self.s[c]]]
 
     def _one_by_one(self, c: int, milestones: Sequence[int], each: float) -> dict[int, tuple[float, int]]:
         """U_c(l) and its j for those of ``milestones`` (largest first) where it is less than M_l."""

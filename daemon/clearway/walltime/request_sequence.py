@@ -109,7 +109,7 @@ def omniscient_cost(distribution: Distribution, costs: Costs) -> float:
 
 
 def chunks(distribution: Distribution, costs: Costs, epsilon: float) -> int:
-    """n of Algorithm 1.
+    """How many chunks Algorithm 1 takes (its n).
 
     Raises:
         WalltimeError: with free checkpoints or restarts and no gamma, no number of chunks is enough.
@@ -123,7 +123,9 @@ def chunks(distribution: Distribution, costs: Costs, epsilon: float) -> int:
     )
     count = 3 * (distribution.high - distribution.low) * factor / epsilon
     if not math.isfinite(count):
-        raise WalltimeError("free checkpoints or restarts have no best sequence: give both a time, or gamma, or --chunks")
+        raise WalltimeError(
+            "free checkpoints or restarts have no best sequence: give both a time, or gamma, or --chunks"
+        )
     return max(math.ceil(count), 1)
 
 

@@ -1,5 +1,7 @@
-"""What sequences cost, and that the dynamic program finds the cheapest: against the paper's example, exhaustive search
-over every sequence, a much finer grid, and simulated jobs."""
+"""What sequences cost, and that the dynamic program finds the cheapest.
+
+Against the paper's example, exhaustive search over every sequence, a much finer grid, and simulated jobs.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +104,12 @@ def as_printed(values: list[float], shares: list[float], costs: Costs) -> float:
             restart = costs.restart if saved else 0.0
             table[saved][last] = min(
                 table[j if kept else saved][j]
-                + (costs.alpha * (restart + v[j] - v[saved] + kept * costs.checkpoint) + costs.beta * restart
-                   + costs.gamma) * s[last]
+                + (
+                    costs.alpha * (restart + v[j] - v[saved] + kept * costs.checkpoint)
+                    + costs.beta * restart
+                    + costs.gamma
+                )
+                * s[last]
                 + costs.beta * ((1 - kept) * (v[j] - v[saved]) + kept * costs.checkpoint) * s[j]
                 for j in range(last + 1, n + 1)
                 for kept in (0, 1)
@@ -221,7 +227,8 @@ def test_chunks_gather_all_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    "milestones", [(), sequence((20, False)), sequence((20, False), (20, True), (80, False)), sequence((-1, True), (80, False))]
+    "milestones",
+    [(), sequence((20, False)), sequence((20, False), (20, True), (80, False)), sequence((-1, True), (80, False))],
 )
 def test_impossible_sequences_are_refused(milestones: tuple[Milestone, ...]) -> None:
     with pytest.raises(WalltimeError):

@@ -1,0 +1,31 @@
+"""Table 2 beside the paper, and the report of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from html.parser import HTMLParser
+
+from clearway.walltime.request_sequence import Strategy
+from clearway.walltime.study import Study, figure_6, table_2
+from clearway.walltime.study_report import as_csv, as_html, near
+
+
+def test_the_exponential_row_is_met_with_a_cost_of_each_request_and_not_as_stated() -> None:
+    cells = table_2("exponential")
+    assert len(cells) == 14
+    assert all(near(cell, cell.shown, cell.shown_tau) for cell in cells)
+    stated = {cell.tau: round(cell.stated, 2) for cell in cells if cell.strategy is Strategy.ALL_CKPT_PER}
+    assert (stated[1], stated[200], stated[1_000]) == (9.64, 2.11, 8.02)
+    made = Study(tuple(cells), {"exponential": 14_507}, (figure_6(["exponential"]),))
+    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
+    assert [float(row["paper"]) for row in rows] == [cell.paper for cell in cells]
+    page = as_html(made)
+    HTMLParser().feed(page)
+    assert page.count("<polyline") == 1
+    assert "as the cells show, 14" in page
+    assert "http" not in page  # it needs nothing from anywhere
+
+
+def test_the_uniform_rows_later_requests_leave_out_the_lower_bound() -> None:
+    assert all(near(cell, cell.shown, cell.shown_tau) for cell in table_2("uniform"))
