@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ class Run:
 
     def ask(self, state: SaveState = SaveState.SAVED) -> None:
         last = self.bench.claims().asked
+        poll(lambda: last is None or time.time() >= last.timestamp() + 1)  # asked is told in whole seconds
         os.kill(self.pid, signal.SIGUSR1)
         poll(lambda: (claims := self.bench.claims()).state is state and claims.asked != last)
 
