@@ -53,6 +53,11 @@ class Run:
         poll(lambda: last is None or time.time() >= last.timestamp() + 1)  # asked is told in whole seconds
         os.kill(self.pid, signal.SIGUSR1)
         poll(lambda: (claims := self.bench.claims()).state is state and claims.asked != last)
+        self.goes_on()  # while it is held, a request is answered with the same checkpoint
+
+    def goes_on(self) -> None:
+        before = int((self.folder / "count").read_text())
+        poll(lambda: int((self.folder / "count").read_text()) > before + 3)
 
     def kept(self) -> list[str]:
         return sorted(path.name for path in self.generations.glob("generation-*"))
@@ -153,8 +158,7 @@ def test_a_checkpoint_that_goes_wrong_is_not_claimed(bench: Bench, fault: str) -
     (run.folder / "fault").write_text(fault)
     run.ask(SaveState.FAILED)
     assert run.kept() == ["generation-000001"]
-    before = int((run.folder / "count").read_text())
-    poll(lambda: int((run.folder / "count").read_text()) > before + 3)  # alive
+    run.goes_on()
     (run.folder / "fault").unlink()
     run.ask()
     assert run.kept() == ["generation-000001", "generation-000002"]
@@ -186,8 +190,9 @@ def test_a_full_disk(bench: Bench) -> None:
 def test_a_job_that_ends_during_its_checkpoint_is_not_saved(bench: Bench) -> None:
     run = Run(bench)
     (run.folder / "fault").write_text("ends")
-    run.ask(SaveState.FAILED)
+    os.kill(run.pid, signal.SIGUSR1)
     run.end()
+    assert bench.claims().state is SaveState.FAILED
     assert run.kept() == []
 
 
@@ -208,8 +213,7 @@ def test_at_its_own_pace_it_is_not_held(bench: Bench) -> None:
     poll(lambda: (bench.claims().generation or 0) >= 2)
     assert bench.claims().state is None
     assert bench.claims().last is not None
-    before = int((run.folder / "count").read_text())
-    poll(lambda: int((run.folder / "count").read_text()) > before + 3)
+    run.goes_on()
     run.end()
 
 
