@@ -177,8 +177,8 @@ def test_a_full_disk(bench: Bench) -> None:
         run.ask(SaveState.FAILED)
         assert run.kept() == ["generation-000001"]
         (run.folder / "fault").unlink()
-        (run.folder / "size").write_text("4")
-        run.ask()  # now 4 MiB is what the next is expected to take
+        (run.folder / "size").write_text("8")
+        run.ask()  # now 8 MiB is what the next is expected to take
         checkpoints = (run.folder / "verbs").read_text().split().count("checkpoint")
         run.ask(SaveState.FAILED)
         assert (run.folder / "verbs").read_text().split().count("checkpoint") == checkpoints, "tried all the same"
@@ -191,7 +191,7 @@ def test_a_job_that_ends_during_its_checkpoint_is_not_saved(bench: Bench) -> Non
     run = Run(bench)
     (run.folder / "fault").write_text("ends")
     os.kill(run.pid, signal.SIGUSR1)
-    run.end()
+    assert run.step.wait(timeout=20) == 42
     assert bench.claims().state is SaveState.FAILED
     assert run.kept() == []
 
