@@ -147,8 +147,15 @@ class RunningDaemon:
 
 def install_programs(cluster: SlurmCluster) -> None:
     """The launcher and the stepping program, where every user and node can read them."""
-    for name, text in {"clearway-run": LAUNCHER.read_text(), "stepper.py": STEPPER}.items():
+    driver = LAUNCHER.parents[1] / "clearway_checkpoint" / "application.sh"
+    files = {
+        "clearway-run": LAUNCHER.read_text(),
+        "checkpointers/application.sh": driver.read_text(),
+        "stepper.py": STEPPER,
+    }
+    for name, text in files.items():
         path = cluster.work / name
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
 

@@ -16,6 +16,7 @@ import typer
 
 from clearway import __version__
 from clearway.cli import demo, render
+from clearway.cli import launcher as launcher_files
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.walltime import walltime_app
@@ -120,6 +121,16 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
         raise typer.Exit(BAD_INPUT) from None
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
+
+
+@app.command()
+def launcher(
+    folder: Annotated[Path, typer.Argument(help="Where all nodes can read it, such as /usr/local/bin.")],
+) -> None:
+    """Copy clearway-run and its checkpointers' drivers, which compute nodes need, into a folder."""
+    with errors():
+        for path in launcher_files.install(folder):
+            print(path)
 
 
 @app.command()

@@ -1,0 +1,44 @@
+"""``clearway launcher``: what the compute nodes need, copied out of this installation."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import clearway_checkpoint
+from clearway.errors import ConfigError
+
+DRIVERS = Path(clearway_checkpoint.__file__).parent
+
+
+def source(drivers: Path = DRIVERS) -> Path:
+    """The launcher of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree.
+
+    Raises:
+        ConfigError: when it is in neither.
+    """
+    for path in (drivers / "clearway-run", drivers.parent / "slurm" / "clearway-run"):
+        if path.is_file():
+            return path
+    raise ConfigError(f"this installation has no clearway-run beside {drivers}")
+
+
+def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
+    """Copies the launcher and every driver into this folder; returns what is there now.
+
+    Raises:
+        ConfigError: when this installation is not whole, or the folder cannot be written.
+    """
+    wanted = {source(drivers): folder / "clearway-run"}
+    wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
+    try:
+        for origin, path in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Renamed into place: a shell that runs the old one reads it to its end.
+            new = path.with_name(f".{path.name}.new")
+            shutil.copyfile(origin, new)
+            new.chmod(0o755)
+            new.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot install the launcher in {folder}: {error}") from error
+    return tuple(wanted.values())

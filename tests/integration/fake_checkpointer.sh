@@ -1,0 +1,40 @@
+#!/bin/sh
+# Driver "fake": behaves as clearway.checkpointing says, for a program that counts in $FOLDER/count.
+# What is to go wrong stands in $FOLDER/fault.
+set -u
+verb=$1
+shift
+fault=$(cat "$FOLDER/fault" 2>/dev/null)
+echo "$verb" >>"$FOLDER/verbs"
+case $verb in
+    probe)
+        [ "$fault" != unfit ] || { printf 'ok=no\nreason=the program is static\n'; exit 0; }
+        echo ok=yes ;;
+    start) shift; exec "$@" ;;
+    checkpoint)
+        kill -STOP "-$2" 2>/dev/null
+        { cat "$FOLDER/count"; [ "$fault" = truncated ] || echo end; } >"$1/image"
+        [ "$fault" != lost ] || rm "$1/image"
+        [ "$fault" != full ] || cat /dev/zero >"$1/zeros" || { kill -CONT "-$2"; exit 1; }
+        kill -CONT "-$2" 2>/dev/null
+        case $fault in
+            killed) kill -9 $$ ;;
+            slow) until [ -e "$FOLDER/go" ]; do sleep 0.05; done ;;
+            hang) sleep 600 ;;
+            ends) touch "$FOLDER/stop"; while kill -0 "$2" 2>/dev/null && ! grep -q ' Z ' "/proc/$2/stat"; do sleep 0.05; done ;;
+        esac
+        printf 'ok=yes\nsize_mib=%s\n' "$(cat "$FOLDER/size" 2>/dev/null || echo 1)" ;;
+    verify)
+        if [ "$(tail -n 1 "$1/image" 2>/dev/null)" = end ]; then echo ok=yes; else printf 'ok=no\nreason=not whole\n'; fi ;;
+    restart)
+        generation=$1
+        shift 2
+        if [ -e "$FOLDER/refuse-${generation##*-}" ]; then
+            printf 'ok=no\nreason=a log is missing\n' >"$CLEARWAY_STATE/restarted"
+            exit 1
+        fi
+        head -n 1 "$generation/image" >"$FOLDER/count"
+        echo ok=yes >"$CLEARWAY_STATE/restarted"
+        exec "$@" ;;
+    end) echo ok=yes ;;
+esac

@@ -1,0 +1,43 @@
+"""The conformance suite over every registered checkpointer that has a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway import registry
+from clearway.errors import ConfigError
+from tests.contract.checkpointer_conformance import CheckpointerConformance, Trial
+
+
+@pytest.fixture(params=registry.names(registry.CHECKPOINTERS))
+def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
+    try:
+        checkpointer = registry.load(registry.CHECKPOINTERS, request.param)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    if not hasattr(checkpointer, "driver"):
+        pytest.skip("has no driver: the daemon does this itself")
+    folders = {"CLEARWAY_STATE": tmp_path / "state", "CLEARWAY_DIR": tmp_path / "generations"}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700)
+    environment = {name: str(path) for name, path in folders.items()}
+    environment["CLEARWAY_APPLICATION_FILE"] = str(tmp_path / "own-state")
+    trial = Trial(checkpointer(environment, checkpoint_limit_s=60.0), environment, tmp_path)
+    yield trial
+    (tmp_path / "stop").touch()
+    trial.checkpointer.end()
+
+
+@pytest.fixture
+def able(trial: Trial) -> Trial:
+    probe = trial.checkpointer.probe()
+    if not probe.ok:
+        pytest.skip(f"{trial.checkpointer.name}: {probe.reason}")
+    return trial
+
+
+class TestCheckpointers(CheckpointerConformance):
+    """Runs all of it."""

@@ -1,0 +1,56 @@
+"""``clearway launcher``: from a source tree and from a wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway.cli import launcher
+from clearway.cli.app import app
+from clearway.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+def runs(folder: Path) -> int:
+    command = [folder / "clearway-run", "--checkpoint-file", "x", "--", "sh", "-c", "exit 5"]
+    env = {"PATH": os.environ["PATH"]}  # no CLEARWAY_CHECKPOINTERS: the drivers beside it are found
+    return subprocess.run(command, env=env, timeout=20, check=False, capture_output=True).returncode
+
+
+def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
+    for _ in range(2):  # an update is the same command
+        result = CliRunner().invoke(app, ["launcher", str(tmp_path / "bin")])
+        assert result.exit_code == 0, result.output
+    drivers = sorted(path.name for path in (ROOT / "plugins/clearway_checkpoint").glob("*.sh"))
+    assert sorted(path.name for path in (tmp_path / "bin/checkpointers").iterdir()) == drivers
+    assert result.output.splitlines()[0] == str(tmp_path / "bin/clearway-run")
+    assert runs(tmp_path / "bin") == 5
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["launcher", str(tmp_path / "file")])
+    assert result.exit_code == 1
+    assert "cannot install the launcher" in result.output
+
+
+def test_from_a_wheel(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "site")
+    launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
+    assert runs(tmp_path / "bin") == 5
+
+
+def test_an_installation_without_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no clearway-run"):
+        launcher.install(tmp_path, tmp_path / "nowhere")
