@@ -154,8 +154,8 @@ quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, w
     # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
     if [ "$wide" = no ] && command -v perl >/dev/null; then
         set -- perl -MSocket -MPOSIX=dup2 -e '
-            my $fd = shift;
-            socket(my $s, PF_INET, SOCK_STREAM, 0) && bind($s, sockaddr_in(0, INADDR_LOOPBACK)) && listen($s, 128)
+            my ($fd, $s) = shift;
+            socket($s, PF_INET, SOCK_STREAM, 0) && bind($s, sockaddr_in(0, INADDR_LOOPBACK)) && listen($s, 128)
                 && dup2(fileno($s), $fd) or die "no listener on loopback: $!\n";
             exec @ARGV or die "$ARGV[0]: $!\n"' $listener_fd "$@"
     elif [ "$wide" = no ] && command -v python3 >/dev/null; then
@@ -352,6 +352,12 @@ watch() { # watch COUNT PID: says when so many processes run; ends a restart tha
     fi
 }
 
+copy_to() { # copies the files named on standard input, with their folders, to this folder
+    while IFS= read -r file; do
+        mkdir -p "$1/${file%/*}" && cp -p "$file" "$1/$file" || return 1
+    done
+}
+
 told() {
     printf '%s\n' "$@" >"$CLEARWAY_STATE/restarted.new" && mv "$CLEARWAY_STATE/restarted.new" "$CLEARWAY_STATE/restarted"
 }
@@ -364,6 +370,10 @@ restart() {
     count=$(images_in "$generation" | wc -l)
     [ "$count" -gt 0 ] || die "$generation has no images"
     coordinate "$@"
+    # Open files that were deleted or changed are looked for where they were first saved, not beside the images.
+    rm -rf "$work/images"
+    (umask 077 && mkdir -p "$work/images" && cd "$generation" &&
+        find . -path '*/ckpt_*_files/*' -type f | copy_to "$work/images") || die "cannot put back saved files"
     # The watch must not become a child of the program, which would not expect it.
     (setsid sh "$driver" watch "$count" $$ </dev/null >/dev/null 2>&1 &)
     if [ "$1" = srun ]; then
