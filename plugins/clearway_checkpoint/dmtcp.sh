@@ -149,7 +149,7 @@ peers() { # how many processes there are, when all of them run; nothing when not
 }
 
 quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, without our descriptors
-    set -- dmtcp_coordinator -q --daemon --coord-port 0 --port-file "$state/port" --status-file "$state/status" \
+    set -- dmtcp_coordinator -q --daemon --coord-port 0 --port-file "$state/port" \
         --ckptdir "$work" --tmpdir "$state/tmp" "$@"
     # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
     if [ "$wide" = no ] && command -v perl >/dev/null; then
@@ -172,7 +172,7 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     wide=no
     [ "$1" != srun ] || wide=yes
     (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
-    rm -f "$state/port" "$state/status"
+    rm -f "$state/port"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last
         DMTCP_COORD_HOST=127.0.0.1
@@ -386,10 +386,11 @@ restart() {
 end() {
     enter_state
     ask -q >/dev/null
-    coordinator=$(sed -n 's/^ *[Pp][Ii][Dd][:=] *//p' "$state/status" 2>/dev/null)
-    case $(cat "/proc/${coordinator:-none}/comm" 2>/dev/null) in
-        dmtcp_coordina*) kill "$coordinator" 2>/dev/null ;;
-    esac
+    for entry in $(grep -lF -- "$state/port" /proc/[0-9]*/cmdline 2>/dev/null); do # one that does not answer
+        case $(cat "${entry%/*}/comm" 2>/dev/null) in
+            dmtcp_coord*) pid=${entry%/*}; kill "${pid##*/}" 2>/dev/null ;;
+        esac
+    done
     rm -rf "$state"
     yes
 }

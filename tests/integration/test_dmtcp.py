@@ -160,7 +160,7 @@ def test_exit_status_comes_through_and_the_coordinator_is_on_loopback(real: Run)
 def test_damaged_generation_is_refused_and_its_restart_does_not_hang(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     generation = real.generation(1)
-    poll(lambda: (real.folder / "dir" / "dmtcp" / "images").exists())
+    poll((real.folder / "dir" / "dmtcp" / "images").exists)
     poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
     assert real.driver.checkpoint(generation, process.pid).ok
     end_group(process)
@@ -183,8 +183,9 @@ def status(run: Run) -> str:
 def test_coordinator_killed(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
-    text = (real.folder / "state" / "dmtcp" / "status").read_text()
-    (pid,) = [int(line.split(":")[1]) for line in text.splitlines() if line.strip().lower().startswith("pid")]
+    mark = f"{real.folder}/state/dmtcp/port".encode()
+    lines = {p.parent.name: p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()}
+    (pid,) = [int(name) for name, line in lines.items() if line.startswith(b"dmtcp_coordinator\0") and mark in line]
     os.kill(pid, signal.SIGKILL)
     assert not real.driver.checkpoint(real.generation(1), process.pid).ok
     end_group(process)
