@@ -386,9 +386,11 @@ restart() {
 end() {
     enter_state
     ask -q >/dev/null
-    for entry in $(grep -lF -- "$state/port" /proc/[0-9]*/cmdline 2>/dev/null); do # one that does not answer
-        case $(cat "${entry%/*}/comm" 2>/dev/null) in
-            dmtcp_coord*) pid=${entry%/*}; kill "${pid##*/}" 2>/dev/null ;;
+    for entry in /proc/[0-9]*; do # one that does not answer; its command line may have been rewritten
+        case $(cat "$entry/comm" 2>/dev/null) in
+            dmtcp_coord*)
+                tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "CLEARWAY_STATE=$CLEARWAY_STATE" &&
+                    kill "${entry##*/}" 2>/dev/null ;;
         esac
     done
     rm -rf "$state"

@@ -183,9 +183,9 @@ def status(run: Run) -> str:
 def test_coordinator_killed(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
-    mark = f"{real.folder}/state/dmtcp/port".encode()
-    lines = {p.parent.name: p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()}
-    (pid,) = [int(name) for name, line in lines.items() if line.startswith(b"dmtcp_coordinator\0") and mark in line]
+    mark = f"CLEARWAY_STATE={real.folder}/state".encode()
+    coordinators = [p.parent for p in Path("/proc").glob("[0-9]*/comm") if p.read_text().startswith("dmtcp_coord")]
+    (pid,) = [int(p.name) for p in coordinators if mark in (p / "environ").read_bytes().split(b"\0")]
     os.kill(pid, signal.SIGKILL)
     assert not real.driver.checkpoint(real.generation(1), process.pid).ok
     end_group(process)
