@@ -386,9 +386,9 @@ restart() {
 end() {
     enter_state
     ask -q >/dev/null
-    for entry in /proc/[0-9]*; do # one that does not answer; its command line may have been rewritten
+    for entry in /proc/[0-9]*; do # one that does not answer; its name may read dmtcp_coor:7779
         case $(cat "$entry/comm" 2>/dev/null) in
-            dmtcp_coord*)
+            dmtcp_coor*)
                 tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "CLEARWAY_STATE=$CLEARWAY_STATE" &&
                     kill "${entry##*/}" 2>/dev/null ;;
         esac

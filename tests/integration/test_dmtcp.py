@@ -183,12 +183,26 @@ def status(run: Run) -> str:
 def test_coordinator_killed(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
-    mark = f"CLEARWAY_STATE={real.folder}/state".encode()
-    coordinators = [p.parent for p in Path("/proc").glob("[0-9]*/comm") if p.read_text().startswith("dmtcp_coord")]
-    (pid,) = [int(p.name) for p in coordinators if mark in (p / "environ").read_bytes().split(b"\0")]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(coordinator(real), signal.SIGKILL)
     assert not real.driver.checkpoint(real.generation(1), process.pid).ok
     end_group(process)
+
+
+def test_end_ends_a_coordinator_that_does_not_answer(real: Run) -> None:
+    process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
+    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    pid = coordinator(real)
+    (real.folder / "state" / "dmtcp" / "port").unlink()  # so that nobody can ask it
+    real.driver.end()
+    poll(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+    end_group(process)
+
+
+def coordinator(run: Run) -> int:
+    mark = f"CLEARWAY_STATE={run.folder}/state".encode()
+    found = [p.parent for p in Path("/proc").glob("[0-9]*/comm") if p.read_text().startswith("dmtcp_coor")]
+    (pid,) = [int(p.name) for p in found if mark in (p / "environ").read_bytes().split(b"\0")]
+    return pid
 
 
 # ---- stand-ins ---------------------------------------------------------------------------------------------------

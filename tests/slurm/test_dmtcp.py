@@ -40,7 +40,7 @@ generation=$CLEARWAY_DIR/generation
 mkdir -p "$CLEARWAY_STATE" "$generation"
 sh {driver} start -- {run} &
 program=$!
-while [ "$(cat {work}/rank1 2>/dev/null | wc -l)" -lt 10 ] || [ "$(cat {work}/rank0 | wc -l)" -lt 10 ]; do sleep 0.2; done
+until [ -s {work}/rank0 ] && [ -s {work}/rank1 ] && [ "$(cat {work}/rank[01] | wc -l)" -ge 20 ]; do sleep 0.2; done
 sh {driver} checkpoint "$generation" $program
 sh {driver} verify "$generation"
 scancel --signal=KILL "$SLURM_JOB_ID.0"
