@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -200,8 +201,12 @@ def test_end_ends_a_coordinator_that_does_not_answer(real: Run) -> None:
 
 def coordinator(run: Run) -> int:
     mark = f"CLEARWAY_STATE={run.folder}/state".encode()
-    found = [p.parent for p in Path("/proc").glob("[0-9]*/comm") if p.read_text().startswith("dmtcp_coor")]
-    (pid,) = [int(p.name) for p in found if mark in (p / "environ").read_bytes().split(b"\0")]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if path.read_text().startswith("dmtcp_coor"):
+                found += [path.parent.name] * (mark in path.with_name("environ").read_bytes().split(b"\0"))
+    (pid,) = map(int, found)
     return pid
 
 
