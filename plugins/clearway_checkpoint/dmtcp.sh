@@ -344,12 +344,13 @@ watch() { # watch COUNT PID: says when so many processes run; ends a restart tha
     done
     if kill -0 "$2" 2>/dev/null; then
         told ok=no "reason=not all of $1 processes run after $restart_s s"
-        ask -k >/dev/null
-        pause
-        kill -s KILL -- "-$2" 2>/dev/null || kill -s KILL "$2" 2>/dev/null
     else
         told ok=no "reason=ended before all of $1 processes ran"
     fi
+    # Also when the first process has ended: others of a failed restart may hang.
+    ask -k >/dev/null
+    pause
+    kill -s KILL -- "-$2" 2>/dev/null || kill -s KILL "$2" 2>/dev/null
 }
 
 copy_to() { # copies the files named on standard input, with their folders, to this folder
@@ -390,7 +391,7 @@ end() {
         case $(cat "$entry/comm" 2>/dev/null) in
             dmtcp_coor*)
                 tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "CLEARWAY_STATE=$CLEARWAY_STATE" &&
-                    kill "${entry##*/}" 2>/dev/null ;;
+                    kill -s KILL "${entry##*/}" 2>/dev/null ;; # it blocks all others
         esac
     done
     rm -rf "$state"
