@@ -1,0 +1,40 @@
+"""DMTCP: saves ordinary programs, of one node or started by srun on several, without privilege or kernel support.
+
+The work is done by ``dmtcp.sh``. This class says how large a checkpoint will be and how long it takes: every process
+leaves an image of its data and a fixed part, and images are written without compression, which on one core would
+be slower than any file system. Time follows the CoSim paper, equation (1).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from clearway.checkpointing import Estimate, Footprint
+from clearway.config import CostsConfig
+from clearway.model import Action
+from clearway_checkpoint.driver import Driver
+
+IMAGE_OVERHEAD_MIB = 23  # measured: what a process's image holds besides its data
+
+
+class Dmtcp(Driver):
+    """The checkpointer ``dmtcp``; its driver's settings are listed at the top of ``dmtcp.sh``."""
+
+    name = "dmtcp"
+    action = Action.SYS_CHECKPOINT
+    limits: ClassVar[tuple[str, ...]] = (
+        "Containers, statically linked, setuid and 32 bit programs cannot be saved.",
+        "MPI needs DMTCP's plugin MANA; independent tasks of srun work without.",
+        "GPU memory is not saved.",
+        "srun must be written with a double dash: srun [options] -- PROGRAM.",
+        "A full disk ends the program with exit status 99; free space is checked before, quotas are not seen.",
+        "What a program printed between its checkpoint and its end is printed again after a restart.",
+        "After a restart the program's environment, SLURM_* included, is that of its first start.",
+        "DMTCP's coordinator authenticates nobody: whoever reaches its port can save or end the program.",
+    )
+
+    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
+        per_node = footprint.memory_mib + IMAGE_OVERHEAD_MIB * footprint.processes
+        total = per_node * footprint.nodes
+        transfer_s = max(total / costs.file_system_mib_s, per_node / costs.node_mib_s)
+        return Estimate(size_mib=total, checkpoint_s=transfer_s + costs.checkpoint_overhead, restart_s=transfer_s)

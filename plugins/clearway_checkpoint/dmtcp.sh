@@ -1,0 +1,405 @@
+#!/bin/sh
+# dmtcp.sh: the driver for DMTCP, which saves ordinary programs without privilege or kernel support.
+#
+# The verbs are those of clearway.checkpointing. One coordinator per run lives on the node where `start` or `restart`
+# ran. Programs save into CLEARWAY_DIR/dmtcp (each rank of srun into a folder of its own, DMTCP overwrites its
+# last image there), and what proved complete is moved into the generation, with a manifest of sizes and checksums last.
+#
+# DMTCP's exit statuses are not believed: a checkpoint request may return before the images are written, and says 0
+# then. A checkpoint counts when there are as many images as processes, none half written, the restart script (which
+# DMTCP writes last) names just these, and the coordinator says that all run again. A restart counts when it says that
+# all of them run; CLEARWAY_STATE/restarted tells (ok=yes or ok=no), and one that hangs is ended with status 99.
+#
+# Settings, all optional:
+#   CLEARWAY_DMTCP_SIGNAL     the signal DMTCP keeps for itself (60: its own default, USR2, is what submitit listens to)
+#   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
+#   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
+#   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
+
+set -u
+
+signal=${CLEARWAY_DMTCP_SIGNAL:-60}
+limit_s=${CLEARWAY_DMTCP_LIMIT_S:-540}
+restart_s=${CLEARWAY_DMTCP_RESTART_S:-300}
+image_overhead_kib=$((23 * 1024)) # a process's image is its data and this
+listener_fd=821                   # where a coordinator looks for a listener that it is to take over
+failed=99                         # DMTCP's own exit status for its failures
+
+yes() {
+    printf '%s\n' "$@" ok=yes
+    exit 0
+}
+
+no() {
+    printf 'ok=no\nreason=%s\n' "$*"
+    exit 1
+}
+
+die() {
+    echo "clearway dmtcp: $*" >&2
+    exit $failed
+}
+
+need() { # need NAME: the folder that this variable names, absolute, for DMTCP writes relative ones into its images
+    eval "folder=\${$1:-}"
+    case $folder in
+        /*) ;;
+        *) die "$1 must be an absolute path, not '$folder'" ;;
+    esac
+}
+
+pause() {
+    sleep 0.2 2>/dev/null || sleep 1
+}
+
+now() {
+    date +%s
+}
+
+# ---- what program this is ----------------------------------------------------------------------------------------
+
+after_srun() { # after_srun srun OPTION ... -- PROGRAM ...: how many words come before the program; 0 without a --
+    words=0
+    for word in "$@"; do
+        words=$((words + 1))
+        [ "$word" != -- ] || { echo $words; return; }
+    done
+    echo 0
+}
+
+elf_kind() { # dynamic, static, other (not 64 bit little endian) or none, by the program headers in the first 4 KiB
+    od -An -v -tu1 -N 4096 -- "$1" 2>/dev/null | awk '
+        { for (i = 1; i <= NF; i++) b[n++] = $i }
+        function word(at, size,   value) { value = 0; while (size--) value = value * 256 + b[at + size]; return value }
+        END {
+            if (n < 64 || b[0] != 127 || b[1] != 69 || b[2] != 76 || b[3] != 70) { print "none"; exit }
+            if (b[4] != 2 || b[5] != 1) { print "other"; exit }
+            start = word(32, 8); size = word(54, 2); count = word(56, 2)
+            for (i = 0; i < count && start + (i + 1) * size <= n; i++)
+                if (word(start + i * size, 4) == 3) { print "dynamic"; exit } # PT_INTERP: a loader is named
+            print "static"
+        }'
+}
+
+judge() { # why this program cannot be saved; silent when nothing is known against it
+    case ${1##*/} in
+        apptainer|singularity|docker|podman|enroot|shifter|ch-run)
+            echo "${1##*/} starts a container, which DMTCP cannot see into"; return ;;
+    esac
+    path=$(command -v -- "$1") || { echo "$1: not found"; return; }
+    case $path in
+        */*) ;;
+        *) path=$(which "$1" 2>/dev/null) || { echo "$1 is a word of the shell, not a program"; return; } ;;
+    esac
+    if [ -u "$path" ] || [ -g "$path" ]; then
+        echo "$path runs with the rights of another user or group (setuid or setgid)"; return
+    fi
+    case $(elf_kind "$path") in
+        dynamic) ;;
+        static) echo "$path is statically linked: DMTCP cannot be loaded into it" ;;
+        other) echo "$path is not a 64 bit program" ;;
+        none)
+            if [ "$(head -c 2 "$path" 2>/dev/null)" != '#!' ]; then
+                echo "$path is neither an ELF program nor a script with a #! line"; return
+            fi
+            interpreter=$(head -n 1 "$path" | sed 's/^#![[:space:]]*//')
+            # shellcheck disable=SC2086 - its words
+            set -- $interpreter
+            case ${1:-} in
+                */env) [ $# -lt 2 ] || [ "${2#-}" != "$2" ] || judge "$2" ;;
+                /*) [ "$1" = "$path" ] || judge "$1" ;;
+                *) echo "$path names no interpreter by its full path" ;;
+            esac ;;
+    esac
+}
+
+probe() {
+    version=$(timeout 10 dmtcp_launch --version 2>/dev/null | sed -n '1s/.*) *//p')
+    [ -n "$version" ] || no "dmtcp_launch is not on PATH, or does not say its version"
+    for tool in dmtcp_coordinator dmtcp_command dmtcp_restart; do
+        command -v $tool >/dev/null || no "$tool is not on PATH"
+    done
+    [ "${1:-}" != -- ] || shift
+    if [ "${1:-}" = srun ]; then
+        before=$(after_srun "$@")
+        [ "$before" -gt 0 ] && [ $# -gt "$before" ] || no "write srun [options] -- PROGRAM: the -- is missing"
+        shift "$before"
+    fi
+    if [ $# -gt 0 ]; then
+        reason=$(judge "$1")
+        [ -z "$reason" ] || no "$reason"
+    fi
+    yes "version=$version"
+}
+
+# ---- the coordinator ---------------------------------------------------------------------------------------------
+
+enter_state() {
+    need CLEARWAY_STATE; state=$folder/dmtcp
+    need CLEARWAY_DIR; work=$folder/dmtcp
+}
+
+ask() { # ask WORD ...: dmtcp_command to this run's coordinator, within 20 s
+    [ -s "$state/port" ] || return 1
+    timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "$(cat "$state/port")" "$@" 2>/dev/null
+}
+
+peers() { # how many processes there are, when all of them run; nothing when not, or when nobody answers
+    ask -s | sed -n 's/^ *NUM_PEERS=//p; s/^ *RUNNING=//p' | tr '\n' ' ' | sed -n 's/^\([0-9][0-9]*\) yes $/\1/p'
+}
+
+quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, without our descriptors
+    set -- dmtcp_coordinator -q --daemon --coord-port 0 --port-file "$state/port" \
+        --ckptdir "$work" --tmpdir "$state/tmp" "$@"
+    # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
+    if [ "$wide" = no ] && command -v perl >/dev/null; then
+        set -- perl -MSocket -MPOSIX=dup2 -e '
+            my ($fd, $s) = shift;
+            socket($s, PF_INET, SOCK_STREAM, 0) && bind($s, sockaddr_in(0, INADDR_LOOPBACK)) && listen($s, 128)
+                && dup2(fileno($s), $fd) or die "no listener on loopback: $!\n";
+            exec @ARGV or die "$ARGV[0]: $!\n"' $listener_fd "$@"
+    elif [ "$wide" = no ] && command -v python3 >/dev/null; then
+        set -- python3 -c 'if True:
+            import os, socket, sys
+            s = socket.create_server(("127.0.0.1", 0), backlog=128)
+            os.dup2(s.fileno(), int(sys.argv[1]))
+            os.execvp(sys.argv[2], sys.argv[2:])' $listener_fd "$@"
+    fi
+    setsid "$@" </dev/null >/dev/null 2>&1
+}
+
+coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells the program's DMTCP where it is
+    wide=no
+    [ "$1" != srun ] || wide=yes
+    (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
+    rm -f "$state/port"
+    if [ $wide = no ]; then
+        quiet_coordinator --exit-on-last
+        DMTCP_COORD_HOST=127.0.0.1
+    else # not --exit-on-last: the first rank may have ended before the last one comes
+        quiet_coordinator --stale-timeout 3600
+        DMTCP_COORD_HOST=${CLEARWAY_DMTCP_HOST:-$(hostname)}
+    fi
+    until=$(($(now) + 20))
+    while [ ! -s "$state/port" ]; do
+        [ "$(now)" -lt $until ] || die "dmtcp_coordinator does not start"
+        pause
+    done
+    DMTCP_COORD_PORT=$(cat "$state/port")
+    export DMTCP_COORD_HOST DMTCP_COORD_PORT
+}
+
+clean_exec() { # exec without descriptors above 9 that somebody left to us: they can hang a restart
+    stray=$(ls /proc/self/fd | awk '$1 > 9' | tr '\n' ' ')
+    [ -n "$stray" ] || exec "$@"
+    # Only bash can close these: in other shells a redirection takes one digit.
+    # shellcheck disable=SC2016 - expanded by bash
+    exec bash -c 'for fd in $1; do eval "exec $fd>&-"; done; shift; exec "$@"' bash "$stray" "$@"
+}
+
+launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save itself into the folder
+    images=$1
+    shift
+    (umask 077 && mkdir -p "$images" "$state/tmp") || die "cannot make $images"
+    clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
+}
+
+revive() { # revive FROM FOLDER: becomes what was saved in FROM, to save itself into the folder from now on
+    set -- "$2" "$1"/ckpt_*.dmtcp
+    images=$1
+    shift
+    (umask 077 && mkdir -p "$images" "$state/tmp") || die "cannot make $images"
+    clean_exec dmtcp_restart -q -q -j --ckptdir "$images" --tmpdir "$state/tmp" "$@"
+}
+
+start() {
+    enter_state
+    shift # the --
+    coordinate "$@"
+    if [ "$1" = srun ]; then
+        ranks task "$@"
+    fi
+    launch "$work/images" "$@"
+}
+
+ranks() { # ranks VERB srun OPTION ... -- PROGRAM ...: becomes srun with this driver between it and the program
+    verb=$1
+    shift
+    count=$(after_srun "$@")
+    [ "$count" -gt 0 ] || die "write srun [options] -- PROGRAM: the -- is missing"
+    position=0
+    for word in "$@"; do
+        position=$((position + 1))
+        shift
+        set -- "$@" "$word"
+        [ $position -ne "$count" ] || set -- "$@" sh "$driver" "$verb"
+    done
+    export CLEARWAY_DIR CLEARWAY_STATE CLEARWAY_DMTCP_FROM="${CLEARWAY_DMTCP_FROM:-}"
+    exec "$@"
+}
+
+task() { # one task of srun: its folder bears its rank, so that a restart finds it on whichever node
+    enter_state
+    launch "$work/images/rank-${SLURM_PROCID:?}" "$@"
+}
+
+task_again() {
+    enter_state
+    revive "$CLEARWAY_DMTCP_FROM/rank-${SLURM_PROCID:?}" "$work/images/rank-$SLURM_PROCID"
+}
+
+# ---- saving ------------------------------------------------------------------------------------------------------
+
+images_in() {
+    find "$1" -name 'ckpt_*.dmtcp' -type f
+}
+
+needed_kib() { # what an image of each process will take; those on other nodes count like the mean of those here
+    ask -l | sed -n 's/^[0-9][0-9]*, .*\[[0-9]*:\([0-9]*\)\]@.*/\1/p' | while read -r pid; do
+        awk -v pid="$pid" '/^(RssAnon|RssShmem|VmSwap):/ { sum += $2 } END { if (NR) print sum }' \
+            "/proc/$pid/status" 2>/dev/null || echo elsewhere
+    done | awk -v extra=$image_overhead_kib '
+        $1 == "elsewhere" { others++; next }
+        { here++; sum += $1 }
+        END { if (here) sum += others * sum / here; printf "%.0f\n", sum + (here + others) * extra }'
+}
+
+await_images() { # until the checkpoint of so many processes is complete; sets reason when it will not be
+    until=$(($(now) + limit_s))
+    silent=0
+    while [ "$(now)" -lt $until ]; do
+        after=$(peers)
+        if [ -n "$after" ] && [ -s "$work/dmtcp_restart_script.sh" ] && [ -z "$(half_written)" ]; then
+            saved=$(images_in "$work" | wc -l)
+            named=$(grep -o 'ckpt_[^ "]*\.dmtcp' "$work/dmtcp_restart_script.sh" | sort -u | wc -l)
+            [ "$saved" -ge "$count" ] || { reason="only $saved of $count processes were saved"; return 1; }
+            [ "$saved" -ne "$named" ] || return 0
+        fi
+        # While it saves the coordinator answers, with RUNNING=no.
+        if ask -s | grep -q NUM_PEERS; then silent=0; else silent=$((silent + 1)); fi
+        [ $silent -lt 3 ] || { reason="the coordinator is gone"; return 1; }
+        pause
+    done
+    reason="not complete within $limit_s s"
+    return 1
+}
+
+half_written() {
+    find "$work" -name '*.temp'
+}
+
+durable() { # every file and folder below is on the disk, not in memory
+    find "$1" -exec sync {} + 2>/dev/null || sync
+}
+
+checkpoint() {
+    enter_state
+    generation=$1
+    count=$(peers)
+    [ -n "$count" ] || no "the coordinator does not answer, or not all processes run"
+    [ "$count" -gt 0 ] || no "the program has ended"
+    # What an earlier attempt left: with it away, whatever is there afterwards is newer than this request.
+    find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
+    # DMTCP does not survive a full disk, nor does the program.
+    wanted=$(($(needed_kib) * 6 / 5))
+    free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
+    [ "${free:-0}" -ge $wanted ] ||
+        no "$((wanted / 1024)) MiB are wanted for images in $work, only $((${free:-0} / 1024)) MiB are free"
+    ask_s=$limit_s ask -bc >/dev/null # whatever it answers
+    await_images || no "$reason"
+    mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
+    durable "$generation"
+    summed "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
+        no "cannot write the manifest in $generation"
+    durable "$generation"
+    yes "size_mib=$(du -sm "$generation" | cut -f 1)"
+}
+
+summed() { # checksum, size and name of every file, in the folder's own terms
+    (cd "$1" && find . -type f ! -name manifest.dmtcp -exec cksum {} + | LC_ALL=C sort -k 3)
+}
+
+verify() {
+    generation=$1
+    [ -s "$generation/manifest.dmtcp" ] || no "$generation has no manifest: it was never completed"
+    [ -n "$(images_in "$generation")" ] || no "$generation has no images"
+    [ -z "$(find "$generation" -name '*.temp')" ] || no "$generation holds half written images"
+    differs=$(summed "$generation" | diff "$generation/manifest.dmtcp" - | sed -n 's/^[<>] [0-9]* [0-9]* //p' | head -n 1)
+    [ -z "$differs" ] || no "$generation/${differs#./} is not as it was saved"
+    yes
+}
+
+# ---- going on ----------------------------------------------------------------------------------------------------
+
+watch() { # watch COUNT PID: says when so many processes run; ends a restart that does not get there
+    enter_state
+    until=$(($(now) + restart_s))
+    while [ "$(now)" -lt $until ] && kill -0 "$2" 2>/dev/null; do
+        running=$(peers)
+        if [ "${running:-0}" -ge "$1" ]; then
+            told ok=yes
+            exit 0
+        fi
+        pause
+    done
+    if kill -0 "$2" 2>/dev/null; then
+        told ok=no "reason=not all of $1 processes run after $restart_s s"
+    else
+        told ok=no "reason=ended before all of $1 processes ran"
+    fi
+    # Also when the first process has ended: others of a failed restart may hang.
+    ask -k >/dev/null
+    pause
+    kill -s KILL -- "-$2" 2>/dev/null || kill -s KILL "$2" 2>/dev/null
+}
+
+copy_to() { # copies the files named on standard input, with their folders, to this folder
+    while IFS= read -r file; do
+        mkdir -p "$1/${file%/*}" && cp -p "$file" "$1/$file" || return 1
+    done
+}
+
+told() {
+    printf '%s\n' "$@" >"$CLEARWAY_STATE/restarted.new" && mv "$CLEARWAY_STATE/restarted.new" "$CLEARWAY_STATE/restarted"
+}
+
+restart() {
+    enter_state
+    generation=$1
+    shift 2
+    rm -f "$CLEARWAY_STATE/restarted"
+    count=$(images_in "$generation" | wc -l)
+    [ "$count" -gt 0 ] || die "$generation has no images"
+    coordinate "$@"
+    # Open files that were deleted or changed are looked for where they were first saved, not beside the images.
+    rm -rf "$work/images"
+    (umask 077 && mkdir -p "$work/images" && cd "$generation" &&
+        find . -path '*/ckpt_*_files/*' -type f | copy_to "$work/images") || die "cannot put back saved files"
+    # The watch must not become a child of the program, which would not expect it.
+    (setsid sh "$driver" watch "$count" $$ </dev/null >/dev/null 2>&1 &)
+    if [ "$1" = srun ]; then
+        CLEARWAY_DMTCP_FROM=$generation
+        ranks task_again "$@"
+    fi
+    revive "$generation" "$work/images"
+}
+
+end() {
+    enter_state
+    ask -q >/dev/null
+    for entry in /proc/[0-9]*; do # one that does not answer; its name may read dmtcp_coor:7779
+        case $(cat "$entry/comm" 2>/dev/null) in
+            dmtcp_coor*)
+                tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "CLEARWAY_STATE=$CLEARWAY_STATE" &&
+                    kill -s KILL "${entry##*/}" 2>/dev/null ;; # it blocks all others
+        esac
+    done
+    rm -rf "$state"
+    yes
+}
+
+driver=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+case ${1:-} in
+    probe|start|checkpoint|verify|restart|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
+    *) die "unknown verb '${1:-}'" ;;
+esac

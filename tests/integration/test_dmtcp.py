@@ -1,0 +1,343 @@
+"""The DMTCP driver: with the real DMTCP on PATH, and with stand-ins for what real ones were seen to do wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from clearway.checkpointing import Footprint
+from clearway.config import CostsConfig
+from clearway_checkpoint.dmtcp import Dmtcp
+
+PYTHON = str(Path(sys.executable).resolve())
+# Threads, a child process and an open log; every step is written once, and the result depends on all of them.
+PROGRAM = """\
+import os, sys, threading, time
+import numpy as np
+log_path, result_path, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+up, down = os.pipe(), os.pipe()
+if (child := os.fork()) == 0:
+    while (got := os.read(up[0], 1)) and got != b"q":
+        os.write(down[1], bytes([got[0] ^ 90]))
+    os._exit(0)
+a, b = np.linspace(0, 1, 40_000).reshape(200, 200), np.eye(200)
+def turn(rows, k):
+    b[rows] = np.sin(a[rows] @ b.T[:, :200] + k)
+with open(log_path, "a", buffering=1) as log:
+    for step in range(steps):
+        halves = [threading.Thread(target=turn, args=(r, step)) for r in (slice(0, 100), slice(100, 200))]
+        for t in halves:  # one after the other: the result must not depend on their order
+            t.start()
+            t.join()
+        os.write(up[1], bytes([step % 256 or 1]))
+        b[0, 0] += os.read(down[0], 1)[0]
+        log.write(f"{step}\\n")
+        time.sleep(0.1)
+os.write(up[1], b"q")
+os.waitpid(child, 0)
+with open(result_path, "wb") as out:
+    out.write(b.tobytes())
+sys.exit(7)
+"""
+
+
+def poll(condition: Callable[[], object], limit_s: float = 30.0, what: str = "") -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+class Run:
+    """One job's folders, and the driver in them."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        self.folder = folder
+        (folder / "state").mkdir(parents=True)
+        (folder / "dir").mkdir()
+        self.env = {
+            "CLEARWAY_STATE": str(folder / "state"),
+            "CLEARWAY_DIR": str(folder / "dir"),
+            "CLEARWAY_DMTCP_LIMIT_S": "30",
+            "CLEARWAY_DMTCP_RESTART_S": "15",
+            "PATH": path,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        self.driver = Dmtcp(self.env)
+        self.script = folder / "program.py"
+        self.script.write_text(PROGRAM)
+        self.log, self.result = folder / "log", folder / "result"
+
+    def generation(self, number: int) -> Path:
+        path = self.folder / "dir" / f"generation-{number}"
+        path.mkdir()
+        return path
+
+    def program(self, steps: int) -> list[str]:
+        return [PYTHON, str(self.script), str(self.log), str(self.result), str(steps)]
+
+    def spawn(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        with (self.folder / "output").open("ab") as out:
+            return subprocess.Popen(
+                command, env={**os.environ, **self.env}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def steps(self) -> list[int]:
+        return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
+
+    def told(self) -> str:
+        path = self.folder / "state" / "restarted"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Run]:
+    """The DMTCP on PATH; a shell script of that name does not count."""
+    found = shutil.which("dmtcp_launch")
+    if found is None:
+        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
+    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
+    assert "(DMTCP)" in subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    run = Run(tmp_path / "run", os.environ["PATH"])
+    yield run
+    run.driver.end()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_saved_killed_restarted_ends_like_an_undisturbed_run(real: Run, tmp_path: Path) -> None:
+    assert real.driver.probe(real.program(1)).ok
+    undisturbed = Run(tmp_path / "undisturbed", os.environ["PATH"])
+    assert undisturbed.spawn(tuple(undisturbed.program(60))).wait(60) == 7
+
+    process = real.spawn(real.driver.wrap(real.program(60)))
+    poll(lambda: len(real.steps()) >= 10, what="ten steps")
+    generation = real.generation(1)
+    saved = real.driver.checkpoint(generation, process.pid)
+    assert saved.ok, saved.reason
+    assert saved.size_mib >= 2 * 20
+    assert real.driver.verify(generation).ok
+    before = len(real.steps())
+    poll(lambda: len(real.steps()) > before, what="the program to go on after its checkpoint")
+    end_group(process)
+    real.driver.end()
+    assert not (tmp_path / "run" / "state" / "dmtcp").exists()
+
+    again = real.spawn(real.driver.restart(generation, real.program(60)))
+    poll(real.told, what="the restart")
+    assert real.told() == "ok=yes\n"
+    second = real.driver.checkpoint(real.generation(2), again.pid)
+    assert second.ok, second.reason
+    assert again.wait(60) == 7
+    assert real.steps() == list(range(60))
+    assert real.result.read_bytes() == undisturbed.result.read_bytes()
+
+
+def test_exit_status_comes_through_and_the_coordinator_is_on_loopback(real: Run) -> None:
+    assert real.spawn(real.driver.wrap(["/bin/sh", "-c", "exit 42"])).wait(30) == 42
+    process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
+    port = real.folder / "state" / "dmtcp" / "port"
+    poll(lambda: port.exists() and port.read_text().strip(), what="the coordinator")
+    if shutil.which("perl") or shutil.which("python3"):
+        wanted = f"0100007F:{int(port.read_text()):04X} 00000000:0000 0A"
+        assert wanted in Path("/proc/net/tcp").read_text()
+    end_group(process)
+
+
+def test_damaged_generation_is_refused_and_its_restart_does_not_hang(real: Run) -> None:
+    process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
+    generation = real.generation(1)
+    poll((real.folder / "dir" / "dmtcp" / "images").exists)
+    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    assert real.driver.checkpoint(generation, process.pid).ok
+    end_group(process)
+    (image,) = generation.glob("ckpt_*.dmtcp")
+    os.truncate(image, image.stat().st_size // 2)
+    assert "not as it was saved" in real.driver.verify(generation).reason
+    real.env["CLEARWAY_DMTCP_RESTART_S"] = "4"
+    assert real.spawn(real.driver.restart(generation, ["/bin/sleep", "60"])).wait(30) != 0
+    poll(lambda: real.told().startswith("ok=no"), what="the refusal")
+
+
+def status(run: Run) -> str:
+    port = run.folder / "state" / "dmtcp" / "port"
+    if not port.exists():
+        return ""
+    command = ["dmtcp_command", "-p", port.read_text().strip(), "-s"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
+
+
+def test_coordinator_killed(real: Run) -> None:
+    process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
+    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    os.kill(coordinator(real), signal.SIGKILL)
+    assert not real.driver.checkpoint(real.generation(1), process.pid).ok
+    end_group(process)
+
+
+def test_end_ends_a_coordinator_that_does_not_answer(real: Run) -> None:
+    process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
+    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    pid = coordinator(real)
+    (real.folder / "state" / "dmtcp" / "port").unlink()  # so that nobody can ask it
+    real.driver.end()
+    poll(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+    end_group(process)
+
+
+def coordinator(run: Run) -> int:
+    mark = f"CLEARWAY_STATE={run.folder}/state".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if path.read_text().startswith("dmtcp_coor"):
+                found += [path.parent.name] * (mark in path.with_name("environ").read_bytes().split(b"\0"))
+    (pid,) = map(int, found)
+    return pid
+
+
+# ---- stand-ins ---------------------------------------------------------------------------------------------------
+
+STAND_IN = """\
+#!/bin/sh
+state=$CLEARWAY_STATE work=$CLEARWAY_DIR/dmtcp
+image() {{ mkdir -p "$work/images"; echo image >"$work/images/ckpt_$1.dmtcp$2"; }}
+script() {{ printf 'ckpt_a.dmtcp ckpt_b.dmtcp\\n' >"$work/dmtcp_restart_script.sh"; }}
+word=; for each in "$@"; do word=$each; done
+case $word in
+    -s) echo "  NUM_PEERS=$(cat "$state/peers" 2>/dev/null || echo 2)"; echo "  RUNNING=yes"
+        [ ! -e "$state/gone" ] || exit 2 ;;
+    -bc) {fault} ;;
+esac
+exit 0
+"""
+LATE = "(sleep 1; image a; image b; script) >/dev/null 2>&1 & "
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Callable[[str], Run]:
+    def make(fault: str) -> Run:
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        (tools / "dmtcp_command").write_text(STAND_IN.format(fault=fault))
+        (tools / "dmtcp_command").chmod(0o755)
+        run = Run(tmp_path / "run", f"{tools}:{os.environ['PATH']}")
+        run.env["CLEARWAY_DMTCP_LIMIT_S"] = "3"
+        run.driver = Dmtcp(run.env)
+        (run.folder / "state" / "dmtcp").mkdir()
+        (run.folder / "state" / "dmtcp" / "port").write_text("1")
+        (run.folder / "dir" / "dmtcp" / "images").mkdir(parents=True)
+        return run
+
+    return make
+
+
+def test_request_that_returns_early_is_waited_for(faulty: Callable[[str], Run]) -> None:
+    run = faulty(LATE)
+    generation = run.generation(1)
+    saved = run.driver.checkpoint(generation, 1)
+    assert saved.ok, saved.reason
+    assert {p.name for p in generation.glob("ckpt_*")} == {"ckpt_a.dmtcp", "ckpt_b.dmtcp"}
+    assert run.driver.verify(generation).ok
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("exit 0", "not complete within 3 s"),  # success claimed, nothing done
+        ("image a; script", "only 1 of 2"),
+        ("image a; image b .temp; script", "not complete within"),  # killed in mid-write
+        ("image a; image b", "not complete within"),  # no restart script: DMTCP had not finished
+        ('rm "$state/dmtcp/port"', "coordinator is gone"),
+        ('echo 0 >"$state/peers"; image a .temp', "not complete within"),  # disk full: the program died
+        ("sleep 60", "not complete within"),
+    ],
+)
+def test_no_fault_ends_as_saved(faulty: Callable[[str], Run], fault: str, reason: str) -> None:
+    run = faulty(fault)
+    generation = run.generation(1)
+    saved = run.driver.checkpoint(generation, 1)
+    assert not saved.ok
+    assert reason in saved.reason
+    assert not run.driver.verify(generation).ok
+
+
+def test_images_of_an_earlier_attempt_do_not_count(faulty: Callable[[str], Run]) -> None:
+    run = faulty("exit 0")
+    work = run.folder / "dir" / "dmtcp"
+    for name in ("images/ckpt_a.dmtcp", "images/ckpt_b.dmtcp"):
+        (work / name).write_text("old")
+    (work / "dmtcp_restart_script.sh").write_text("ckpt_a.dmtcp ckpt_b.dmtcp")
+    assert not run.driver.checkpoint(run.generation(1), 1).ok
+
+
+def test_too_little_space_is_seen_before_anything_is_written(faulty: Callable[[str], Run]) -> None:
+    run = faulty('touch "$state/asked"; ' + LATE)
+    df = run.folder.parent / "bin" / "df"
+    df.write_text("#!/bin/sh\necho head\necho disk 1000 999 1 100% /\n")
+    df.chmod(0o755)
+    command = df.with_name("dmtcp_command")
+    command.write_text(
+        command.read_text().replace("case $word in", f"case $word in\n -l) echo '1, x[4:{os.getpid()}]@h' ;;")
+    )
+    saved = run.driver.checkpoint(run.generation(1), 1)
+    assert not saved.ok
+    assert "MiB are wanted" in saved.reason
+    assert not (run.folder / "state" / "asked").exists()
+
+
+def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart", "apptainer"):
+        (tools / name).write_text("#!/bin/sh\necho 'dmtcp_launch (DMTCP) 0.0'\n")
+        (tools / name).chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text("#!/usr/bin/env python3\n")
+    script.chmod(0o755)
+    setuid = tmp_path / "setuid"
+    shutil.copy("/bin/sleep", setuid)
+    setuid.chmod(0o4755)
+    static = tmp_path / "static"
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    static.write_bytes(bytes(header))
+    static.chmod(0o755)
+    driver = Dmtcp({"PATH": f"{tools}:{os.environ['PATH']}"})
+    for program in (["/bin/sleep", "1"], [str(script)], ["srun", "-n", "4", "--", "/bin/sleep", "1"]):
+        probe = driver.probe(program)
+        assert probe.ok, probe.reason
+        assert probe.version == "0.0"
+    for program, reason in (
+        ([str(setuid)], "setuid"),
+        ([str(static)], "statically linked"),
+        (["apptainer", "run"], "container"),
+        (["srun", "-n", "4", "/bin/sleep"], "-- is missing"),
+        (["no-such-program"], "not found"),
+    ):
+        probe = driver.probe(program)
+        assert not probe.ok
+        assert reason in probe.reason
+    assert "not on PATH" in Dmtcp({"PATH": "/usr/bin:/bin"}).probe().reason
+
+
+def test_estimate_is_data_and_a_fixed_part_for_each_process() -> None:
+    costs = CostsConfig(file_system_mib_s=1000, node_mib_s=100, checkpoint_overhead=2)
+    estimate = Dmtcp().estimate(Footprint(nodes=2, memory_mib=1000, processes=4), costs)
+    assert estimate.size_mib == 2 * 1092
+    assert estimate.restart_s == pytest.approx(10.92)
+    assert estimate.checkpoint_s == pytest.approx(12.92)
