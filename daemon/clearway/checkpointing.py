@@ -19,7 +19,10 @@ verb                                           what it does
                                                process group that ``start`` or ``restart`` became. When it failed
                                                the program goes on
 ``verify GENERATION``                          is what lies there complete and loadable: ok, reason
-``restart GENERATION -- PROGRAM ...``          becomes the restored program; its exit status is the program's
+``restart GENERATION -- PROGRAM ...``          becomes the restored program; its exit status is the program's. Writes
+                                               ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes
+                                               again, or ``ok=no`` and ``reason=`` when it never will: the launcher
+                                               falls back to an older generation only on this word
 ``end``                                        removes what ``start``, ``restart`` left on the node
 =============================================  ==============================================================
 
