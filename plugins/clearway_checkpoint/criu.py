@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from clearway.checkpointing import Estimate, Footprint
 from clearway.config import CostsConfig
+from clearway.costs import checkpoint_time_s
 from clearway.model import Action
 from clearway_checkpoint.driver import Driver
 
@@ -30,10 +31,9 @@ class Criu(Driver):
     def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
         """The CoSim paper, equation (1), with all resident memory as the size; a restart reads what was written."""
         node_mib = footprint.memory_mib + _IMAGE_OVERHEAD_MIB
-        size_mib = node_mib * footprint.nodes
-        transfer_s = max(size_mib / costs.file_system_mib_s, node_mib / costs.node_mib_s)
+        transfer_s = checkpoint_time_s(footprint.nodes, node_mib, costs)
         return Estimate(
-            size_mib=size_mib,
+            size_mib=node_mib * footprint.nodes,
             checkpoint_s=transfer_s + costs.checkpoint_overhead,
             restart_s=transfer_s + _RESTART_S,
         )
