@@ -1,0 +1,39 @@
+"""CRIU: the kernel's own view of a process tree, written to disk and made again, for programs that know of nothing.
+
+It needs root on the node, which the root helper ``clearway-criu`` has through sudo; the driver ``criu.sh`` says how.
+"""
+
+from __future__ import annotations
+
+from clearway.checkpointing import Estimate, Footprint
+from clearway.config import CostsConfig
+from clearway.costs import checkpoint_time_s
+from clearway.model import Action
+from clearway_checkpoint.driver import Driver
+
+_IMAGE_OVERHEAD_MIB = 1.0  # measured: an image is what is resident, and one MiB
+_RESTART_S = 0.5  # measured below 0.1 s for 100 MB; sudo, the owner's check and the pid namespace come on top
+
+
+class Criu(Driver):
+    name = "criu"
+    action = Action.SYS_CHECKPOINT
+    limits = (
+        "Needs CRIU 4.2 or newer, sudo and the helper clearway-criu on every node, and a shared folder for root.",
+        "One node only: no MPI, no steps started by srun.",
+        "Programs run under no_new_privs: setuid programs (ping, sudo, newgrp) get no rights in them.",
+        "Files must be at the same path on the other node; one that was removed meanwhile makes a restart fail.",
+        "No containers, no namespaces of their own, no connections to processes outside the job's program.",
+        "The other node needs the same libraries and no older processor.",
+        "GPUs only through cuda-checkpoint, which is experimental: never tried with a real one.",
+    )
+
+    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
+        """The CoSim paper, equation (1), with all resident memory as the size; a restart reads what was written."""
+        node_mib = footprint.memory_mib + _IMAGE_OVERHEAD_MIB
+        transfer_s = checkpoint_time_s(footprint.nodes, node_mib, costs)
+        return Estimate(
+            size_mib=node_mib * footprint.nodes,
+            checkpoint_s=transfer_s + costs.checkpoint_overhead,
+            restart_s=transfer_s + _RESTART_S,
+        )

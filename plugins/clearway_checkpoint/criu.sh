@@ -1,0 +1,186 @@
+#!/bin/sh
+# The driver of the checkpointer "criu"; the verbs are those of clearway.checkpointing.
+#
+# CRIU needs root and images that nobody else can write, so the work is done by clearway-criu through sudo (see there).
+# A generation holds a small file, `image`, that names the image; sizes and checksums of the image are checked by root.
+#
+# The program runs below a small shell that is saved and restored with it: that shell writes the program's exit status
+# into a file, because criu's own says nothing of it, and passes signals on. GPU processes (experimental) are moved to
+# host memory by cuda-checkpoint before the dump, and back by that same shell when it is continued.
+#
+# Settings: CLEARWAY_CRIU_HELPER, the path of clearway-criu as sudoers has it.
+
+set -u
+
+helper=${CLEARWAY_CRIU_HELPER:-$(command -v clearway-criu || echo /usr/local/sbin/clearway-criu)}
+
+fail() {
+    printf 'ok=no\nreason=%s\n' "$*"
+    exit 1
+}
+
+root() { # root VERB ...: the helper
+    if [ "$(id -u)" -eq 0 ]; then env -u SUDO_UID "$helper" "$@"; else sudo -n "$helper" "$@"; fi
+}
+
+# What is saved: the program and, above it, this. $1 is where the exit status goes, $2 the GPU processes at a dump.
+# shellcheck disable=SC2016 # expanded by that shell
+wrapper='
+status=$1 gpu=$2 caught=
+shift 2
+pass_on() { caught=yes; kill -s "$1" "$program" 2>/dev/null; }
+go_on() {
+    caught=yes
+    [ -s "$gpu" ] || return 0
+    while read -r how process; do
+        if [ "$how" = toggle ]; then cuda-checkpoint --toggle --pid "$process"
+        else cuda-checkpoint --action restore --pid "$process" && cuda-checkpoint --action unlock --pid "$process"; fi
+    done <"$gpu"
+    rm -f "$gpu"
+}
+exec 3<&0
+"$@" <&3 3<&- &
+program=$!
+exec 3<&-
+for each in TERM INT HUP USR1 USR2; do trap "pass_on $each" $each; done
+trap go_on CONT
+while :; do
+    caught=
+    wait "$program"
+    code=$?
+    [ -n "$caught" ] || break
+    kill -0 "$program" 2>/dev/null && continue
+    # It ended while the signal was handled: the shell still knows how, or has just told.
+    wait "$program" 2>/dev/null
+    late=$?
+    [ $late -eq 127 ] || code=$late
+    break
+done
+echo "$code" >"$status.new" && mv "$status.new" "$status"
+exit "$code"
+'
+
+below() { # a process and all that descend from it
+    printf '%s\n' "$1"
+    for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do below "$kid"; done
+}
+
+# --- GPUs, experimental: cuda-checkpoint's documented interface, tried with a stand-in only ---------------------------
+
+gpu_processes() { # gpu_processes PID: those below it that have a GPU open
+    for each in $(below "$1"); do
+        for file in /proc/"$each"/fd/*; do
+            case $(readlink "$file") in /dev/nvidia*) echo "$each"; break ;; esac
+        done
+    done
+}
+
+gpu_save() { # gpu_save PID: their memory to the host's; driver 570 knows actions, older ones toggle
+    rm -f "$gpu"
+    users=$(gpu_processes "$1")
+    [ -n "$users" ] || return 0
+    command -v cuda-checkpoint >/dev/null || { reason="it uses a GPU, and there is no cuda-checkpoint"; return 1; }
+    if cuda-checkpoint --help 2>&1 | grep -q -e --action; then how=action; else how=toggle; fi
+    for each in $users; do
+        # As its own shell knows it: after a restore that has other process ids than we see.
+        known=$(sed -n 's/^NSpid:.*[[:space:]]\([0-9]*\)$/\1/p' "/proc/$each/status")
+        if [ $how = toggle ]; then
+            cuda-checkpoint --toggle --pid "$each" >&2
+        else
+            cuda-checkpoint --action lock --pid "$each" >&2 && {
+                cuda-checkpoint --action checkpoint --pid "$each" >&2 || {
+                    cuda-checkpoint --action unlock --pid "$each" >&2
+                    false
+                }
+            }
+        fi || { reason="cuda-checkpoint failed for process $each"; return 1; }
+        echo "$how $known" >>"$gpu"
+    done
+}
+
+# --- The verbs ---------------------------------------------------------------------------------------------------
+
+verb=${1:-}
+[ $# -eq 0 ] || shift
+status=${CLEARWAY_DIR:-}/criu.status gpu=${CLEARWAY_DIR:-}/criu.gpu restored=${CLEARWAY_STATE:-}/criu.pid
+
+image_of() { # image_of GENERATION: sets folder and name, as its file says
+    folder='' name=''
+    [ ! -r "$1/image" ] || read -r folder name <"$1/image"
+    [ -n "$name" ] || fail "there is no image named in $1"
+}
+
+case $verb in
+    probe)
+        [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || fail "there is no sudo on this node"
+        command -v setpriv >/dev/null || fail "there is no setpriv on this node"
+        [ -x "$helper" ] || fail "there is no $helper"
+        root probe
+        ;;
+    start)
+        shift # --
+        rm -f "$status" "$gpu" "$restored"
+        # No_new_privs: without it an image could hold rights that its user has not, and the helper refuses it.
+        exec setpriv --no-new-privs sh -c "$wrapper" clearway-criu "$status" "$gpu" "$@"
+        ;;
+    checkpoint)
+        generation=$1 pid=$2 reason=
+        [ ! -s "$restored" ] || read -r pid <"$restored"
+        folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
+        saved=no
+        if gpu_save "$pid"; then
+            answer=$(root dump "$folder" "$name" "$pid")
+            printf '%s\n' "$answer" | grep -qx ok=yes && saved=yes
+        else
+            answer="ok=no
+reason=$reason"
+        fi
+        if [ $saved = yes ]; then
+            echo "$folder $name" >"$generation/image" || fail "cannot write $generation/image"
+            [ ! -s "$gpu" ] || cp "$gpu" "$generation/gpu" || fail "cannot write $generation/gpu"
+        else
+            [ ! -s "$gpu" ] || kill -s CONT "$pid"
+        fi
+        printf '%s\n' "${answer:-ok=no}"
+        [ $saved = yes ]
+        ;;
+    verify)
+        image_of "$1"
+        root verify "$folder" "$name"
+        ;;
+    restart)
+        image_of "$1"
+        rm -f "$status" "$gpu" "$restored"
+        [ ! -s "$1/gpu" ] || cp "$1/gpu" "$gpu"
+        said=$CLEARWAY_STATE/criu.said
+        root restore "$folder" "$name" >"$said" 2>&1 &
+        helper_pid=$!
+        for each in TERM INT HUP USR1 USR2; do
+            trap 'kill -s '$each' "$(cat "$restored" 2>/dev/null)" 2>/dev/null' $each
+        done
+        until grep -q '^pid=' "$said" || ! kill -0 $helper_pid 2>/dev/null; do sleep 0.1; done
+        sed -n 's/^pid=//p' "$said" >"$restored"
+        if grep -qx ok=yes "$said"; then
+            # Its own shell brings the GPU back.
+            [ ! -s "$gpu" ] || kill -s CONT "$(cat "$restored")" 2>/dev/null
+            echo ok=yes >"$CLEARWAY_STATE/restarted"
+        else
+            wait $helper_pid
+            grep -q '^reason=' "$said" || sed -i 's/^/reason=/' "$said"
+            { echo ok=no; grep '^reason=' "$said" | head -n 1; } >"$CLEARWAY_STATE/restarted"
+            sed -n 's/^reason=/clearway-run: criu: /p' "$said" >&2
+            exit 125
+        fi
+        while kill -0 $helper_pid 2>/dev/null; do wait $helper_pid; done # a signal ends wait, and is passed on
+        code=137 # nothing wrote it: the program was killed together with its shell
+        [ ! -s "$status" ] || read -r code <"$status"
+        exit "$code"
+        ;;
+    end)
+        rm -f "$restored" "${CLEARWAY_STATE:-}/criu.said"
+        echo ok=yes
+        ;;
+    *)
+        fail "unknown verb $verb"
+        ;;
+esac

@@ -1,0 +1,384 @@
+"""CRIU for real: programs without any checkpoint code of their own, saved and brought back in jobs of a real cluster.
+
+It runs in the forky tree only: there CRIU works, and /etc/clearway, /etc/sudoers.d and /var/lib/clearway end with the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway.execution.records import EvictionState, PreemptionState
+from tests.slurm.cluster import SlurmCluster, ensure_users
+from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.daemon import LAUNCHER, RunningDaemon, config_text
+
+PLUGINS = LAUNCHER.parents[1]
+HELPER = Path("/etc/clearway/clearway-criu")
+IMAGES = Path("/var/lib/clearway/criu")
+
+# Two threads and a child process, each with a state of its own, and a log that stays open. It exits with 7.
+PROGRAM = """\
+import hashlib, subprocess, sys, threading, time
+import numpy
+steps, pause, log, result = int(sys.argv[1]), float(sys.argv[2]), open(sys.argv[3], "a"), sys.argv[4]
+child = subprocess.Popen(["sh", "-c", "n=1; while read x; do n=$(((n * 31 + x) % 1000003)); echo $n; done"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+turn, states = threading.Barrier(3), [None, None]
+def work(which):
+    random = numpy.random.default_rng(which)
+    matrix, state = random.random((120, 120)), random.random(120)
+    for _ in range(steps):
+        turn.wait()
+        state = numpy.sin(matrix @ state + random.random(120))
+        states[which] = state
+        turn.wait()
+threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
+for thread in threads: thread.start()
+for step in range(steps):
+    turn.wait()
+    turn.wait()
+    child.stdin.write(f"{step}\\n")
+    said = child.stdout.readline().strip()
+    print(step, said, file=log, flush=True)
+    time.sleep(pause)
+for thread in threads: thread.join()
+child.stdin.close(); child.wait()
+digest = hashlib.sha256(b"".join(state.tobytes() for state in states) + said.encode()).hexdigest()
+with open(result, "w") as out: out.write(digest)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The cluster, with what an administrator installs for CRIU."""
+    if os.environ.get("CLEARWAY_TIER") != "slurm26":
+        pytest.skip("CRIU is tried in the forky tree only (tests/run slurm26): it writes to /etc")
+    if shutil.which("criu") is None or shutil.which("sudo") is None:
+        _skip_or_fail("the forky tree has no criu or no sudo")
+    shutil.copy(PLUGINS / "slurm" / "clearway-criu", HELPER)
+    HELPER.chmod(0o755)
+    configure(cluster)
+    sudoers = Path("/etc/sudoers.d/clearway")
+    sudoers.write_text(f"Defaults!{HELPER} !use_pty\nALL ALL=(root) NOPASSWD: {HELPER}\n")
+    sudoers.chmod(0o440)
+    shutil.copytree(PLUGINS / "clearway_checkpoint", cluster.work / "checkpointers", dirs_exist_ok=True)
+    shutil.copy(LAUNCHER, cluster.work / "clearway-run")
+    (cluster.work / "program.py").write_text(PROGRAM)
+    for path in (cluster.work / "checkpointers", *(cluster.work / "checkpointers").iterdir(), cluster.work / "clearway-run"):
+        path.chmod(0o755)
+    yield cluster
+    shutil.rmtree(IMAGES, ignore_errors=True)
+    sudoers.unlink()
+
+
+def configure(cluster: SlurmCluster, **changes: str) -> None:
+    settings = {"images": str(IMAGES), "slurm_conf": str(cluster.conf)} | changes
+    Path("/etc/clearway/criu.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+def undisturbed(folder: Path, steps: int) -> str:
+    script = folder / "undisturbed.py"
+    script.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, script, str(steps), "0", folder / "log", folder / "result"], check=False, timeout=60
+    )
+    assert done.returncode == 7
+    return (folder / "result").read_text()
+
+
+def once_each(log: Path, steps: int) -> None:
+    assert [int(line.split()[0]) for line in log.read_text().splitlines()] == list(range(steps))
+
+
+# What a launcher does, in a job: `begin STEPS` starts the program, `save NAME` and `back NAME` are the driver's verbs.
+PRELUDE = """\
+#!/bin/sh
+export CLEARWAY_DIR=$PWD/dir.$SLURM_JOB_ID CLEARWAY_STATE=$PWD/state.$SLURM_JOB_ID CLEARWAY_CRIU_HELPER={helper}
+mkdir -p -m 700 "$CLEARWAY_DIR" "$CLEARWAY_STATE"
+driver={work}/checkpointers/criu.sh log=$CLEARWAY_DIR/log
+until_file() {{ n=0; until [ -s "$1" ] || [ $n -gt 150 ]; do sleep 0.1; n=$((n + 1)); done; }}
+program() {{ echo {python} {work}/program.py "$steps" 0.05 "$log" "$CLEARWAY_DIR/result"; }}
+begin() {{ steps=$1; setsid sh "$driver" start -- $(program) & pid=$!; until_file "$log"; }}
+save() {{ mkdir "$CLEARWAY_DIR/$1"; sh "$driver" checkpoint "$CLEARWAY_DIR/$1" "$pid"; }}
+stopped() {{ sed -n 's/^State:.//p' "/proc/$pid/status" | cut -c 1; }}
+whole() {{ kill -s "$1" -- "-$pid"; }}
+gone() {{ whole KILL; wait "$pid" 2>/dev/null; }}
+lines() {{ wc -l <"$log"; }}
+goes_on() {{ before=$(lines); n=0; until [ "$(lines)" -gt "$before" ] || [ $n -gt 50 ]; do sleep 0.1; n=$((n + 1)); done
+    if [ "$(lines)" -gt "$before" ]; then echo goes-on; else echo stands-still; fi; }}
+back() {{ rm -f "$CLEARWAY_STATE/restarted"; sh "$driver" restart "$CLEARWAY_DIR/$1" -- $(program); echo "code=$?"
+    cat "$CLEARWAY_STATE/restarted"; }}
+"""
+
+
+def scenario(cluster: SlurmCluster, body: str, *args: str, user: str = "cwalice", timeout: float = 90) -> tuple[str, Path]:
+    """Run ``body`` as a job of this user to its end; what it printed, and its folder of generations."""
+    text = PRELUDE.format(helper=HELPER, work=cluster.work, python=sys.executable) + textwrap.dedent(body)
+    job_id = cluster.sbatch(text, "--output=scenario.%j", "--time=10", *args, user=user)
+    cluster.wait_state(job_id, "COMPLETED", "FAILED", timeout=timeout)
+    return (cluster.work / f"scenario.{job_id}").read_text(), cluster.work / f"dir.{job_id}"
+
+
+def test_round_trip_twice_with_the_programs_own_exit_status(site: SlurmCluster, tmp_path: Path) -> None:
+    """Saved, killed, restored, saved again from within the namespaces of the restore, killed, restored."""
+    said, folder = scenario(
+        site,
+        """
+        sh "$driver" probe
+        begin 150
+        save one; stopped; gone; lines
+        sh "$driver" verify "$CLEARWAY_DIR/one"
+        setsid sh "$driver" restart "$CLEARWAY_DIR/one" -- $(program) & pid=$!
+        until_file "$CLEARWAY_STATE/restarted"; goes_on
+        save two; kill -s KILL $(cat "$CLEARWAY_STATE/criu.pid"); wait $pid; echo "killed=$?"
+        back two
+        """,
+    )
+    assert "version=4" in said
+    assert said.count("size_mib=") == 2, said
+    assert "\nT\n" in said
+    assert "goes-on" in said
+    assert "killed=137" in said
+    assert said.endswith("code=7\nok=yes\n"), said
+    assert (folder / "result").read_text() == undisturbed(tmp_path, 150)
+    once_each(folder / "log", 150)
+    assert IMAGES.stat().st_mode & 0o777 == 0o700
+
+
+def test_root_job_needs_no_sudo(site: SlurmCluster) -> None:
+    said, _ = scenario(site, "begin 60; save one; gone; back one", user="root")
+    assert said.endswith("code=7\nok=yes\n"), said
+
+
+def test_called_off_the_program_goes_on_and_takes_signals(site: SlurmCluster) -> None:
+    said, folder = scenario(
+        site,
+        """
+        begin 400; save one; whole CONT; goes_on
+        kill -s TERM $pid; wait $pid; echo "term=$?"; cat "$CLEARWAY_DIR/criu.status"
+        setsid sh "$driver" restart "$CLEARWAY_DIR/one" -- $(program) & pid=$!
+        until_file "$CLEARWAY_STATE/restarted"; kill -s TERM $pid; wait $pid; echo "restored=$?"
+        """,
+    )
+    assert "goes-on\nterm=143\n143\n" in said, said
+    assert said.endswith("restored=143\n"), said
+    assert not (folder / "result").exists()
+
+
+def damage(site: SlurmCluster, what: str) -> str:
+    """A job that is saved, waits until ``what`` was done to the image or its files, and restarts."""
+    body = "begin 400; save one; gone; touch saved; until_file damaged; sh $driver verify $CLEARWAY_DIR/one; back one"
+    job_text = PRELUDE.format(helper=HELPER, work=site.work, python=sys.executable) + body
+    for left in ("saved", "damaged"):
+        (site.work / left).unlink(missing_ok=True)
+    job_id = site.sbatch(job_text, "--output=scenario.%j", user="cwalice")
+    site.wait_for((site.work / "saved").exists, 40, "the image")
+    (image,) = IMAGES.glob("*/*/one")
+    if what == "truncate":
+        pages = max(image.glob("pages-*.img"), key=lambda path: path.stat().st_size)
+        os.truncate(pages, pages.stat().st_size // 2)
+    elif what == "remove the log":
+        (site.work / f"dir.{job_id}" / "log").unlink()
+    else:
+        (image / what).unlink()
+    (site.work / "damaged").write_text("yes")
+    site.wait_state(job_id, "COMPLETED", "FAILED", timeout=60)
+    return (site.work / f"scenario.{job_id}").read_text()
+
+
+@pytest.mark.parametrize("what", ["truncate", "inventory.img", "stats-dump"])
+def test_damaged_image_is_never_restored(site: SlurmCluster, what: str) -> None:
+    said = damage(site, what)
+    reason = "not those of its manifest" if what == "truncate" else f"not complete: no {what}"
+    assert said.count(reason) >= 2, said  # by verify and by restart
+    assert "code=125\nok=no" in said, said
+
+
+def test_missing_log_is_said_as_the_reason(site: SlurmCluster) -> None:
+    said = damage(site, "remove the log")
+    assert "code=125\nok=no\nreason=" in said, said
+    assert "/log" in said.rpartition("reason=")[2], said
+
+
+def test_criu_killed_in_mid_dump(site: SlurmCluster) -> None:
+    """By a criu that the site's path names first: it starts the real one, and kills it while pages are written."""
+    folder = site.root / "killing"
+    folder.mkdir()
+    (folder / "criu").write_text(
+        "#!/bin/sh\n[ $1 = dump ] || exec /usr/sbin/criu \"$@\"\n/usr/sbin/criu \"$@\" & c=$!\n"
+        "until ls /proc/self/fd/9/pages-*.img >/dev/null 2>&1 || ! kill -0 $c 2>/dev/null; do :; done\n"
+        "kill -9 $c; wait $c\n"
+    )
+    (folder / "criu").chmod(0o755)
+    configure(site, path=str(folder))
+    said, _ = scenario(site, "begin 400; save one; goes_on; touch dumped; until_file repaired; save two; stopped; gone") \
+        if False else scenario(site, "begin 400; save one; goes_on; gone")
+    assert "ok=no" in said, said
+    assert "exit status 137" in said, said
+    assert said.rstrip().endswith("goes-on"), said
+    assert not list(IMAGES.glob("*/*/*"))
+
+
+def test_disk_full(site: SlurmCluster) -> None:
+    """Once foreseen, once for real: memory that a child has filled is in the image, but not in the parent's resident set."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", IMAGES], check=True)
+    try:
+        hidden = "import mmap,os,time; m=mmap.mmap(-1,80<<20)\nif os.fork()==0: m.write(b'x'*(80<<20)); os._exit(0)\n" \
+            "os.wait()\nwhile True:\n print(1,file=open('$log','a'),flush=True); time.sleep(.05)"
+        said, _ = scenario(
+            site,
+            f"""
+            setsid sh "$driver" start -- {sys.executable} -c "{hidden}" & pid=$!; until_file "$log"
+            save one; goes_on; gone
+            """.replace("\n ", "\n") if False else "cat >p.py <<E\n" + hidden + f"\nE\nsetsid sh \"$driver\" start -- {sys.executable} p.py & pid=$!\nuntil_file $log\nsave one; goes_on; gone\n",
+        )
+        assert "ok=no" in said, said
+        assert "no space: " not in said, said
+        assert said.rstrip().endswith("goes-on"), said
+        subprocess.run(["mount", "-o", "remount,size=8m", IMAGES], check=True)
+        said, _ = scenario(site, "begin 400; save one; goes_on; gone")
+        assert "reason=no space: 8 MiB free" in said, said
+        assert said.rstrip().endswith("goes-on"), said
+        assert not list(IMAGES.glob("*/*/*"))
+    finally:
+        subprocess.run(["umount", IMAGES], check=True)
+
+
+def test_what_is_not_the_users_is_refused(site: SlurmCluster) -> None:
+    _, theirs = scenario(site, "begin 60; save one; gone")
+    other = site.sbatch(f"{PRELUDE.format(helper=HELPER, work=site.work, python=sys.executable)}begin 600", user="cwalice")
+    log = site.work / f"dir.{other}" / "log"
+    site.wait_for(log.exists, 30, "the other job's program")
+    pids = [p.name for p in Path("/proc").glob("[0-9]*") if f"dir.{other}/log".encode() in _command(p)]
+    said, _ = scenario(
+        site,
+        f"""
+        h="sudo -n {HELPER}"
+        for pid in {' '.join(pids)}; do echo "theirs: $($h dump f n $pid | tr '\\n' ' ')"; done
+        echo "init: $($h dump f n 1 | tr '\\n' ' ')"
+        sleep 60 & echo "unprepared: $($h dump f n $! | tr '\\n' ' ')"
+        setpriv --no-new-privs unshare -Ur sleep 60 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done
+        echo "namespace: $($h dump f n $! | tr '\\n' ' ')"; kill %1 %2
+        read -r folder name <{theirs}/image 2>/dev/null
+        for name in ../x .x 'a b' -x x/y; do echo "name: $($h dump f "$name" $$ | tr '\\n' ' ')"; done
+        echo "purge: $($h purge 0 | tr '\\n' ' ')"
+        ls {IMAGES}
+        """,
+        user="cwbob",
+    )
+    assert pids
+    assert said.count("theirs: ok=no") == said.count(f"is not of job") - 1 == len(pids), said
+    assert "init: ok=no" in said
+    assert "unprepared: ok=no reason=process" in said
+    assert "was not started under no_new_privs" in said
+    assert "namespace of its own" in said
+    assert said.count("name: ok=no reason=not a name") == 5, said
+    assert "purge: ok=no reason=purge is for root only" in said
+    assert "Permission denied" in said
+    assert list(IMAGES.glob("*/*/one"))
+
+    # Another's images cannot even be named; and outside of a job nothing is done.
+    pointer = (theirs / "one" / "image").read_text().split()
+    said, _ = scenario(site, f"sudo -n {HELPER} restore {' '.join(pointer)}", user="cwbob")
+    assert "reason=there is no such image" in said, said
+    outside = site.run("sudo", "-n", str(HELPER), "restore", *pointer, user="cwalice", check=False).stdout
+    assert "reason=this is not run from within a Slurm job" in outside
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_file_swapped_for_a_link_is_not_opened_with_roots_rights(site: SlurmCluster) -> None:
+    """The log becomes a link to a file of root's, of the same mode, while the image lies there."""
+    secret = site.work / "secret"
+    secret.write_text("root's own\n" * 1000)
+    secret.chmod(0o600)
+    said, folder = scenario(
+        site, f"umask 077; begin 400; save one; gone; rm $log; ln -s {secret} $log; back one; rm $log"
+    )
+    assert "code=125\nok=no\nreason=" in said, said
+    assert "Permission denied" in said, said
+    assert secret.read_text() == "root's own\n" * 1000
+    assert not (folder / "result").exists()
+
+
+def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
+    """A stand-in notes what it is asked; the device is /dev/null by another name."""
+    device = Path("/dev/nvidia0")
+    os.mknod(device, 0o666 | 0o020000, os.makedev(1, 3))
+    device.chmod(0o666)
+    tool = site.work / "cuda-checkpoint"
+    tool.write_text(
+        "#!/bin/sh\ncase $1 in --help) echo '--action lock|checkpoint|restore|unlock';; *) echo \"$2\" >>$CLEARWAY_DIR/cuda;; esac\n"
+    )
+    tool.chmod(0o755)
+    try:
+        said, folder = scenario(
+            site,
+            """
+            export PATH=$PWD:$PATH
+            begin() { steps=$1; setsid sh "$driver" start -- $(program) 7>/dev/nvidia0 & pid=$!; until_file "$log"; }
+            begin 60; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on; whole STOP; gone
+            echo restart >>$CLEARWAY_DIR/cuda; back one
+            """,
+        )
+    finally:
+        device.unlink()
+    assert said.endswith("code=7\nok=yes\n"), said
+    calls = (folder / "cuda").read_text().split()
+    cut = calls.index("restart")
+    assert set(calls[:cut]) == {"lock", "checkpoint", "restore", "unlock"}
+    assert set(calls[cut + 1 :]) == {"restore", "unlock"}
+
+
+def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(site: SlurmCluster, tmp_path: Path) -> None:
+    """No line of the program knows of checkpoints; it ends bit for bit as if nothing had happened."""
+    steps = 300
+    script = textwrap.dedent(f"""\
+        #!/bin/sh
+        export CLEARWAY_CRIU_HELPER={HELPER} CLEARWAY_CHECKPOINTERS={site.work}/checkpointers
+        hostname_of=$SLURMD_NODENAME; echo "$SLURMD_NODENAME" >>{site.work}/nodes
+        exec {site.work}/clearway-run --checkpointer criu --dir {site.work}/generations -- \\
+            {sys.executable} {site.work}/program.py {steps} 0.1 {site.work}/log {site.work}/result
+        """)
+    args = ("--requeue", "--open-mode=append", "--output=job.%j", "--time=30", "--exclusive", "--mem=0")
+    job = site.sbatch(script, *args, user="cwalice")
+    site.wait_for(lambda: "checkpointer=criu" in site.job(job)["Comment"], 30, "the job's claim")
+    first = site.job(job)["NodeList"]
+    config = config_text(tmp_path, site.conf)
+    try:
+        with RunningDaemon(site, tmp_path / "daemon", config=config) as daemon:
+            urgent = ("-p", "urgent", "-N1", "-w", first, "--exclusive", "--mem=0", "--time=5", "--output=/dev/null")
+            preemptor = site.sbatch("sleep 15", *urgent, user="cwalice")
+            site.wait_state(preemptor, "RUNNING", timeout=60)
+            site.wait_for(lambda: site.job(job)["Restarts"] == "1" and site.state(job) == "RUNNING", 60, "the return")
+            assert site.job(job)["NodeList"] != first
+            site.wait_state(job, "FAILED", timeout=120)  # its own exit status is 7
+            assert site.job(job)["ExitCode"] == "7:0"
+            daemon.wait_for(
+                lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 60, "the end of the eviction"
+            )
+            (preemption,) = daemon.evictions()[0].preemptions
+            assert preemption.state is PreemptionState.RETURNED
+    except BaseException as error:
+        error.add_note((site.work / f"job.{job}").read_text())
+        raise
+    said = (site.work / f"job.{job}").read_text()
+    assert "restarting from" in said, said
+    assert (site.work / "result").read_text() == undisturbed(tmp_path, steps)
+    once_each(site.work / "log", steps)
+    assert len(set((site.work / "nodes").read_text().split())) == 2
