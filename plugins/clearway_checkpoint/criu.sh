@@ -153,6 +153,7 @@ reason=$reason"
         rm -f "$status" "$gpu" "$restored"
         [ ! -s "$1/gpu" ] || cp "$1/gpu" "$gpu"
         said=$CLEARWAY_STATE/criu.said
+        : >"$said"
         root restore "$folder" "$name" >"$said" 2>&1 &
         helper_pid=$!
         for each in TERM INT HUP USR1 USR2; do

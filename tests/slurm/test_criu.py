@@ -6,6 +6,7 @@ It runs in the forky tree only: there CRIU works, and /etc/clearway, /etc/sudoer
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from clearway.execution.records import EvictionState, PreemptionState
-from tests.slurm.cluster import SlurmCluster, ensure_users
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
-from tests.slurm.daemon import LAUNCHER, RunningDaemon, config_text
+from tests.slurm.daemon import LAUNCHER, RunningDaemon
 
 PLUGINS = LAUNCHER.parents[1]
 HELPER = Path("/etc/clearway/clearway-criu")
@@ -26,11 +27,12 @@ IMAGES = Path("/var/lib/clearway/criu")
 
 # Two threads and a child process, each with a state of its own, and a log that stays open. It exits with 7.
 PROGRAM = """\
-import hashlib, subprocess, sys, threading, time
+import hashlib, os, subprocess, sys, threading, time
 import numpy
 steps, pause, log, result = int(sys.argv[1]), float(sys.argv[2]), open(sys.argv[3], "a"), sys.argv[4]
 child = subprocess.Popen(["sh", "-c", "n=1; while read x; do n=$(((n * 31 + x) % 1000003)); echo $n; done"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+ballast = numpy.ones(int(os.environ.get("BALLAST_MIB", "0")) << 17)
 turn, states = threading.Barrier(3), [None, None]
 def work(which):
     random = numpy.random.default_rng(which)
@@ -56,6 +58,19 @@ with open(result, "w") as out: out.write(digest)
 sys.exit(7)
 """
 
+# 80 MiB that a child has filled: they are in the image, but not in the parent's resident set.
+HIDDEN = """\
+import mmap, os, sys, time
+shared = mmap.mmap(-1, 80 << 20)
+if os.fork() == 0:
+    shared.write(b"x" * (80 << 20))
+    os._exit(0)
+os.wait()
+while True:
+    print(1, file=open(sys.argv[1], "a"), flush=True)
+    time.sleep(0.05)
+"""
+
 
 @pytest.fixture
 def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
@@ -73,7 +88,11 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     shutil.copytree(PLUGINS / "clearway_checkpoint", cluster.work / "checkpointers", dirs_exist_ok=True)
     shutil.copy(LAUNCHER, cluster.work / "clearway-run")
     (cluster.work / "program.py").write_text(PROGRAM)
-    for path in (cluster.work / "checkpointers", *(cluster.work / "checkpointers").iterdir(), cluster.work / "clearway-run"):
+    for path in (
+        cluster.work / "checkpointers",
+        *(cluster.work / "checkpointers").iterdir(),
+        cluster.work / "clearway-run",
+    ):
         path.chmod(0o755)
     yield cluster
     shutil.rmtree(IMAGES, ignore_errors=True)
@@ -120,7 +139,9 @@ back() {{ rm -f "$CLEARWAY_STATE/restarted"; sh "$driver" restart "$CLEARWAY_DIR
 """
 
 
-def scenario(cluster: SlurmCluster, body: str, *args: str, user: str = "cwalice", timeout: float = 90) -> tuple[str, Path]:
+def scenario(
+    cluster: SlurmCluster, body: str, *args: str, user: str = "cwalice", timeout: float = 90
+) -> tuple[str, Path]:
     """Run ``body`` as a job of this user to its end; what it printed, and its folder of generations."""
     text = PRELUDE.format(helper=HELPER, work=cluster.work, python=sys.executable) + textwrap.dedent(body)
     job_id = cluster.sbatch(text, "--output=scenario.%j", "--time=10", *args, user=user)
@@ -169,7 +190,7 @@ def test_called_off_the_program_goes_on_and_takes_signals(site: SlurmCluster) ->
         until_file "$CLEARWAY_STATE/restarted"; kill -s TERM $pid; wait $pid; echo "restored=$?"
         """,
     )
-    assert "goes-on\nterm=143\n143\n" in said, said
+    assert re.search("goes-on\n(Terminated\n)?term=143\n143\n", said), said
     assert said.endswith("restored=143\n"), said
     assert not (folder / "result").exists()
 
@@ -210,18 +231,17 @@ def test_missing_log_is_said_as_the_reason(site: SlurmCluster) -> None:
 
 
 def test_criu_killed_in_mid_dump(site: SlurmCluster) -> None:
-    """By a criu that the site's path names first: it starts the real one, and kills it while pages are written."""
+    """By a criu that the site's path names first: it starts the real one, and kills it while memory is written."""
     folder = site.root / "killing"
     folder.mkdir()
     (folder / "criu").write_text(
-        "#!/bin/sh\n[ $1 = dump ] || exec /usr/sbin/criu \"$@\"\n/usr/sbin/criu \"$@\" & c=$!\n"
-        "until ls /proc/self/fd/9/pages-*.img >/dev/null 2>&1 || ! kill -0 $c 2>/dev/null; do :; done\n"
+        '#!/bin/sh\n[ $1 = dump ] || exec /usr/sbin/criu "$@"\n/usr/sbin/criu "$@" & c=$!\n'
+        "until [ -n \"$(find /proc/self/fd/9/ -name 'pages-*' -size +20000k)\" ] || ! kill -0 $c 2>/dev/null; do :; done\n"
         "kill -9 $c; wait $c\n"
     )
     (folder / "criu").chmod(0o755)
     configure(site, path=str(folder))
-    said, _ = scenario(site, "begin 400; save one; goes_on; touch dumped; until_file repaired; save two; stopped; gone") \
-        if False else scenario(site, "begin 400; save one; goes_on; gone")
+    said, _ = scenario(site, "export BALLAST_MIB=300; begin 400; save one; goes_on; gone")
     assert "ok=no" in said, said
     assert "exit status 137" in said, said
     assert said.rstrip().endswith("goes-on"), said
@@ -229,18 +249,19 @@ def test_criu_killed_in_mid_dump(site: SlurmCluster) -> None:
 
 
 def test_disk_full(site: SlurmCluster) -> None:
-    """Once foreseen, once for real: memory that a child has filled is in the image, but not in the parent's resident set."""
+    """Once for real, in the middle of a dump, and once foreseen."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", IMAGES], check=True)
     try:
-        hidden = "import mmap,os,time; m=mmap.mmap(-1,80<<20)\nif os.fork()==0: m.write(b'x'*(80<<20)); os._exit(0)\n" \
-            "os.wait()\nwhile True:\n print(1,file=open('$log','a'),flush=True); time.sleep(.05)"
         said, _ = scenario(
             site,
             f"""
-            setsid sh "$driver" start -- {sys.executable} -c "{hidden}" & pid=$!; until_file "$log"
-            save one; goes_on; gone
-            """.replace("\n ", "\n") if False else "cat >p.py <<E\n" + hidden + f"\nE\nsetsid sh \"$driver\" start -- {sys.executable} p.py & pid=$!\nuntil_file $log\nsave one; goes_on; gone\n",
+            cat >hidden.py <<'END'
+            {textwrap.indent(HIDDEN, " " * 12).strip()}
+            END
+            setsid sh "$driver" start -- {sys.executable} hidden.py "$log" & pid=$!
+            until_file "$log"; save one; goes_on; gone
+            """,
         )
         assert "ok=no" in said, said
         assert "no space: " not in said, said
@@ -256,7 +277,9 @@ def test_disk_full(site: SlurmCluster) -> None:
 
 def test_what_is_not_the_users_is_refused(site: SlurmCluster) -> None:
     _, theirs = scenario(site, "begin 60; save one; gone")
-    other = site.sbatch(f"{PRELUDE.format(helper=HELPER, work=site.work, python=sys.executable)}begin 600", user="cwalice")
+    other = site.sbatch(
+        f"{PRELUDE.format(helper=HELPER, work=site.work, python=sys.executable)}begin 600", user="cwalice"
+    )
     log = site.work / f"dir.{other}" / "log"
     site.wait_for(log.exists, 30, "the other job's program")
     pids = [p.name for p in Path("/proc").glob("[0-9]*") if f"dir.{other}/log".encode() in _command(p)]
@@ -264,12 +287,11 @@ def test_what_is_not_the_users_is_refused(site: SlurmCluster) -> None:
         site,
         f"""
         h="sudo -n {HELPER}"
-        for pid in {' '.join(pids)}; do echo "theirs: $($h dump f n $pid | tr '\\n' ' ')"; done
+        for pid in {" ".join(pids)}; do echo "theirs: $($h dump f n $pid | tr '\\n' ' ')"; done
         echo "init: $($h dump f n 1 | tr '\\n' ' ')"
         sleep 60 & echo "unprepared: $($h dump f n $! | tr '\\n' ' ')"
         setpriv --no-new-privs unshare -Ur sleep 60 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done
         echo "namespace: $($h dump f n $! | tr '\\n' ' ')"; kill %1 %2
-        read -r folder name <{theirs}/image 2>/dev/null
         for name in ../x .x 'a b' -x x/y; do echo "name: $($h dump f "$name" $$ | tr '\\n' ' ')"; done
         echo "purge: $($h purge 0 | tr '\\n' ' ')"
         ls {IMAGES}
@@ -277,11 +299,11 @@ def test_what_is_not_the_users_is_refused(site: SlurmCluster) -> None:
         user="cwbob",
     )
     assert pids
-    assert said.count("theirs: ok=no") == said.count(f"is not of job") - 1 == len(pids), said
+    assert said.count("theirs: ok=no") == said.count("is not of job") - 1 == len(pids), said
     assert "init: ok=no" in said
     assert "unprepared: ok=no reason=process" in said
     assert "was not started under no_new_privs" in said
-    assert "namespace of its own" in said
+    assert "namespace: ok=no reason=process" in said
     assert said.count("name: ok=no reason=not a name") == 5, said
     assert "purge: ok=no reason=purge is for root only" in said
     assert "Permission denied" in said
@@ -323,7 +345,8 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
     device.chmod(0o666)
     tool = site.work / "cuda-checkpoint"
     tool.write_text(
-        "#!/bin/sh\ncase $1 in --help) echo '--action lock|checkpoint|restore|unlock';; *) echo \"$2\" >>$CLEARWAY_DIR/cuda;; esac\n"
+        "#!/bin/sh\ncase $1 in --help) echo '--action lock|checkpoint|restore|unlock';;\n"
+        '*) echo "$2" >>$CLEARWAY_DIR/cuda;; esac\n'
     )
     tool.chmod(0o755)
     try:
@@ -351,17 +374,16 @@ def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(site: Slur
     script = textwrap.dedent(f"""\
         #!/bin/sh
         export CLEARWAY_CRIU_HELPER={HELPER} CLEARWAY_CHECKPOINTERS={site.work}/checkpointers
-        hostname_of=$SLURMD_NODENAME; echo "$SLURMD_NODENAME" >>{site.work}/nodes
+        echo "$SLURMD_NODENAME" >>{site.work}/nodes
         exec {site.work}/clearway-run --checkpointer criu --dir {site.work}/generations -- \\
             {sys.executable} {site.work}/program.py {steps} 0.1 {site.work}/log {site.work}/result
         """)
     args = ("--requeue", "--open-mode=append", "--output=job.%j", "--time=30", "--exclusive", "--mem=0")
     job = site.sbatch(script, *args, user="cwalice")
-    site.wait_for(lambda: "checkpointer=criu" in site.job(job)["Comment"], 30, "the job's claim")
+    site.wait_for(lambda: "checkpointer=criu" in site.job(job).get("Comment", ""), 30, "the job's claim")
     first = site.job(job)["NodeList"]
-    config = config_text(tmp_path, site.conf)
     try:
-        with RunningDaemon(site, tmp_path / "daemon", config=config) as daemon:
+        with RunningDaemon(site, tmp_path / "daemon") as daemon:
             urgent = ("-p", "urgent", "-N1", "-w", first, "--exclusive", "--mem=0", "--time=5", "--output=/dev/null")
             preemptor = site.sbatch("sleep 15", *urgent, user="cwalice")
             site.wait_state(preemptor, "RUNNING", timeout=60)
