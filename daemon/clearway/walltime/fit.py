@@ -4,8 +4,8 @@ Model: maximum likelihood by scipy for the families without a bound of their own
 lognormal, pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted
 distribution function; the family with the least is taken. The parameters come from the same samples, so that the
 usual p-value is too kind: the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for
-an estimated normal distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and 1.08 / sqrt(n)
-for an exponential one (also the logarithms of pareto samples).
+an estimated normal distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and
+1.08 / sqrt(n) for an exponential one (also the logarithms of pareto samples).
 """
 
 from __future__ import annotations
