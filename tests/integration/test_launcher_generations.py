@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clearway.claims import CheckpointHow, Restart, SaveState
-from tests.integration.test_launcher import Bench, bench, poll  # noqa: F401 - a fixture
+from tests.integration.bench import Bench, poll
 
 FAKE = Path(__file__).with_name("fake_checkpointer.sh")
 
