@@ -1,4 +1,6 @@
-"""The three databases, and the launcher's bench. SQLite is always there; a server that is not installed is skipped with the reason.
+"""The three databases, and the launcher's bench.
+
+SQLite is always there; a server that is not installed is skipped with the reason.
 
 When CLEARWAY_REQUIRE_TIERS names ``integration``, a missing server fails the run: what is promised is not skipped.
 """

@@ -46,7 +46,7 @@ class Run:
         )
         self.pid = bench.launcher_pid()
         poll(lambda: "clearway:" in bench.comment)
-        poll(lambda: (self.folder / "count").exists())
+        poll((self.folder / "count").exists)
 
     def ask(self, state: SaveState = SaveState.SAVED) -> None:
         last = self.bench.claims().asked

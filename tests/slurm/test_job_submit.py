@@ -91,7 +91,10 @@ TELLS = """\
     #!/bin/bash
     #SBATCH --job-name=simulation
     echo "${UNDER_CHECKPOINTER:-no} $# $2"
-    squeue -h -o %k -j $SLURM_JOB_ID
+    n=0
+    [ -z "${UNDER_CHECKPOINTER:-}" ] || until squeue -h -o %k -j $SLURM_JOB_ID | grep clearway: || [ $n -ge 100 ]; do
+        n=$((n + 1)); sleep 0.2
+    done
     echo end
     exit 7
     """
