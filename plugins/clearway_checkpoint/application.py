@@ -19,12 +19,9 @@ class Application(Driver):
     name = "application"
     action = Action.APP_CHECKPOINT
     limits = (
-        "The program must save itself when it is signalled or told by a command, and go on from there when it is "
-        "started again.",
-        "Whether the contents of its file are right is the program's own affair: only that the file is new and "
-        "complete is checked.",
-        "Tasks that srun has started are not held after the checkpoint; what they compute until the requeue is "
-        "computed again.",
+        "The program must save itself when it is asked to, and go on from there when it is started again.",
+        "Whether what it saved is right is its own affair: only that its file is new and complete is checked.",
+        "Tasks that srun has started are not held: what they compute between checkpoint and requeue is repeated.",
     )
 
     def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:

@@ -5,6 +5,8 @@
 --   * What a job says about its delay is checked while its user can still read the answer.
 --   * Nobody else can claim a delay, at submission or later. (Clearway's rules decide who is urgent; a Comment is
 --     its owner's to write, so a rule with `comment = true` alone would make everybody urgent who says so.)
+--   * Where CHECKPOINTER is set, every batch job runs under the launcher, so that Clearway can have it saved
+--     (docs/howto/transparent-checkpoints.md). Off by default.
 --
 -- Written for the Lua that slurmctld brings (5.1 to 5.4). It never raises an error: an error here would refuse jobs.
 
@@ -12,6 +14,10 @@ local URGENT_PARTITIONS = { urgent = true }
 local URGENT_QOS = { urgent = true }
 local DEFAULT_MAX_DELAY = "10m"
 local LONGEST_MAX_DELAY_S = 24 * 3600
+
+-- Transparent checkpoints: "dmtcp" or "criu"; nil leaves every job as it is. LAUNCHER is where all nodes have it.
+local CHECKPOINTER = nil
+local LAUNCHER = "/usr/local/bin/clearway-run"
 
 local UNIT_S = { d = 86400, h = 3600, m = 60, s = 1 }
 
@@ -78,6 +84,50 @@ function clearway.objection(comment, urgent)
    return nil
 end
 
+-- What is put in front of a batch script, so that it begins a second time under the launcher. Slurm's copy of the
+-- script lies elsewhere on each node and in each run, and a restored program may look at its script again: so the
+-- script is kept beside the job's checkpoints. Where that fails the job runs as it is. CLEARWAY_UNDER says that this
+-- is the second time; it names the job, because the jobs that a job submits inherit its environment.
+local PREAMBLE = [[
+if [ "${CLEARWAY_UNDER:-}" != "$SLURM_JOB_ID" ] && [ -x "@LAUNCHER@" ]; then
+    clearway_dir="${CLEARWAY_DIR:-$SLURM_SUBMIT_DIR/.clearway}/$SLURM_JOB_ID"
+    if (umask 077 && mkdir -p "$clearway_dir") && { [ -x "$clearway_dir/script" ] ||
+        { cp "$0" "$clearway_dir/script.new" && chmod 700 "$clearway_dir/script.new" &&
+          mv "$clearway_dir/script.new" "$clearway_dir/script"; }; }
+    then
+        export CLEARWAY_UNDER="$SLURM_JOB_ID"
+        exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --dir "$clearway_dir" \
+            --app "$SLURM_JOB_NAME" -- "$clearway_dir/script" "$@"
+    fi
+    echo "clearway: this job runs without checkpoints: cannot keep its script in $clearway_dir" >&2
+fi
+]]
+
+-- Whether a job says itself whether and how it is saved.
+function clearway.speaks_of_checkpoints(comment)
+   for token in (" " .. (comment or "")):gmatch("%sclearway:(%S*)") do
+      if ("," .. token):find(",checkpoint=", 1, true) then
+         return true
+      end
+   end
+   return false
+end
+
+-- The script under the launcher; nil where it is to stay as it is: not a script of a POSIX shell, one that calls
+-- the launcher itself, or none, as for srun and salloc.
+function clearway.under_launcher(script)
+   if script == nil or script:find("clearway-run", 1, true) then
+      return nil
+   end
+   local first, rest = script:match("^(#![^\n]*\n)(.*)$")
+   local shell = first and (first:match("^#!%s*%S*/env%s+(%S+)") or first:match("^#!%s*%S*/(%S+)"))
+   if shell ~= "sh" and shell ~= "bash" and shell ~= "dash" and shell ~= "ksh" and shell ~= "zsh" then
+      return nil
+   end
+   local preamble = PREAMBLE:gsub("@(%u+)@", { LAUNCHER = LAUNCHER, CHECKPOINTER = CHECKPOINTER })
+   return first .. preamble .. rest
+end
+
 function clearway.submit(job_desc)
    local urgent = clearway.is_urgent(job_desc.partition, job_desc.qos)
    local objection = clearway.objection(job_desc.comment, urgent)
@@ -89,6 +139,12 @@ function clearway.submit(job_desc)
       local token = "clearway:max_delay=" .. DEFAULT_MAX_DELAY
       local comment = job_desc.comment
       job_desc.comment = (comment == nil or comment == "") and token or (comment .. " " .. token)
+   end
+   if CHECKPOINTER ~= nil and not urgent and not clearway.speaks_of_checkpoints(job_desc.comment) then
+      local script = clearway.under_launcher(job_desc.script)
+      if script ~= nil then
+         job_desc.script = script
+      end
    end
    return slurm.SUCCESS
 end

@@ -1,4 +1,6 @@
-"""The three databases. SQLite is always there; a server that is not installed is skipped with the reason.
+"""The three databases, and the launcher's bench.
+
+SQLite is always there; a server that is not installed is skipped with the reason.
 
 When CLEARWAY_REQUIRE_TIERS names ``integration``, a missing server fails the run: what is promised is not skipped.
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clearway.store.repository import SqlStore
+from tests.integration.bench import SHELLS, Bench
 from tests.integration.store.servers import DatabaseServer, MariadbServer, PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
@@ -63,3 +66,18 @@ def open_store(database_url: str) -> Iterator[Callable[[], SqlStore]]:
 @pytest.fixture
 def store(open_store: Callable[[], SqlStore]) -> SqlStore:
     return open_store()
+
+
+@pytest.fixture(params=SHELLS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
+    (tmp_path / "squeue").write_text('#!/bin/sh\ncat "$FOLDER/comment"\n')
+    (tmp_path / "scontrol").write_text(
+        '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'
+        'mv "$FOLDER/comment.new" "$FOLDER/comment";; esac; done\n'
+    )
+    # A process whose name is slurmstepd, for the launcher to find as its parent.
+    (tmp_path / "slurmstepd").write_text('#!/bin/bash\n"$@" &\necho $! > "$FOLDER/pid"\nwait $!\nexit $?\n')
+    for name in ("squeue", "scontrol", "slurmstepd"):
+        (tmp_path / name).chmod(0o755)
+    return Bench(tmp_path, request.param)

@@ -3,79 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import textwrap
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from clearway.claims import Claims, SaveState, parse_claims
-
-LAUNCHER = Path(__file__).parents[2] / "plugins" / "slurm" / "clearway-run"
-SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
-
-
-def poll(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "not so within the limit"
-        time.sleep(0.02)
-
-
-@dataclass
-class Bench:
-    folder: Path
-    shell: str
-
-    @property
-    def comment(self) -> str:
-        return (self.folder / "comment").read_text().strip()
-
-    def claims(self) -> Claims:
-        claims = parse_claims(self.comment)
-        assert claims is not None
-        return claims
-
-    def start(self, *arguments: str, program: str) -> subprocess.Popen[str]:
-        """The launcher as the child of a process that is called slurmstepd, as in a batch job."""
-        path = self.folder / "program"
-        path.write_text("#!/bin/bash\n" + textwrap.dedent(program))
-        path.chmod(0o755)
-        env = {
-            **os.environ,
-            "PATH": f"{self.folder}:{os.environ['PATH']}",
-            "SLURM_JOB_ID": "7",
-            "FOLDER": str(self.folder),
-            "TMPDIR": str(self.folder),
-        }
-        step = self.folder / "slurmstepd"
-        command = [str(step), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
-        return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
-
-    def launcher_pid(self) -> int:
-        poll(lambda: (self.folder / "pid").exists() and bool((self.folder / "pid").read_text()))
-        return int((self.folder / "pid").read_text())
-
-
-@pytest.fixture(params=SHELLS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
-    (tmp_path / "squeue").write_text('#!/bin/sh\ncat "$FOLDER/comment"\n')
-    (tmp_path / "scontrol").write_text(
-        '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'
-        'mv "$FOLDER/comment.new" "$FOLDER/comment";; esac; done\n'
-    )
-    # A process whose name is slurmstepd, for the launcher to find as its parent.
-    (tmp_path / "slurmstepd").write_text('#!/bin/bash\n"$@" &\necho $! > "$FOLDER/pid"\nwait $!\nexit $?\n')
-    for name in ("squeue", "scontrol", "slurmstepd"):
-        (tmp_path / name).chmod(0o755)
-    return Bench(tmp_path, request.param)
-
+from clearway.claims import SaveState
+from tests.integration.bench import LAUNCHER, Bench, poll
 
 SAVES = """
     trap 'echo saved > "$FOLDER/ck.new"; mv "$FOLDER/ck.new" "$FOLDER/ck"' USR1

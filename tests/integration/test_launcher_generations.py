@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clearway.claims import CheckpointHow, Restart, SaveState
-from tests.integration.test_launcher import Bench, bench, poll  # noqa: F401 - a fixture
+from tests.integration.bench import Bench, poll
 
 FAKE = Path(__file__).with_name("fake_checkpointer.sh")
 
@@ -46,7 +46,7 @@ class Run:
         )
         self.pid = bench.launcher_pid()
         poll(lambda: "clearway:" in bench.comment)
-        poll(lambda: (self.folder / "count").exists())
+        poll((self.folder / "count").exists)
 
     def ask(self, state: SaveState = SaveState.SAVED) -> None:
         last = self.bench.claims().asked

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,9 @@ SCRIPT = Path(__file__).parents[2] / "plugins" / "slurm" / "job_submit.lua"
 PLUGIN = "job_submit_lua.so"
 
 
-@pytest.fixture(scope="module")
-def lua_cluster() -> Iterator[SlurmCluster]:
+@contextmanager
+def cluster_with(script: str) -> Iterator[SlurmCluster]:
+    """A cluster with this job_submit.lua, in which @WORK@ stands for a folder that all can read."""
     reason = missing_requirements()
     if reason:
         pytest.skip(f"no Slurm here: {reason}")
@@ -22,10 +26,16 @@ def lua_cluster() -> Iterator[SlurmCluster]:
         pytest.skip(f"this Slurm {slurm_version()} comes without {PLUGIN}")
     with SlurmCluster(nodes=1) as cluster:
         cluster.stop_controller()
-        (cluster.root / "job_submit.lua").write_text(SCRIPT.read_text())
+        (cluster.root / "job_submit.lua").write_text(script.replace("@WORK@", str(cluster.work)))
         with cluster.conf.open("a") as conf:
             conf.write("JobSubmitPlugins=lua\n")
         cluster.start_controller()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def lua_cluster() -> Iterator[SlurmCluster]:
+    with cluster_with(SCRIPT.read_text()) as cluster:
         yield cluster
 
 
@@ -66,3 +76,83 @@ def test_a_claim_cannot_be_made_later(lua_cluster: SlurmCluster) -> None:
     assert late.returncode != 0
     lua_cluster.run("scontrol", "update", f"JobId={job_id}", "Comment=clearway:state=saved", user="cwalice")
     assert comment(lua_cluster, job_id) == "clearway:state=saved"
+
+
+# -- transparent checkpoints -----------------------------------------------------------------------------------
+
+# A checkpointer whose programs can be told from programs that run without it.
+DRIVER = """
+case $1 in
+    start) shift 2; export UNDER_CHECKPOINTER=yes; exec "$@" ;;
+    *) echo ok=yes ;;
+esac
+"""
+TELLS = """\
+    #!/bin/bash
+    #SBATCH --job-name=simulation
+    echo "${UNDER_CHECKPOINTER:-no} $# $2"
+    n=0
+    [ -z "${UNDER_CHECKPOINTER:-}" ] || until squeue -h -o %k -j $SLURM_JOB_ID | grep clearway: || [ $n -ge 100 ]; do
+        n=$((n + 1)); sleep 0.2
+    done
+    echo end
+    exit 7
+    """
+
+
+@pytest.fixture(scope="module")
+def transparent() -> Iterator[SlurmCluster]:
+    script = SCRIPT.read_text()
+    for old, new in (
+        ("local CHECKPOINTER = nil", 'local CHECKPOINTER = "marks"'),
+        ('"/usr/local/bin/clearway-run"', '"@WORK@/clearway-run"'),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    with cluster_with(script) as cluster:
+        launcher = cluster.work / "clearway-run"
+        launcher.write_text((SCRIPT.parent / "clearway-run").read_text())
+        launcher.chmod(0o755)
+        (cluster.work / "checkpointers").mkdir()
+        (cluster.work / "checkpointers" / "marks.sh").write_text(DRIVER)
+        yield cluster
+
+
+def said(cluster: SlurmCluster, name: str, script: str, *options: str) -> list[str]:
+    """The lines that a job prints; the last one is ``end``."""
+    folder = cluster.work / name
+    folder.mkdir()
+    folder.chmod(0o777)
+    job = folder / "job"
+    job.write_text(textwrap.dedent(script))
+    submit = ("sbatch", "-n1", f"--chdir={folder}", "--output=out", *options, str(job), "one", "two words")
+    cluster.run(*submit, user="cwalice")
+    end = time.monotonic() + 60
+    while not (folder / "out").exists() or not (folder / "out").read_text().endswith("end\n"):
+        assert time.monotonic() < end, (cluster.run("squeue").stdout, list(folder.iterdir()))
+        time.sleep(0.1)
+    return (folder / "out").read_text().splitlines()
+
+
+def test_every_batch_job_runs_under_the_checkpointer(transparent: SlurmCluster) -> None:
+    first, claim, *_ = said(transparent, "plain", TELLS)
+    assert first == "yes 2 two words"
+    assert "checkpoint=signal" in claim
+    assert "checkpointer=marks" in claim
+    assert "app=simulation" in claim
+    assert said(transparent, "own-words", TELLS, "--comment=clearway:checkpoint=none")[0] == "no 2 two words"
+    assert said(transparent, "own-call", TELLS.replace("exit 7", "# clearway-run"))[0] == "no 2 two words"
+    python = """\
+        #!/usr/bin/env python3
+        import os
+        print(os.environ.get("UNDER_CHECKPOINTER", "no"), "end", sep="\\n")
+        """
+    assert said(transparent, "python", python) == ["no", "end"]
+    interactive = transparent.run("srun", "-n1", "sh", "-c", 'echo "${UNDER_CHECKPOINTER:-no}"', user="cwalice")
+    assert interactive.stdout.strip() == "no"
+
+
+def test_a_transparent_job_ends_with_its_own_exit_code(transparent: SlurmCluster) -> None:
+    job_id = transparent.sbatch("#!/bin/sh\nexit 7\n", "-n1", f"--chdir={transparent.work}", user="cwalice")
+    transparent.wait_state(job_id, "FAILED")
+    assert transparent.job(job_id)["ExitCode"] == "7:0"
