@@ -119,9 +119,10 @@ def peak_mib(pid: int) -> float:
 
 def planned(address: str) -> bool:
     try:
-        return bool(ask(f"{address}/api/v1/evictions")["items"])
+        # The eviction is stored before the cycle that makes it ends, the first of this daemon.
+        return bool(ask(f"{address}/api/v1/evictions")["items"]) and bool(ask(f"{address}/api/v1/cluster"))
     except urllib.error.URLError:
-        return False  # it does not answer yet
+        return False  # it does not answer yet, or has no cycle to tell of
 
 
 def ask(address: str) -> Any:

@@ -238,7 +238,7 @@ def test_the_glossary_names_the_code() -> None:
     assert len(words) > 30
     assert words == sorted(words)
     without_code = {word for word, code in rows if not code.strip()}
-    assert without_code == {"trace", "walltime request"}, "these come with later versions"
+    assert without_code == {"trace"}, "these come with later versions"
 
 
 @each_page
