@@ -32,7 +32,7 @@ class Run:
     def __init__(self, bench: Bench, *options: str, program: str = COUNTS, generations: Path | None = None) -> None:
         self.bench = bench
         self.folder = bench.folder
-        self.generations = generations or bench.folder / "generations"
+        self.generations = generations or bench.folder / "my generations"
         (self.folder / "stop").unlink(missing_ok=True)
         (self.folder / "pid").unlink(missing_ok=True)
         (self.folder / "count").unlink(missing_ok=True)
