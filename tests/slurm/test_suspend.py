@@ -74,10 +74,11 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
         assert {p.state for p in only(daemon).preemptions} == {PreemptionState.RETURNED}
         assert {p.actual_lost_node_s for p in only(daemon).preemptions} == {0.0}
         assert not cluster.scontrol_reservations()
-        for number, job_id in enumerate(asleep, 1):
-            job = cluster.job(job_id)
-            assert (job["JobState"], job["Restarts"]) == ("RUNNING", "0")
-            assert job["SuspendTime"] not in ("", "None")
+        # All are looked at before the first one's result is waited for: the next ends in the same moment.
+        jobs = [cluster.job(job_id) for job_id in asleep]
+        assert [(job["JobState"], job["Restarts"]) for job in jobs] == [("RUNNING", "0")] * len(jobs)
+        assert all(job["SuspendTime"] not in ("", "None") for job in jobs)
+        for number in range(1, len(asleep) + 1):
             result = cluster.work / f"steps{number}.result"
             cluster.wait_for(result.exists, 90, "the result")
             cluster.wait_for(lambda result=result: result.read_text().strip(), 10)
