@@ -283,7 +283,11 @@ class Executor:
         if not covered and not any(self._just_failed(e, command, now) for command in refused):
             return False
         others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
-        return all(o.start_time is not None and o.start_time < p.requeued_at for o in others)
+        # Slurm tells whole seconds: who started in the second of the suspension may have these very processors.
+        suspended = p.requeued_at.replace(microsecond=0)
+        return all(
+            o.job_id != e.preemptor.job_id and o.start_time is not None and o.start_time < suspended for o in others
+        )
 
     def _take(self, e: Eviction, index: int, step: Step, snapshot: ClusterSnapshot, now: datetime) -> Eviction:
         p = e.preemptions[index]
