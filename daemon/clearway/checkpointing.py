@@ -17,7 +17,8 @@ verb                                           what it does
 ``start -- PROGRAM ...``                       becomes the program (exec); its exit status is the program's
 ``checkpoint GENERATION PID``                  saves into this empty folder: ok, reason, size_mib. PID leads the
                                                process group that ``start`` or ``restart`` became. When it failed
-                                               the program goes on
+                                               the program goes on; when it is done the program may stand
+                                               still until SIGCONT
 ``verify GENERATION``                          is what lies there complete and loadable: ok, reason
 ``restart GENERATION -- PROGRAM ...``          becomes the restored program; its exit status is the program's. Writes
                                                ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes
