@@ -50,7 +50,7 @@ class _Search:
         self.freed = 0
         self._window = window
         self._deadline = deadline
-        self._count = NodeCount(window.classes)
+        self._count = NodeCount(window.classes, window.partial)
         self._taken: list[Way] = []
 
     def explore(self, depth: int, lost: int, steps: int) -> None:

@@ -43,7 +43,7 @@ class Greedy:
 
 def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
     """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
-    count = NodeCount(window.classes)
+    count = NodeCount(window.classes, window.partial)
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
     left = deadline

@@ -50,7 +50,7 @@ class Rule:
         self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> tuple[list[Way], int]:
         """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
-        count = NodeCount(window.classes)
+        count = NodeCount(window.classes, window.partial)
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         taken: list[Way] = []

@@ -126,7 +126,7 @@ def _priced(
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
     lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-    return contest.point(window, step, lost, steps, chosen.nodes_freed - window.freed, taken)
+    return replace(contest.point(window, step, lost, steps, 0, taken), nodes_freed=chosen.nodes_freed)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:
