@@ -78,10 +78,10 @@ def _placed(rng: Random, free: dict[int, int], size: int) -> dict[int, int]:
         wanted = min(left, share)
         fitting = [node for node, gpus in free.items() if gpus >= wanted and node not in parts]
         if not fitting:
-            wanted, fitting = 1, [node for node, gpus in free.items() if gpus and node not in parts]
+            wanted, fitting = 1, list(free)
         tightest = min(free[node] for node in fitting)
         node = rng.choice([node for node in fitting if free[node] == tightest or rng.random() < 0.02])
-        parts[node] = wanted
+        parts[node] = parts.get(node, 0) + wanted
         free[node] -= wanted
         left -= wanted
         if not free[node]:

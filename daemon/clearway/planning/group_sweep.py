@@ -90,8 +90,8 @@ class Group:
         self._enough = enough  # more nodes than these are worth no more
         self._stages = list(_stages(classes))
 
-    def sweep(self, limit: int, guide: Guide | None = None) -> Swept | None:
-        """None when there are too many labels and no guide tells which to keep."""
+    def sweep(self, limit: int, guide: Guide | None = None) -> Swept:
+        """Without a guide nothing is found when there are too many labels."""
         labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
         complete = True
         for stage in self._stages:
@@ -100,11 +100,11 @@ class Group:
                 labels = _promising(labels, stage, guide)
             if sum(map(len, labels.values())) > limit:
                 if guide is None:
-                    return None
+                    return Swept([], complete=False)
                 labels, complete = _best(labels, stage, guide, limit), False
         return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete)
 
-    def _grown(self, labels: Mapping[State, list[Pick]], stage: _Stage) -> Mapping[State, list[Pick]]:
+    def _grown(self, labels: Mapping[State, list[Pick]], stage: _Stage) -> dict[State, list[Pick]]:
         """The labels after the job has stayed, or left in one of its ways."""
         grown: dict[State, list[Pick]] = defaultdict(list)
         for state, picks in labels.items():
@@ -153,7 +153,7 @@ class _Stage:
     begun: State  # what the classes miss that open with it; they follow those that were open
     changes: list[tuple[int, Vector, int, Vector]]  # place of a class of its; it holds; nodes; others can give later
     kept: list[int]  # places of the classes that stay open
-    open: list[tuple[int, tuple[int, ...]]]  # those, and their jobs that are not decided yet
+    open: list[tuple[int, tuple[int, ...], dict[Vector, float]]]  # those, their jobs not yet decided, what they cost
     unopened: list[tuple[int, Vector, tuple[int, ...]]]  # numbers of classes, what they miss, all their jobs
 
     def after(self, state: State, *, leaves: bool) -> tuple[State, int]:
@@ -169,20 +169,20 @@ class _Stage:
                 if not any(entry):
                     freed += nodes
                     entry = None
-            elif any([short > most for short, most in zip(entry, possible, strict=True)]):
+            elif any(short > most for short, most in zip(entry, possible, strict=True)):
                 entry = None
             entries[place] = entry
         return tuple([entries[place] for place in self.kept]), freed
 
     def to_come(self, state: State, guide: Guide) -> float:
         """What the classes that are open cost at least from here on."""
-        return sum(
-            [
-                guide.least(index, entry, jobs)
-                for entry, (index, jobs) in zip(state, self.open, strict=True)
-                if entry is not None
-            ]
-        )
+        least = 0.0
+        for entry, (number, jobs, known) in zip(state, self.open, strict=True):
+            if entry is not None:
+                if entry not in known:
+                    known[entry] = guide.least(number, entry, jobs)
+                least += known[entry]
+        return least
 
 
 def _stages(classes: Sequence[Threshold]) -> Iterator[_Stage]:
@@ -216,7 +216,7 @@ def _stages(classes: Sequence[Threshold]) -> Iterator[_Stage]:
                 tuple(classes[index].missing for index in new),
                 changes,
                 kept,
-                [(classes[index].number, tuple(undecided[index])) for index in frontier],
+                [(classes[index].number, tuple(undecided[index]), {}) for index in frontier],
                 [
                     (of_class.number, of_class.missing, tuple(of_class.held))
                     for index, of_class in enumerate(classes)
@@ -237,9 +237,7 @@ def _promising(labels: Mapping[State, list[Pick]], stage: _Stage, guide: Guide) 
     return kept
 
 
-def _best(
-    labels: Mapping[State, list[Pick]], stage: _Stage, guide: Guide, limit: int
-) -> Mapping[State, list[Pick]]:
+def _best(labels: Mapping[State, list[Pick]], stage: _Stage, guide: Guide, limit: int) -> dict[State, list[Pick]]:
     rated = []
     for state, picks in labels.items():
         to_come = stage.to_come(state, guide)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, EvictionProblem
 from clearway.planning.node_count import NodeCount
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
@@ -33,6 +34,9 @@ class Rule:
     prune: bool = False
 
     def solve(self, planner: str, problem: EvictionProblem) -> Curve:
+        return over_places(problem, lambda place: self._solve(planner, place))
+
+    def _solve(self, planner: str, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clearway.model import Curve, EvictionProblem
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 try:
@@ -40,6 +41,9 @@ class Milp:
     name = "milp"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points, exact = [], True
         for window in contest.windows():

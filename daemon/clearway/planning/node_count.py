@@ -10,8 +10,9 @@ Cost: time in the number of classes that a job belongs to for each decision, und
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
-from clearway.planning.partial_nodes import NodeClasses, PartialNodes
+from clearway.planning.partial_nodes import NodeClasses, PartialNodes, Vector
 
 
 class NodeCount:
@@ -20,7 +21,8 @@ class NodeCount:
     def __init__(self, classes: NodeClasses, partial: PartialNodes) -> None:
         self.freed = 0
         self.reachable = sum(classes.values()) + sum(partial.values())
-        held = [{rank: (1,) for rank in jobs} for jobs in classes] + [dict(node.held) for node in partial]
+        held: list[Mapping[int, Vector]] = [dict.fromkeys(jobs, (1,)) for jobs in classes]
+        held += [dict(node.held) for node in partial]
         self.jobs: list[int] = sorted({rank for jobs in held for rank in jobs})
         self._nodes = [*classes.values(), *partial.values()]
         self._missing = [[len(jobs)] for jobs in classes] + [list(node.missing) for node in partial]  # given back: less

@@ -47,14 +47,18 @@ class Item:
         return self.first_rank == self.last_rank
 
 
+def shares_nodes(window: Window) -> bool:
+    return bool(window.partial) or any(len(jobs) > 1 for jobs in window.classes)
+
+
 def items_of(window: Window) -> list[Item] | None:
     """The items in the order of their first job_id; None when a group has too many choices.
 
     They hold for any smaller number of missing nodes and any earlier deadline as well.
     """
-    if window.partial or any(len(jobs) > 1 for jobs in window.classes):
-        found = grouped_items(thresholds(window), window)
-        return None if found is None else found[0]
+    if shares_nodes(window):
+        found, complete = grouped_items(thresholds(window), window, LABELS_LIMIT)
+        return found if complete else None
     jobs = max(window.ways, default=0) + 1
     items = [_single(rank, nodes, window, rank, jobs) for (rank,), nodes in window.classes.items()]
     return sorted([item for item in items if item.picks], key=_BY_FIRST)
@@ -63,12 +67,12 @@ def items_of(window: Window) -> list[Item] | None:
 def grouped_items(
     classes: Sequence[Threshold],
     window: Window,
-    limit: int = LABELS_LIMIT,
+    limit: int,
     judge: Callable[[Sequence[Threshold]], Guide] | None = None,
-) -> tuple[list[Item], bool] | None:
+) -> tuple[list[Item], bool]:
     """The items that these classes of a window make, and whether they hold every pick that matters.
 
-    ``judge`` gives the guide of a group; without one the answer is None when a group has too many choices.
+    ``judge`` gives the guide of a group.
     """
     places = {rank: place for place, rank in enumerate(sorted({rank for each in classes for rank in each.held}))}
     items: list[Item] = []
@@ -81,8 +85,6 @@ def grouped_items(
             ways = {rank: [(way, _bit(way, places[rank], len(places))) for way in window.ways[rank]] for rank in ranks}
             guide = judge(group) if judge else None
             swept = Group(group, ways, window.last_step, window.missing).sweep(limit, guide)
-            if swept is None:
-                return None
             complete = complete and swept.complete
             picks = undominated(swept.picks, window.last_step, window.missing)
             picks.sort(key=lambda pick: -pick.preference)

@@ -2,7 +2,8 @@
 
 Model: what the jobs that stay hold on a node must leave room for the need, in each resource. A resource is short
 when everything that is held now leaves less than the need; the jobs that leave must then give back at least the
-shortage. Resources that are not short bind nobody, and neither do jobs that hold nothing of those that are.
+shortage. Resources that are not short bind nobody, and neither do jobs that hold nothing of those that are, nor
+a resource of which every job gives back at least as large a share as of another.
 A job that holds more than the shortage counts as holding just that, so that nodes which ask the same of the same
 jobs are one class. Where everybody must leave the class is named by the set of its jobs alone.
 
@@ -122,7 +123,7 @@ def changed(
         left = jobs.difference(gone)
         if not left:
             freed += nodes
-        elif left <= able:
+        elif all(rank in able for rank in left):
             whole[left] += nodes
     for node, nodes in partial.items():
         kept = _canonical(node.without(gone).only(able))
@@ -146,7 +147,7 @@ def _resources(per_node: Amounts) -> list[_Resource]:
         (lambda amounts: amounts.memory_mib, per_node.memory_mib),
     ]
     found += [(lambda amounts, name=name: amounts.gpus_of(name), count) for name, count in per_node.gpus]  # type: ignore[misc]
-    return found
+    return [(of, needed) for of, needed in found if needed]
 
 
 def serves(node: NodeResources, needs: Needs) -> bool:
@@ -169,11 +170,9 @@ def _asks(
     if not serves(node, needs):
         return None
     held = [(rank, holds or node.has) for rank, holds in jobs]
-    missing = [
-        needed - of(node.has) + of(node.held) + sum(of(holds) for _, holds in held) for of, needed in resources
-    ]
+    missing = [needed - of(node.has) + of(node.held) + sum(of(holds) for _, holds in held) for of, needed in resources]
     vectors = [(rank, tuple(of(holds) for of, _ in resources)) for rank, holds in held]
-    if not any(needed for _, needed in resources):  # whole nodes: any job there is in the way
+    if not resources:  # whole nodes: any job there is in the way
         if node.held != Amounts():
             return None
         return PartialNode(tuple((rank, (1,)) for rank, _ in vectors), (len(vectors),) if vectors else ())
@@ -182,14 +181,31 @@ def _asks(
 
 def _canonical(node: PartialNode) -> PartialNode | None:
     """The same demand in its shortest form; None when it cannot be met."""
+    given = [sum(column) for column in zip(*[amounts for _, amounts in node.held], strict=True)]
+    if any(short > (given[place] if given else 0) for place, short in enumerate(node.missing)):
+        return None
     short = [place for place, amount in enumerate(node.missing) if amount > 0]
-    missing = tuple(node.missing[place] for place in short)
+    columns = [[min(amounts[place], node.missing[place]) for _, amounts in node.held] for place in short]
+    deciding = _deciding([node.missing[place] for place in short], columns)
     held = []
-    for rank, amounts in node.held:
-        clipped = tuple(min(amounts[place], most) for place, most in zip(short, missing, strict=True))
+    for row, (rank, _) in enumerate(node.held):
+        clipped = tuple([columns[place][row] for place in deciding])
         if any(clipped):
             held.append((rank, clipped))
-    given = [sum(column) for column in zip(*[amounts for _, amounts in held], strict=True)] or [0] * len(missing)
-    if any(all_ < most for all_, most in zip(given, missing, strict=True)):
-        return None
-    return PartialNode(tuple(sorted(held)), missing)
+    return PartialNode(tuple(sorted(held)), tuple([node.missing[short[place]] for place in deciding]))
+
+
+def _deciding(missing: Sequence[int], columns: Sequence[Sequence[int]]) -> list[int]:
+    """The resources that decide: one goes when every job gives back at least as large a share of it as of another."""
+    kept = list(range(len(missing)))
+    for place in range(len(missing)):
+        if any(
+            other != place
+            and all(
+                mine * missing[other] >= its * missing[place]
+                for mine, its in zip(columns[place], columns[other], strict=True)
+            )
+            for other in kept
+        ):
+            kept.remove(place)
+    return kept

@@ -31,7 +31,7 @@ from clearway.planning.windows import Way
 
 MARGIN = 1e-9
 _FIRST_ROUNDS = 60
-_ROUNDS = 12
+_ROUNDS = 40
 _FIRST_PRICES = 12
 _REFINEMENTS = 3
 _SMALLEST_PRICE = 1e-4  # of the highest
@@ -138,30 +138,25 @@ class _Covers:
 
     def __init__(self, classes: Sequence[Threshold], first_pairs: _Ints) -> None:
         self._first_pairs = first_pairs
-        pairs: list[int] = []
-        amounts: list[int] = []
-        rows: list[int] = []
-        missing: list[int] = []
         self._partial: list[int] = []
+        rows: list[list[tuple[int, int]]] = []  # for each class and resource, pairs and what they give back
+        missing: list[int] = []
         first_rows: list[int] = []
         for index, of_class in enumerate(classes):
             if _everybody(of_class):
                 continue
             self._partial.append(index)
-            first_rows.append(len(missing))
+            first_rows.append(len(rows))
             for resource, short in enumerate(of_class.missing):
-                for pair, held in enumerate(of_class.held.values(), int(first_pairs[index])):
-                    if held[resource]:
-                        pairs.append(pair)
-                        amounts.append(held[resource])
-                        rows.append(len(missing))
+                held = [amounts[resource] for amounts in of_class.held.values()]
+                rows.append([(pair, gives) for pair, gives in enumerate(held, int(first_pairs[index])) if gives])
                 missing.append(short)
-        self._pairs: _Ints = np.array(pairs, dtype=np.int64)
-        self._amounts: Floats = np.array(amounts, dtype=float)
-        self._rows: _Ints = np.array(rows, dtype=np.int64)
-        self._missing: Floats = np.array(missing, dtype=float)
+        width = max(map(len, rows), default=0)
+        padded = [row + [(0, 0)] * (width - len(row)) for row in rows]
+        self._pairs: _Ints = np.array([[pair for pair, _ in row] for row in padded], dtype=np.int64)
+        self._amounts: Floats = np.array([[gives for _, gives in row] for row in padded], dtype=float)
+        self._missing: Floats = np.array(missing, dtype=float)[:, np.newaxis]
         self._first_rows: _Ints = np.array(first_rows, dtype=np.int64)
-        self._firsts: _Ints = np.searchsorted(self._rows, np.arange(len(missing)))
         self._rows_of: _Ints = np.diff(np.append(self._first_rows, len(missing)))
 
     def least(self, paid: Floats) -> tuple[Floats, Floats]:
@@ -171,19 +166,20 @@ class _Covers:
         if not self._partial:
             return costs, taken
         cost = paid[self._pairs]
-        order = np.lexsort((cost / self._amounts, self._rows))
-        amounts = self._amounts[order]
-        so_far = np.cumsum(amounts)
-        before = so_far - amounts
-        before -= before[self._firsts][self._rows]
-        part = np.clip((self._missing[self._rows] - before) / amounts, 0, 1)
-        by_row = np.add.reduceat(part * cost[order], self._firsts)
+        rate = np.full(cost.shape, inf)  # nobody takes what fills up a row
+        np.divide(cost, self._amounts, out=rate, where=self._amounts > 0)
+        order = rate.argsort(axis=1)
+        amounts = np.take_along_axis(self._amounts, order, axis=1)
+        before = np.cumsum(amounts, axis=1) - amounts
+        part = np.clip((self._missing - before) / np.maximum(amounts, 1), 0, 1) * (amounts > 0)
+        by_row = (part * np.take_along_axis(cost, order, axis=1)).sum(axis=1)
         most = np.maximum.reduceat(by_row, self._first_rows)
         costs[self._partial] = most
-        taken[self._pairs] = 0
-        decides = by_row >= np.repeat(most, self._rows_of)
-        mine = decides[self._rows]
-        taken[self._pairs[order[mine]]] = part[mine]
+        mine = by_row >= np.repeat(most, self._rows_of)
+        pairs = np.take_along_axis(self._pairs, order, axis=1)
+        taken[self._pairs[self._amounts > 0]] = 0
+        there = mine[:, np.newaxis] & (amounts > 0)
+        taken[pairs[there]] = part[there]
         return costs, taken
 
 

@@ -77,16 +77,25 @@ class _Search:
         self._window, self._relaxation, self._bound = window, relaxation, bound
 
     def halves(self, deadlines: _Ints, known: Answer | None) -> list[_Ints]:
-        """The deadlines for which a trial finds no plan, and the others; none of them empty."""
+        """The deadlines for which trials find no plan, and the others; none of them empty."""
         if known is not None:
             self.plans = dict.fromkeys(deadlines.tolist(), known)
-        if len(deadlines):
-            rel = self._relaxation
-            order = np.argsort(self._bound.surplus, kind="stable")
-            enough = int(np.searchsorted(np.cumsum(rel.nodes[order]), rel.missing)) + 1
+        if not len(deadlines):
+            return []
+        rel = self._relaxation
+        order = np.argsort(self._bound.surplus, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(rel.nodes[order]), rel.missing)) + 1
+        size = max(enough, rel.missing) + TRIAL_CLASSES
+        while True:
             trial: _Flags = np.zeros(len(order), dtype=bool)
-            trial[order[: max(enough, rel.missing) + TRIAL_CLASSES]] = True
-            self._solve(trial, deadlines, TRIAL_LABELS, inf)
+            trial[order[:size]] = True
+            room = self._room(deadlines)
+            trial &= self._bound.surplus <= room
+            self._solve(trial, deadlines, TRIAL_LABELS, room)
+            alive = int((self._bound.surplus <= self._room(deadlines)).sum())
+            if alive <= 2 * size or size >= len(order):
+                break
+            size *= 2
         planned = np.array([step in self.plans for step in deadlines.tolist()], dtype=bool)
         return [some for some in (deadlines[~planned], deadlines[planned]) if len(some)]
 
@@ -120,15 +129,14 @@ class _Search:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
         window = replace(self._window, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
         classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        found = grouped_items(classes, window, limit, self._guide(room))
-        assert found is not None  # a guide never gives up
-        items, complete = found
+        items, complete = grouped_items(classes, window, limit, self._guide(room))
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
         task = Task(window.first_step, window.last_step, window.missing)
         tables = NodeTimeTables(items, [task], len(window.ways))
         for step, answer in tables.answers().items():
-            if step in deadlines and (complete or self._cost(answer) < self._cost(self.plans.get(step))):
+            cost, known = self._cost(answer), self._cost(self.plans.get(step))
+            if step in deadlines and (cost < known or (complete and cost == known)):
                 self.plans[step] = answer
         return complete
 

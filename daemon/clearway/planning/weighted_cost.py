@@ -33,6 +33,7 @@ from types import MappingProxyType
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.in_order import by_cost, offered_ways
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 WIDE_NODES = 4_096
@@ -55,6 +56,9 @@ class WeightedCost:
     name: str = "weighted-cost"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
         chosen = EvictionDP().solve(replace(problem, candidates=scored)).points

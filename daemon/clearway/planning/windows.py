@@ -37,7 +37,7 @@ from clearway.model import (
     PlannedAction,
 )
 from clearway.planning.lost_units import LostUnits, fitting_units
-from clearway.planning.partial_nodes import NodeClasses, PartialNode, PartialNodes, Supply, changed, supply_of
+from clearway.planning.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
 
 class Way(NamedTuple):
