@@ -7,7 +7,9 @@ nodes are counted by name, and the rule of ``planning.base`` is a tuple that Pyt
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 
 from clearway.model import ACTION_ORDER, Action, Amounts, Candidate, EvictionProblem, Option
 
@@ -16,9 +18,17 @@ Answer = tuple[Fraction, int, tuple[tuple[str, Action], ...], int]  # lost, chec
 
 def exhaustive(problem: EvictionProblem) -> list[Answer | None]:
     """The best answer for every deadline, None where there is none."""
-    return [_best(problem, step) for step in range(problem.last_step + 1)]
+    ids = [job.job_id for job in problem.candidates]
+    freed = {
+        frozenset(gone): nodes_freed(problem, set(gone))
+        for size in range(len(ids) + 1)
+        for gone in itertools.combinations(ids, size)
+        if enough_freed(problem, set(gone))
+    }
+    return [_best(problem, freed, step) for step in range(problem.last_step + 1)]
 
 
+@cache
 def whole_steps(duration_s: float, step_s: int) -> int:
     steps = 0
     while steps * step_s < duration_s:
@@ -67,10 +77,9 @@ def serving(problem: EvictionProblem, gone: set[str]) -> list[bool]:
     assert needs is not None
     found = []
     for node in problem.nodes:
-        held = [node.held]
-        for job in problem.candidates:
-            if job.job_id not in gone and node.name in job.node_names:
-                held.append(job.holds[job.node_names.index(node.name)] if job.holds else node.has)
+        staying = [job for job in problem.candidates if job.job_id not in gone and node.name in job.node_names]
+        held = [job.holds[job.node_names.index(node.name)] if job.holds else node.has for job in staying]
+        held.insert(0, node.held)
         of_each = [
             (node.has.cores, needs.per_node.cores, [amounts.cores for amounts in held]),
             (node.has.memory_mib, needs.per_node.memory_mib, [amounts.memory_mib for amounts in held]),
@@ -92,18 +101,21 @@ def serving(problem: EvictionProblem, gone: set[str]) -> list[bool]:
     return found
 
 
-def _best(problem: EvictionProblem, step: int) -> Answer | None:
-    if problem.nodes_needed <= 0 if problem.needs is None else enough_freed(problem, set()):
+def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: int) -> Answer | None:
+    """``freed`` has the nodes by the jobs that leave, where these are enough."""
+    if frozenset() in freed:
         return (Fraction(0), 0, (), 0)
     deadline_s = step * problem.step_s
     choices = [[(job, option) for option in _open(job, deadline_s)] for job in problem.candidates]
     best: tuple[object, Answer] | None = None
     for picked in itertools.product(*choices):
         taken = [(job, option) for job, option in picked if option is not None]
-        freed = nodes_freed(problem, {job.job_id for job, _ in taken})
+        gone = frozenset(job.job_id for job, _ in taken)
+        if gone not in freed:
+            continue
         used = [(job, option) for job, option in taken if option.action is not Action.END]
         steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for _, option in used)
-        if steps > step or not enough_freed(problem, {job.job_id for job, _ in taken}):
+        if steps > step:
             continue
         lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
         key = (
@@ -114,7 +126,7 @@ def _best(problem: EvictionProblem, step: int) -> Answer | None:
         )
         if best is None or key < best[0]:
             actions = tuple(sorted((job.job_id, option.action) for job, option in taken))
-            best = (key, (lost, steps, actions, freed))
+            best = (key, (lost, steps, actions, freed[gone]))
     return None if best is None else best[1]
 
 

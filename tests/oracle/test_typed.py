@@ -71,7 +71,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(kind: str, swept: str, monkeyp
     if swept == "by bounds":
         monkeypatch.setattr(node_groups, "LABELS_LIMIT", 0)
     planned = 0
-    for seed in seeds(kind):
+    for seed in seeds(kind, PROBLEMS_PER_KIND if swept == "whole" else PROBLEMS_PER_KIND // 3):
         problem = typed_problem(seed)
         best = expected(problem)
         curve = EvictionDP().solve(problem)
@@ -79,12 +79,12 @@ def test_the_plan_is_the_one_of_exhaustive_search(kind: str, swept: str, monkeyp
         assert curve.gap == 0
         assert found(problem, curve) == best, problem
         planned += any(answer is not None and answer[2] for answer in best)
-    assert planned > PROBLEMS_PER_KIND / 6
+    assert planned > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_backtracking_and_highs_agree(kind: str) -> None:
-    for seed in seeds(kind, 60):
+    for seed in seeds(kind, 40):
         problem = typed_problem(seed)
         best = expected(problem)
         assert found(problem, Backtracking().solve(problem)) == best, problem
@@ -144,7 +144,7 @@ def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(monkeypatch: p
     monkeypatch.setattr(shared_core, "MOST_LABELS", 1)
     inexact = worse = 0
     for kind in ("gpus", "types", "all resources", "chosen nodes", "whole nodes"):
-        for seed in seeds(kind):
+        for seed in seeds(kind, 60):
             problem = typed_problem(seed)
             curve, best = EvictionDP().solve(problem), expected(problem)
             if curve.exact:
@@ -183,7 +183,7 @@ def _steps(problem: EvictionProblem, actions: tuple) -> int:  # type: ignore[typ
 def test_the_order_of_the_candidates_does_not_matter(swept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if swept == "by bounds":
         monkeypatch.setattr(node_groups, "LABELS_LIMIT", 0)
-    for seed in range(240):
+    for seed in range(120):
         problem = typed_problem(seed)
         before = copy.deepcopy(problem)
         curve = EvictionDP().solve(problem)
