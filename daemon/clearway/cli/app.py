@@ -140,6 +140,9 @@ def plan(
     nodes: Annotated[int | None, typer.Option(min=1, help="What if so many nodes were needed?")] = None,
     max_delay: Annotated[str, typer.Option(help="... within this delay (90s, 10m, 1h30m).")] = "10m",
     partition: Annotated[str | None, typer.Option(help="... in this partition.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="... and say what every other decision would cost.")
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -152,10 +155,13 @@ def plan(
     delay_s = duration_option(max_delay)
     settings = configuration(config)
     with errors():
-        from clearway.cli.what_if import what_if  # noqa: PLC0415 - see serve
+        from clearway.cli import what_if  # noqa: PLC0415 - see serve
 
-        answer = what_if(settings, nodes or 0, delay_s, partition)
-        render.what_if(answer, output.value)
+        answer = what_if.what_if(settings, nodes or 0, delay_s, partition)
+        if explain:
+            what_if.show_explained(settings, answer, output.value)
+        else:
+            render.what_if(answer, output.value)
 
 
 @app.command()
@@ -179,6 +185,24 @@ def calibration(
     with stored(config) as store:
         records = store.checkpoint_history(), store.restart_history()
         show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+
+
+@app.command()
+def explain(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Why these jobs and not others: what every other decision would have cost."""
+    from clearway.cli.explain import show  # noqa: PLC0415 - see serve
+
+    with stored(config) as store:
+        eviction = store.eviction(eviction_id)
+        explanation = store.explanation(eviction_id)
+        if explanation is None:
+            complain(f"eviction {eviction_id} is not explained yet: the daemon does that when it has a moment")
+            raise typer.Exit(FAILED)
+        show(eviction, explanation, output.value)
 
 
 @evictions_app.command("list")
