@@ -115,7 +115,7 @@ def test_only_the_daemon_that_acts_explains(world: World, standing_by: bool) -> 
 
 
 def test_an_explanation_that_fails_costs_no_cycle_and_is_not_tried_again(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config(daemon={"poll_interval": "1ms", "active_interval": "1ms"}))
+    world = make_world(config=config(daemon={"poll_interval": 0.001, "active_interval": 0.001}))
     tried: list[int] = []
 
     class Breaks(EvictionDP):
@@ -125,7 +125,6 @@ def test_an_explanation_that_fails_costs_no_cycle_and_is_not_tried_again(make_wo
                 raise RuntimeError("out of order")
             return super().solve(problem)
 
-    # The plan itself asks what sparing costs while it is small: only the explanation is to fail.
     fill(world)
     world.urgent(3)
     world.tick()

@@ -110,8 +110,9 @@ class CurvePointView(_Answer):
 class CurveView(_Answer):
     planner: str = Field(description="which planner made it")
     exact: bool = Field(description="whether every point is proven to be the cheapest")
-    gap: float = Field(
-        description="unless exact: the share of a point's lost work that may be lost needlessly; 0: not known"
+    gap_ratio: float = Field(
+        validation_alias="gap",
+        description="unless exact: the share of a point's lost work that may be lost needlessly; 0: not known",
     )
     points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
 
@@ -167,7 +168,9 @@ class ExplanationView(_Answer):
     eviction_id: int
     planner: str = Field(description="which planner made the plan and answered for the alternatives")
     exact: bool = Field(description="whether its answers are proven to be the cheapest")
-    gap: float = Field(description="unless exact: the share of lost work that may be lost needlessly; 0: not known")
+    gap_ratio: float = Field(
+        description="unless exact: the share of lost work that may be lost needlessly; 0: not known"
+    )
     complete: bool = Field(description="whether there was time for every alternative")
     cost: CostView = Field(description="of the plan itself")
     alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be made to leave")

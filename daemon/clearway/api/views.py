@@ -105,7 +105,7 @@ def explanation_view(eviction: Eviction, explanation: Explanation) -> s.Explanat
         eviction_id=eviction.eviction_id,
         planner=curve.planner,
         exact=curve.exact,
-        gap=curve.gap,
+        gap_ratio=curve.gap,
         complete=explanation.complete,
         cost=s.CostView.model_validate(own),
         alternatives=tuple(

@@ -47,7 +47,7 @@ def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
     return {
         "planner": plan.curve.planner,
         "exact": plan.curve.exact,
-        "gap": plan.curve.gap,
+        "gap_ratio": plan.curve.gap,
         "complete": explanation.complete,
         "cost": asdict(own),
         "alternatives": [with_more(each) for each in explanation.alternatives],
