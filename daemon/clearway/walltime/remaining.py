@@ -100,14 +100,6 @@ class Advice:
     cut: int
     """Jobs that their time limit ended."""
 
-    @property
-    def enough(self) -> bool:
-        """Whether there are enough jobs to say anything."""
-        return self.jobs >= ENOUGH
-
-
-ENOUGH = 10
-
 
 def advice(run_times: RunTimes, asked_s: Iterable[float]) -> Advice | None:
     """What to tell the owner of these jobs; None when there are none."""
