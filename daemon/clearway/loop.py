@@ -19,8 +19,9 @@ from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
-from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
+from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
+from clearway.execution.progress import planned_preemptions
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
