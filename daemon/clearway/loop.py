@@ -19,8 +19,9 @@ from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
-from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
+from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
+from clearway.execution.progress import planned_preemptions
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
 from clearway.explainer import Explainer
 from clearway.explanation import Explanation
@@ -138,6 +139,8 @@ class Loop:
             self._handle_requests(now)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
+            open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
         report = CycleReport(

@@ -337,6 +337,7 @@ TABLES = {
     "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
     "checkpoint_history": "What each checkpoint that was asked for took, predicted and actual, and what became of it.",
     "restart_history": "How each run that went on from a checkpoint began, as it says.",
+    "run_history": "How long a run of a job lasted that the daemon saw end by itself; the newest 200 of each name.",
     "kept_values": "Small JSON values by name: whether it is paused, the last sign of life, which urgent jobs are left "
     "alone.",
     "leases": "Which daemon may act on this database, and until when.",

@@ -287,6 +287,21 @@ class CalibrationView(_Answer):
     next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
 
 
+# -- walltime ----------------------------------------------------------------------------------------------------
+
+
+class WalltimeAdviceView(_Answer):
+    user: str
+    app: str = Field(description="the application as the job calls it, else the job's name")
+    jobs: int = Field(description="runs that have ended by themselves or by their time limit; the newest 200 count")
+    asked_s: float | None = Field(description="time limit that they ask for, the median; null: none has a limit")
+    median_s: float = Field(description="half of them took no longer, seconds")
+    most_s: float = Field(description="nine in ten took no longer, seconds")
+    longest_s: float = Field(description="the longest of them, seconds")
+    cut: int = Field(description="runs that lasted until their time limit")
+    advice: str = Field(description="the same in one sentence")
+
+
 # -- requests and what-if --------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -203,6 +204,28 @@ def explain(
             complain(f"eviction {eviction_id} is not explained yet: the daemon does that when it has a moment")
             raise typer.Exit(FAILED)
         show(eviction, explanation, output.value)
+
+
+@walltime_app.command("advice")
+def walltime_advice(
+    name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
+    user: Annotated[str | None, typer.Option(help="Whose jobs; by default yours.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What jobs of this name ask for and what they take, as the daemon has seen them end."""
+    from clearway.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
+
+    key = RunKey(user or getpass.getuser(), name)
+    with stored(config) as store:
+        found = advice_on(store.runs_of(key))
+    if found is None:
+        complain(f"no job {name!r} of user {key.user!r} has been seen to end")
+        raise typer.Exit(FAILED)
+    if output is Output.JSON:
+        render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
+    else:
+        print(sentence(found))
 
 
 @evictions_app.command("list")

@@ -10,6 +10,7 @@ from clearway.execution.records import Eviction, EvictionState, Request, StepRec
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
+from clearway.run_times import RunKey, RunRecord
 
 
 class Store(Protocol):
@@ -95,6 +96,14 @@ class Store(Protocol):
 
     def restart_history(self) -> tuple[RestartRecord, ...]:
         """The newest of each (user, application, checkpointer), newest first; a bounded number."""
+        ...
+
+    def record_runs(self, records: Sequence[RunRecord]) -> None:
+        """Keep how long these runs lasted; the same run again replaces what was said before."""
+        ...
+
+    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
+        """The newest of a user's application, newest first; a bounded number."""
         ...
 
     def get_value(self, key: str) -> Any:

@@ -20,6 +20,7 @@ from clearway.execution.records import Eviction, EvictionState, Request, StepRec
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
+from clearway.run_times import RunKey, RunRecord
 from clearway.store import history_rows, migrate, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
@@ -296,6 +297,14 @@ class SqlStore:
     def restart_history(self) -> tuple[RestartRecord, ...]:
         with self._database.reading() as connection:
             return history_rows.read_restarts(connection)
+
+    def record_runs(self, records: Sequence[RunRecord]) -> None:
+        with self._database.writing() as connection:
+            history_rows.write_runs(connection, records)
+
+    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
+        with self._database.reading() as connection:
+            return history_rows.read_runs(connection, key)
 
     # Small values
 

@@ -2,7 +2,8 @@
 
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
 has at most one row in ``explanations``.
-Whatever hangs on an eviction goes with it; ``checkpoint_history`` and ``restart_history`` stand for themselves.
+Whatever hangs on an eviction goes with it; ``checkpoint_history``, ``restart_history`` and
+``run_history`` stand for themselves.
 Ids are never given out twice.
 """
 
@@ -201,6 +202,22 @@ class RestartHistoryRow(Base):
     restart_s: Mapped[float | None]
 
 
+class RunHistoryRow(Base):
+    """How long a run of a job lasted (``run_times.RunRecord``)."""
+
+    __tablename__ = "run_history"
+    __table_args__ = (Index(None, "ended_at"), Index(None, "user", "app"), TABLE_OPTIONS)
+
+    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ended_at: Mapped[datetime]
+    user: Mapped[str] = mapped_column(Name())
+    app: Mapped[str] = mapped_column(Name())
+    nodes: Mapped[int]
+    limit_s: Mapped[float | None]
+    cut: Mapped[bool]
+
+
 class ValueRow(Base):
     """Small JSON values by key."""
 
@@ -235,5 +252,6 @@ STEPS = _table(StepRow)
 REQUESTS = _table(RequestRow)
 CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
 RESTART_HISTORY = _table(RestartHistoryRow)
+RUN_HISTORY = _table(RunHistoryRow)
 KEPT_VALUES = _table(ValueRow)
 LEASES = _table(LeaseRow)

@@ -1,7 +1,7 @@
 """What else could have been decided for an eviction, and at what cost.
 
-Revision ID: 0003
-Revises: 0002
+Revision ID: 0004
+Revises: 0003
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from alembic import op
 
 from clearway.store.types import TABLE_OPTIONS, LongText
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
