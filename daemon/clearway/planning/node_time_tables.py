@@ -122,8 +122,8 @@ class _Scale:
 
     def step(self, pick: Pick) -> Step:
         return Step(
-            min(pick.nodes // self.node_unit, self.columns),
             pick.steps // self.step_unit,
+            min(pick.nodes // self.node_unit, self.columns),
             pick.lost * self.base + len(pick.ways),
         )
 
