@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,9 @@ KEEP_BYTES = 16 * 2**20
 MOST_BYTES = 2**30
 WHOLE_CELLS = 1 << 17  # of a table; up to here computing all columns is quicker than picking out those that matter
 
+_BY_TIME = itemgetter(0)
 Table = npt.NDArray[Any]  # one-dimensional: rows one after another
+Cells = Any  # likewise: whatever reads one of them the quickest
 
 
 class Step(NamedTuple):
@@ -73,8 +76,10 @@ class SuffixTables:
         self.infinity = 1 + sum([max([step.value for step in steps]) for steps in items])
         self._dtype = _dtype(2 * self.infinity)
         # a pick that takes no time comes first: it reaches every row, which saves a copy of the table
+        values = np.array([step.value for steps in items for step in steps], self._dtype)
+        scalars = iter([values[place, ...] for place in range(len(values))])  # numpy adds arrays the quickest
         self._items = [
-            [(late, nodes, np.array(value, self._dtype)) for late, nodes, value in sorted(steps)] for steps in items
+            sorted([(late, nodes, next(scalars)) for late, nodes, _ in steps], key=_BY_TIME) for steps in items
         ]
         cells = [rows * columns.stride for columns in self.columns[:-1]]
         self._block = self._block_size(cells, needed)
@@ -95,14 +100,16 @@ class SuffixTables:
         values: list[int] = self._first_block[0][needed - columns.first :: columns.stride].tolist()
         return values
 
-    def blocks(self) -> Iterator[tuple[int, list[Table]]]:
+    def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
         """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ...
 
         A block's tables hold until the next block is asked for.
         """
         for start in range(0, len(self._items), self._block):
             tables = self._compute(start) if start else self._first_block
-            yield start, [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
+            following = [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
+            # a buffer reads one cell quicker; Python's own integers have none
+            yield start, following if self._dtype.hasobject else [table.data for table in following]
 
     def _block_size(self, cells: Sequence[int], needed: int) -> int:
         """How many tables are in memory together: all, or about the square root of their number."""

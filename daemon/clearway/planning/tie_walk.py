@@ -15,15 +15,14 @@ Cost: O(N) look-ups per distinct plan, times the states that ties between overla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from clearway.planning.node_groups import Item, Pick
-from clearway.planning.suffix_tables import Step, SuffixTables
+from clearway.planning.suffix_tables import Cells, Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
 _Choice = tuple[int, int, int, int, Pick]  # steps, nodes, value; what it adds to a place in the table that follows
-_Read = Callable[[int], int]  # a cell of the table that follows
-_Station = tuple[_Read, int, int, Sequence[_Choice]]  # an item: that table, its stride and first column; its picks
+_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its stride and first column; its picks
 _State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, value left; picks, their preference
 
 
@@ -45,7 +44,7 @@ def walk(
             choices = [
                 (late, nodes, value, -late * stride - nodes - first, pick) for (late, nodes, value), pick in moves
             ]
-            stations.append((after.item, stride, first, choices))
+            stations.append((after, stride, first, choices))
         if only_single_jobs:
             layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
             continue
@@ -65,9 +64,9 @@ def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
     if columns <= 0:
         return state
     taken = list(picks)
-    for read, stride, _, choices in stations:
+    for table, stride, _, choices in stations:
         for late, nodes, cost, shift, pick in choices:
-            if cost <= value and late <= rows and read(rows * stride + columns + shift) == value - cost:
+            if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
                 rows, columns, value = rows - late, columns - nodes, value - cost
                 preference += pick.preference
                 taken.append(pick)
@@ -98,9 +97,9 @@ def _following(state: _State, station: _Station) -> Iterator[_State]:
     if columns <= 0:
         yield state
         return
-    read, stride, first, choices = station
-    if read(rows * stride + columns - first) == value:
+    table, stride, first, choices = station
+    if table[rows * stride + columns - first] == value:
         yield state
     for late, nodes, cost, shift, pick in choices:
-        if cost <= value and late <= rows and read(rows * stride + columns + shift) == value - cost:
+        if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
             yield rows - late, columns - nodes, value - cost, (*picks, pick), preference + pick.preference
