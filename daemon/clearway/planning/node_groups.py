@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from clearway.model import ACTION_ORDER
 from clearway.planning.group_sweep import Group, Guide, Pick, Threshold, thresholds, undominated
@@ -32,8 +32,7 @@ _BITS = len(ACTION_ORDER)
 _BY_FIRST = attrgetter("first_rank")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """At most one of its picks is taken; they stand in the order in which ties prefer them."""
 
     first_rank: int
@@ -95,12 +94,13 @@ def grouped_items(
 
 
 def _single(rank: int, nodes: int, window: Window, place: int, jobs: int) -> Item:
+    bits = _BITS * (jobs - place)
     picks = [
-        Pick(nodes, way.steps, way.lost, _bit(way, place, jobs), (way,))
+        Pick(nodes, way.steps, way.lost, 1 << (bits - 1 - way.order), (way,))
         for way in window.ways[rank]  # in the order of preference
         if way.steps <= window.last_step
     ]
-    return Item(rank, rank, _BITS * (jobs - place), tuple(picks))
+    return Item(rank, rank, bits, tuple(picks))
 
 
 def _bit(way: Way, place: int, jobs: int) -> int:
