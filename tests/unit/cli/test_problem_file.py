@@ -244,3 +244,14 @@ def test_the_schema_takes_and_refuses_what_the_reader_does() -> None:
         document = shared()
         change(document)
         assert not validator.is_valid(document), line
+
+
+def test_the_examples_in_the_documentation_are_read(file: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/howto/problem-files.md").read_text()
+    examples = [block.split("```")[0] for block in page.split("```json\n")[1:]]
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    assert len(examples) == 2
+    for example in examples:
+        file.write_text(example)
+        assert read_problem(file).candidates
+        assert validator.is_valid(json.loads(example))
