@@ -41,8 +41,8 @@ forecasts. <b>FCFS</b> starts jobs in the order in which they came. <b>UJF</b> d
 <b>Backfill</b> (conservative) and <b>EASY</b> let jobs overtake where nobody, or not the first, is delayed.
 <b>UJFB</b> is Backfill, but an urgent job starts at once, and jobs are suspended in memory where nodes are missing.</p>
 <p><i>Slowdown</i> is the time from submission to end divided by the run time: 1 means no delay. <i>Urgent Lateness</i>
-is the largest slowdown of any urgent job. Response times and slowdowns are means over the regular jobs. Where urgent jobs
-are injected, {seeds} drawings are replayed: means are over all, lateness is the largest of all.</p>"""
+is the largest slowdown of any urgent job. Response times and slowdowns are means over the regular jobs. Where urgent
+jobs are injected, {seeds} drawings are replayed: means are over all, lateness is the largest of all.</p>"""
 _DIFFERENCES = """\
 <h2>Where our data and ours differ from the paper's</h2><ul>
 <li>SDSC-DS: {sdsc} jobs ran and are replayed; the log counts {sdsc_never} more that were cancelled before they ran. The
@@ -53,8 +53,8 @@ paper counts all 96,089.</li>
 the queue grows all year, and response times are those of a queue, not of a schedule.</li>
 <li>Swap times are drawn for each job: out 0.2 to 2 s, in 0.1 to 2 s; the paper derives similar ones from process
 sizes drawn between 0.5 and 1.25 GB. Which moments of a month are drawn, the paper does not say.</li>
-<li>DWD: most urgent jobs that are late wait for other urgent jobs. The paper does not say in which order the urgent queue
-is served; here the shortest goes first.</li>
+<li>DWD: most urgent jobs that are late wait for other urgent jobs. The paper does not say in which order the urgent
+queue is served; here the shortest goes first.</li>
 <li>The paper ran the Alea simulator; its bars carry no numbers, so only those that its text or tables state stand
 here.</li></ul>"""
 
@@ -114,8 +114,9 @@ def _summary(study: UrgentStudy, workloads: Sequence[Workload]) -> str:
         [
             *rows,
             (
-                "</table><p>Red: not so. UJFB's regular jobs are scheduled by conservative backfilling, so where that and "
-                "EASY differ, UJFB is as far from EASY as conservative backfilling itself; the tables below show both.</p>"
+                "</table><p>Red: not so. UJFB's regular jobs are scheduled by conservative backfilling, so where that "
+                "and EASY differ, UJFB is as far from EASY as conservative backfilling itself; the tables below show "
+                "both.</p>"
             ),
         ]
     )
@@ -238,8 +239,8 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
         middle = x + width / 2
         parts += [
             (
-                f'<rect x="{x + width * 0.15:.1f}" y="{floor - tall:.1f}" width="{width * 0.7:.1f}" height="{tall:.1f}" '
-                f'fill="{_COLOURS[number % len(_COLOURS)]}"/>'
+                f'<rect x="{x + width * 0.15:.1f}" y="{floor - tall:.1f}" width="{width * 0.7:.1f}" '
+                f'height="{tall:.1f}" fill="{_COLOURS[number % len(_COLOURS)]}"/>'
             ),
             f'<text x="{middle:.1f}" y="{floor - tall - 3:.1f}" text-anchor="middle">{_short(value)}</text>',
             f'<text transform="translate({middle + 4:.1f},{floor + 8}) rotate(30)">{escape(name)}</text>',
