@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -33,7 +34,9 @@ walltime_app = typer.Typer(
 )
 
 MOST_CHUNKS = 200_000
-"""More take minutes and hundreds of MiB; epsilon or --chunks says how fine it need be."""
+"""More take hundreds of MiB; epsilon or --chunks says how fine it need be."""
+LONGEST_S = 300.0
+"""Usually so many steps take seconds, at worst their square counts: then the command gives up after this."""
 _BAR = 40
 _PLOT_ROWS = 20
 
@@ -129,7 +132,13 @@ def made_plan(
         WalltimeError: see ``request_sequence.plan``; or it is too large.
     """
     _check_size(strategy, times, costs, epsilon, chunk_count)
-    return plan(strategy, times, costs, epsilon=epsilon, count=chunk_count)
+    end = time.monotonic() + LONGEST_S
+
+    def in_time() -> None:
+        if time.monotonic() > end:
+            raise WalltimeError(f"not done within {LONGEST_S:g} s: take a larger --epsilon, or fewer --chunks")
+
+    return plan(strategy, times, costs, epsilon=epsilon, count=chunk_count, proceed=in_time)
 
 
 def _check_size(strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None) -> None:
