@@ -151,13 +151,6 @@ class Cluster(SlurmCluster):
         limit = f"--time={limit_minutes(job.sequence[0].request_s)}"
         return self.sbatch(run, *options, limit, f"--export=ALL,CLEARWAY_CHAIN={folder}", user="cwalice"), folder
 
-    def lift_waits(self) -> None:
-        """Slurm's two minutes before a requeued job may start are a site's setting, and not what is measured."""
-        waiting = self.run("squeue", "-h", "-t", "PENDING", "-o", "%A %r").stdout.splitlines()
-        ids = [line.split()[0] for line in waiting if line.endswith("BeginTime")]
-        if ids:
-            self.run("scontrol", "update", f"JobId={','.join(ids)}", "StartTime=now", check=False)
-
 
 def held_s(runs: Path) -> dict[str, float]:
     """Job id to the seconds that Slurm's job completion file gives all its runs."""
@@ -182,7 +175,7 @@ def test_chains_beat_the_rule_of_the_users() -> None:
             submitted = [(job, *cluster.submit(job)) for job in jobs()]
 
             def all_ended() -> bool:
-                cluster.lift_waits()
+                cluster.lift_waits()  # that a requeued job rests is a site's setting, and not what is measured
                 return all(parse_state((folder / "state").read_text()).stage.over for _, _, folder in submitted)
 
             began = time.monotonic()
