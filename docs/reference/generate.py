@@ -329,6 +329,8 @@ TABLES = {
     "evictions": "One row for each eviction: where it stands, and the sums of its preemptions.",
     "plans": "One row for each plan of an eviction; a plan made anew is a row of its own. `document` is JSON: the "
     "whole plan with problem, curve, chosen point, reasons and jobs.",
+    "explanations": "What else could have been decided, once a plan is explained. `document` is JSON; `complete` is "
+    "false where there was not time for everything.",
     "preemptions": "One row for each preemptee of an eviction. `job` is JSON: the job as seen when it was chosen.",
     "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
     "while that is not known. `kind` is a command to Slurm, or `event`.",

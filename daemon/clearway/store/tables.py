@@ -1,6 +1,7 @@
 """The tables. Figures that one filters and sums by are columns; the rest of a decision is JSON text.
 
-``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``.
+``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
+has at most one row in ``explanations``.
 Whatever hangs on an eviction goes with it; ``checkpoint_history``, ``restart_history`` and
 ``run_history`` stand for themselves.
 Ids are never given out twice.
@@ -77,6 +78,18 @@ class PlanRow(Base):
     predicted_lost_node_s: Mapped[float | None]
     predicted_checkpoint_s: Mapped[float | None]
     document: Mapped[str]  # the whole ``model.Plan``: problem, curve, chosen point, verdicts, jobs
+
+
+class ExplanationRow(Base):
+    """What else could have been decided, and at what cost; made after the plan, while the daemon has time."""
+
+    __tablename__ = "explanations"
+    __table_args__ = (TABLE_OPTIONS,)
+
+    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    complete: Mapped[bool]
+    document: Mapped[str]  # the whole ``explanation.Explanation``
 
 
 class PreemptionRow(Base):
@@ -233,6 +246,7 @@ def _table(row: type[Base]) -> Table:
 # The repository writes plain statements, it keeps no session and no identity map.
 EVICTIONS = _table(EvictionRow)
 PLANS = _table(PlanRow)
+EXPLANATIONS = _table(ExplanationRow)
 PREEMPTIONS = _table(PreemptionRow)
 STEPS = _table(StepRow)
 REQUESTS = _table(RequestRow)
