@@ -26,7 +26,7 @@ from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.policy import UnderWay
 from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
-from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
 URGENT_PARTITION = "urgent"
@@ -78,7 +78,7 @@ class Clearway(Wfp):
         storage: Storage = MIRA,
         planner: Planner | None = None,
         order: Literal["submission", "wfp"] = "submission",
-        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.1 * job.limit_s,
+        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.2 * job.limit_s,
     ) -> None:
         super().__init__()
         self.model = model or JustInTime(storage)
@@ -113,7 +113,7 @@ class Clearway(Wfp):
                 self.open.pop(job.index, None)
                 self.machine.start(job)
                 self.remove(job)
-        waiting = [job for job in urgent if job.state.value == "waiting" and job.index not in self.open]
+        waiting = [job for job in urgent if job.state is State.WAITING and job.index not in self.open]
         if waiting:
             self._plan(waiting)
         self._start_others()
