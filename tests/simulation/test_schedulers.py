@@ -13,7 +13,7 @@ from clearway.config import CandidatesConfig, Config, ExecutionConfig, Preemptor
 from clearway.errors import SimulationError
 from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
 from clearway.simulation.schedulers import ujfb as ujfb_module
-from clearway.simulation.schedulers.clearway import Clearway
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend
 from clearway.simulation.schedulers.conservative import Conservative
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
@@ -24,7 +24,7 @@ from clearway.simulation.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow
 
 NODES = 6
-EXAMPLES = 300
+EXAMPLES = 150
 
 
 @st.composite
@@ -149,14 +149,14 @@ def config(*, suspend: bool, kill: bool, max_delay_s: float = 0.0, protected: tu
 
 
 def test_the_daemons_planner_takes_the_least_lost_work() -> None:
-    first, second, urgent = replay(busy_machine(), NODES, Clearway(config(suspend=False, kill=True))).outcomes
+    first, second, urgent = replay(busy_machine(), NODES, ClearwaySuspend(config(suspend=False, kill=True))).outcomes
     assert urgent.start_s == 100
     assert (first.preemptions, second.preemptions) == (0, 1)
     assert second.lost_s == 50
 
 
 def test_the_daemons_planner_suspends_and_loses_nothing() -> None:
-    first, second, urgent = replay(busy_machine(), NODES, Clearway(config(suspend=True, kill=True))).outcomes
+    first, second, urgent = replay(busy_machine(), NODES, ClearwaySuspend(config(suspend=True, kill=True))).outcomes
     assert urgent.start_s == 100 + ujfb_module.swap_times_s(1, 0)[0]
     assert (first.preemptions, second.preemptions, first.lost_s, first.saved_s) == (1, 0, 0, 100)
     assert first.end_s > 2_010
@@ -164,14 +164,14 @@ def test_the_daemons_planner_suspends_and_loses_nothing() -> None:
 
 def test_the_daemons_planner_waits_for_a_job_that_ends_in_time() -> None:
     jobs = busy_machine(ends_s=130)
-    *others, urgent = replay(jobs, NODES, Clearway(config(suspend=True, kill=True, max_delay_s=60.0))).outcomes
+    *others, urgent = replay(jobs, NODES, ClearwaySuspend(config(suspend=True, kill=True, max_delay_s=60.0))).outcomes
     assert urgent.start_s == 130
     assert not any(other.preemptions for other in others)
 
 
 def test_the_daemons_policy_protects_whom_the_site_protects() -> None:
     rules = config(suspend=True, kill=True, protected=("batch",))
-    *others, urgent = replay(busy_machine(), NODES, Clearway(rules)).outcomes
+    *others, urgent = replay(busy_machine(), NODES, ClearwaySuspend(rules)).outcomes
     assert urgent.start_s == 1_000
     assert not any(other.preemptions for other in others)
 

@@ -37,9 +37,9 @@ _TITLES = {
     "conservative": "Backfill",
     "easy": "EASY",
     "ujfb": "UJFB",
-    "clearway": "Clearway",
+    "clearway-suspend": "Clearway",
 }
-_OURS = ("ujfb", "clearway")  # that make room
+_OURS = ("ujfb", "clearway-suspend")  # that make room
 _NEAR = 1.02  # of EASY and of conservative backfilling, for regular jobs
 _ABOUT = """\
 <h1>Urgent jobs on a shared machine: the UJFB paper's experiments</h1>
