@@ -177,6 +177,10 @@ reason=$reason"
         [ ! -s "$status" ] || read -r code <"$status"
         exit "$code"
         ;;
+    forget)
+        image_of "$1"
+        root forget "$folder" "$name"
+        ;;
     end)
         rm -f "$restored" "${CLEARWAY_STATE:-}/criu.said"
         echo ok=yes
