@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -141,6 +142,9 @@ def plan(
     nodes: Annotated[int | None, typer.Option(min=1, help="What if so many nodes were needed?")] = None,
     max_delay: Annotated[str, typer.Option(help="... within this delay (90s, 10m, 1h30m).")] = "10m",
     partition: Annotated[str | None, typer.Option(help="... in this partition.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="... and say what every other decision would cost.")
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -153,10 +157,13 @@ def plan(
     delay_s = duration_option(max_delay)
     settings = configuration(config)
     with errors():
-        from clearway.cli.what_if import what_if  # noqa: PLC0415 - see serve
+        from clearway.cli import what_if  # noqa: PLC0415 - see serve
 
-        answer = what_if(settings, nodes or 0, delay_s, partition)
-        render.what_if(answer, output.value)
+        answer = what_if.what_if(settings, nodes or 0, delay_s, partition)
+        if explain:
+            what_if.show_explained(settings, answer, output.value)
+        else:
+            render.what_if(answer, output.value)
 
 
 @app.command()
@@ -180,6 +187,46 @@ def calibration(
     with stored(config) as store:
         records = store.checkpoint_history(), store.restart_history()
         show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+
+
+@app.command()
+def explain(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Why these jobs and not others: what every other decision would have cost."""
+    from clearway.cli.explain import show  # noqa: PLC0415 - see serve
+
+    with stored(config) as store:
+        eviction = store.eviction(eviction_id)
+        explanation = store.explanation(eviction_id)
+        if explanation is None:
+            complain(f"eviction {eviction_id} is not explained yet: the daemon does that when it has a moment")
+            raise typer.Exit(FAILED)
+        show(eviction, explanation, output.value)
+
+
+@walltime_app.command("advice")
+def walltime_advice(
+    name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
+    user: Annotated[str | None, typer.Option(help="Whose jobs; by default yours.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What jobs of this name ask for and what they take, as the daemon has seen them end."""
+    from clearway.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
+
+    key = RunKey(user or getpass.getuser(), name)
+    with stored(config) as store:
+        found = advice_on(store.runs_of(key))
+    if found is None:
+        complain(f"no job {name!r} of user {key.user!r} has been seen to end")
+        raise typer.Exit(FAILED)
+    if output is Output.JSON:
+        render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
+    else:
+        print(sentence(found))
 
 
 @evictions_app.command("list")
