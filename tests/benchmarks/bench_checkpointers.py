@@ -16,7 +16,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ PAPER_S = {  # Table 1: seconds by tasks and MB of each
     (4, 50): 52, (4, 100): 55, (4, 1000): 115,
 }  # fmt: skip
 PURGE_JOB_INTERVAL_S = 30  # of these the paper's Slurm waited on average
-LIMIT_S = 10.0  # one task of 1,000 MB, where the disk takes as much in 5 s
+LIMIT_S = 10.0  # one task of 1,000 MB, where the disk takes as much in 5 s and nobody else needs the processors
 LEAST_OF = 2  # for that one
 LOOK_EVERY_S = 0.25  # the daemon's active_interval
 ROUNDS = 7
@@ -186,18 +186,33 @@ def forget(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def written_s(folder: Path, mb: int) -> float:
-    """How long this disk takes for so many MB, now."""
-    path, block = folder / "written", os.urandom(1_000_000)
-    begin = time.perf_counter()
-    with path.open("wb") as out:
-        for _ in range(mb):
-            out.write(block)
-        out.flush()
-        os.fsync(out.fileno())
-    took_s = time.perf_counter() - begin
-    path.unlink()
-    return took_s
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine can do now: seconds to write 1,000 MB to its disk, and how often others get its processor."""
+
+    disk_s: float
+    shared_by: float
+
+    @property
+    def limit_s(self) -> float:
+        """As long as the disk alone is slower, writing and reading take longer; all else waits for processors."""
+        return (LIMIT_S + 2 * max(0.0, self.disk_s - 5.0)) * max(1.0, self.shared_by)
+
+    @staticmethod
+    def look(folder: Path) -> Machine:
+        path, block = folder / "written", os.urandom(1_000_000)
+        begin = time.perf_counter()
+        with path.open("wb") as out:
+            for _ in range(1000):
+                out.write(block)
+            out.flush()
+            os.fsync(out.fileno())
+        disk_s = time.perf_counter() - begin
+        path.unlink()
+        begin, own = time.perf_counter(), time.process_time()
+        while time.process_time() < own + 0.5:
+            pass
+        return Machine(disk_s, (time.perf_counter() - begin) / 0.5)
 
 
 def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False) -> Moved:
@@ -217,9 +232,9 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
         job = backend.job(job_id)
         return parse_claims(job.comment) if job else None
 
-    def wait_for(done: object, what: str) -> None:
-        end = time.monotonic() + 90
-        while not done():  # type: ignore[operator]
+    def wait_for(done: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + 120
+        while not done():
             assert time.monotonic() < end, f"{name}: not {what}: {(folder / 'out').read_text()}"
             time.sleep(LOOK_EVERY_S)
 
@@ -258,13 +273,17 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
 @pytest.mark.timeout(600)
 def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name not in site.checkpointers:
-        where = {"criu": "in the tier slurm26", "application": "in the tier bench", "dmtcp": "with dmtcp_launch on PATH"}
+        where = {
+            "criu": "in the tier slurm26",
+            "application": "in the tier bench",
+            "dmtcp": "with dmtcp_launch on PATH",
+        }
         pytest.skip(f"{name} is measured {where[name]}")
     table = Table(title=f"{name}: seconds from the request until it computes again", title_justify="left")
     for heading in ("tasks", "MB each", "on disk, MiB", "saved after", "overhead", "paper", "paper without its wait"):
         table.add_column(heading, justify="right")
     overheads = {}
-    disk_s = written_s(site.disk, 1000)
+    machine = Machine.look(site.disk)
     for (tasks, mb), paper_s in PAPER_S.items():
         largest = (tasks, mb) == (1, 1000)
         moves = [move(site, name, tasks, mb) for _ in range(LEAST_OF if largest else 1)]
@@ -273,17 +292,19 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
         if largest:
             rows["1,000 from disk"] = move(site, name, tasks, mb, from_disk=True)
         for what, moved in rows.items():
-            figures = (f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}", f"{paper_s - PURGE_JOB_INTERVAL_S}")
+            figures = [f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}"]
+            figures.append(f"{paper_s - PURGE_JOB_INTERVAL_S}")
             table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *figures)
             assert moved.size_mib >= (mb if name == "application" else tasks * mb) * 1_000_000 // (1 << 20)
             assert moved.overhead_s < paper_s
         overheads[tasks, mb] = moves[0].overhead_s
-    disk_s = min(disk_s, written_s(site.disk, 1000))
-    table.caption = f"This disk takes 1,000 MB in {disk_s:.1f} s"
+    table.caption = (
+        f"This disk takes 1,000 MB in {machine.disk_s:.1f} s; the processor is shared by {machine.shared_by:.1f}"
+    )
     with capsys.disabled():
         print()
         Console(width=110).print(table)
-    assert overheads[1, 1000] < max(LIMIT_S, LIMIT_S + 2 * (disk_s - 5.0))
+    assert overheads[1, 1000] < machine.limit_s
 
 
 def test_to_be_movable_costs_little(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

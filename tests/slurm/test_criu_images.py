@@ -54,7 +54,8 @@ def save(site: SlurmCluster, job_id: str) -> SaveState | None:
     """Ask for a checkpoint as the daemon does; what the job answers."""
     last = parse_claims(claims(site, job_id))
     if last is not None and last.asked is not None:  # told in whole seconds
-        site.wait_for(lambda at=last.asked.timestamp(): time.time() >= at + 1, 5)
+        later = last.asked.timestamp() + 1
+        site.wait_for(lambda: time.time() >= later, 5)
     asked = time.time()
     site.run("scancel", "--signal=USR1", "--batch", job_id)
 

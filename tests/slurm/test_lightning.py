@@ -74,7 +74,7 @@ os.rename(folder + "/result.new", folder + "/result")
 """
 
 
-def command(kind: str, cluster: SlurmCluster, folder: Path) -> str:
+def command(kind: str, folder: Path) -> str:
     """The batch script; Lightning itself runs with this interpreter's packages."""
     python, path = "/usr/bin/python3", ""
     if kind == "lightning":
@@ -91,7 +91,7 @@ def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluste
     folder = cluster.work / kind
     folder.mkdir()
     folder.chmod(0o777)
-    script = command(kind, cluster, folder)
+    script = command(kind, folder)
     for _ in cluster.node_names[:7]:
         other = cluster.sbatch("sleep 300", "--time=30", *WHOLE, "--output=/dev/null", user="cwbob")
         cluster.wait_state(other, "RUNNING")

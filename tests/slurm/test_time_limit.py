@@ -1,4 +1,4 @@
-"""The launcher without the daemon: Slurm's own signal before the time limit saves a job, and the job requeues itself."""
+"""The launcher without the daemon: on Slurm's signal before the time limit a job is saved and requeues itself."""
 
 from __future__ import annotations
 
