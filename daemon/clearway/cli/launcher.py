@@ -13,8 +13,8 @@ DRIVERS = Path(clearway_checkpoint.__file__).parent
 
 LAUNCHER, ROOT_HELPER = "clearway-run", "clearway-criu"
 ABOUT_THE_HELPER = """\
-clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it and
-the folders above it, and nobody else may write there. docs/explanation/criu.md has its settings and the rule for sudo."""
+clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it
+and the folders above it, and nobody else may write there: see docs/explanation/criu.md."""
 
 
 def source(name: str, drivers: Path = DRIVERS) -> Path:

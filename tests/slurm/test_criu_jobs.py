@@ -1,4 +1,4 @@
-"""How much CRIU's images may take, and who removes them: the job that has done its work, and root's daily purge.
+"""CRIU under the launcher in real jobs: what images may take and who removes them, and TCP connections.
 
 In the forky tree only, like all that needs CRIU.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,30 @@ from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.criu_site import HELPER, criu_site
 
 IMAGES = Path("/var/lib/clearway/criu")
-PROGRAM = "while [ ! -e stop.$SLURM_JOB_ID ]; do echo >>log.$SLURM_JOB_ID; sleep 0.05; done"
+PROGRAM = "sh -c 'while [ ! -e stop.$SLURM_JOB_ID ]; do echo >>log.$SLURM_JOB_ID; sleep 0.05; done'"
+
+# A process and its child that talk over TCP; or one that talks to a server elsewhere.
+TALKS = """\
+import os, socket, sys, time
+job = os.environ["SLURM_JOB_ID"]
+if len(sys.argv) > 1:
+    line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+else:
+    server = socket.create_server(("127.0.0.1", 0))
+    if os.fork() == 0:
+        far = socket.create_connection(server.getsockname())
+        while said := far.recv(100):
+            far.sendall(b"%d\\n" % (int(said) * 2))
+        os._exit(0)
+    line, _ = server.accept()
+log, number = open(f"log.{job}", "a"), 0
+while not os.path.exists(f"stop.{job}"):
+    number += 1
+    line.sendall(b"%d\\n" % number)
+    print(number, int(line.recv(100)), file=log, flush=True)
+    time.sleep(0.05)
+sys.exit(7)
+"""
 
 
 @pytest.fixture
@@ -36,12 +61,13 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
         yield cluster
 
 
-def submit(site: SlurmCluster) -> str:
+def submit(site: SlurmCluster, program: str = PROGRAM) -> str:
     script = (
         f"#!/bin/sh\nexport CLEARWAY_CRIU_HELPER={HELPER}\n"
-        f"exec {site.work}/bin/clearway-run --checkpointer criu --hold 0 -- sh -c '{PROGRAM}'\n"
+        f"exec {site.work}/bin/clearway-run --checkpointer criu --hold 0 -- {program}\n"
     )
-    job_id = site.sbatch(script, "--output=out.%j", "--time=10", user="cwalice")
+    options = ("--requeue", "--open-mode=append", "--output=out.%j", "--time=10")
+    job_id = site.sbatch(script, *options, user="cwalice")
     site.wait_for(lambda: claims(site, job_id) and (site.work / f"log.{job_id}").exists(), 30, "the job's claim")
     return job_id
 
@@ -112,3 +138,53 @@ def test_purge_removes_what_is_old_and_nothing_else(site: SlurmCluster) -> None:
     assert done.stdout == "ok=yes\n"
     assert images() == [new]
     assert not old.parent.exists()
+
+
+def lines(site: SlurmCluster, job_id: str) -> list[list[int]]:
+    return [[int(word) for word in line.split()] for line in (site.work / f"log.{job_id}").read_text().splitlines()]
+
+
+def test_a_tcp_connection_within_the_program_goes_on_after_a_restart(site: SlurmCluster) -> None:
+    (site.work / "talks.py").write_text(TALKS)
+    job_id = submit(site, f"/usr/bin/python3 {site.work}/talks.py")
+    site.wait_for(lambda: len(lines(site, job_id)) > 10, 30, "ten answers")
+    assert save(site, job_id) is SaveState.SAVED
+    site.run("scontrol", "requeue", job_id)
+    site.wait_state(job_id, "PENDING")
+    before = len(lines(site, job_id))
+    time.sleep(1.1)  # started in the second of its requeue it would be lost
+    site.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+    site.wait_for(lambda: len(lines(site, job_id)) > before + 10, 30, "answers after the restart")
+    (site.work / f"stop.{job_id}").touch()
+    site.wait_state(job_id, "FAILED")
+    assert site.job(job_id)["ExitCode"] == "7:0"
+    assert "restarting from" in (site.work / f"out.{job_id}").read_text()
+    heard = lines(site, job_id)
+    assert all(answer == 2 * number for number, answer in heard)
+    # What it wrote in the moment between Slurm's SIGCONT and its end is written again.
+    assert sorted({number for number, _ in heard}) == list(range(1, heard[-1][0] + 1))
+
+
+def test_a_connection_to_elsewhere_is_said_and_the_program_goes_on(site: SlurmCluster) -> None:
+    (site.work / "talks.py").write_text(TALKS)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while said := connection.recv(100):
+                    connection.sendall(b"%d\n" % (int(said) * 2))
+
+        answering = pool.submit(answer)
+        job_id = submit(site, f"/usr/bin/python3 {site.work}/talks.py {port}")
+        site.wait_for(lambda: len(lines(site, job_id)) > 3, 30, "answers")
+        assert save(site, job_id) is SaveState.FAILED
+        said = (site.work / f"out.{job_id}").read_text()
+        assert f"no checkpoint: it has a TCP connection to 127.0.0.1:{port}, outside of itself" in said
+        assert images() == []
+        before = len(lines(site, job_id))
+        site.wait_for(lambda: len(lines(site, job_id)) > before + 3, 10, "more answers")
+        (site.work / f"stop.{job_id}").touch()
+        site.wait_state(job_id, "FAILED")
+        answering.result(timeout=10)
