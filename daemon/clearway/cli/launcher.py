@@ -9,9 +9,8 @@ import clearway_checkpoint
 from clearway.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
-
-
-LAUNCHER, ROOT_HELPER = "clearway-run", "clearway-criu"
+LAUNCHER = ("clearway-run", "clearway-chain")
+ROOT_HELPER = "clearway-criu"
 ABOUT_THE_HELPER = """\
 clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it
 and the folders above it, and nobody else may write there: see docs/explanation/criu.md."""
@@ -35,7 +34,7 @@ def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
     Raises:
         ConfigError: when this installation is not whole, or the folder cannot be written.
     """
-    wanted = {source(name, drivers): folder / name for name in (LAUNCHER, ROOT_HELPER)}
+    wanted = {source(name, drivers): folder / name for name in (*LAUNCHER, ROOT_HELPER)}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
     try:
         for origin, path in wanted.items():
