@@ -164,6 +164,22 @@ def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> No
     assert (chain.state.stage, chain.state.request, chain.did) == (Stage.ENDED, 1, ["from 0.00", "from 0.00", "done"])
 
 
+def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
+    """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
+    chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
+    chain.start(7)
+    chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
+    chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scontrol", "requeue", chain.job)
+    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert chain.wait_over() == "0:0"
+    _, saved, restarted, done = chain.did
+    assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
+    assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
+
+
 def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     """submit, status, and the end, with the commands alone."""
     home = cluster.work / "home"
