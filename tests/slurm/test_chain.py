@@ -101,6 +101,21 @@ def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluste
     assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
 
 
+def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
+    accounting_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = accounting_cluster
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    cluster.reset()
+    chain = Chain(cluster, [(2, True), (200, False)], Costs(1, 1))
+    chain.start(4)
+    assert chain.wait_over() == "0:0"
+    assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
+    assert chain.did[0] == "from 0.00"
+    assert float(chain.did[2].removeprefix("from ")) > 1
+    cluster.reset()
+
+
 def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(2, True), (4, True), (60, False)], Costs(1, 1))
     chain.start(6, checkpoint_s=3)

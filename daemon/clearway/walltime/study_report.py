@@ -25,7 +25,8 @@ _MEANING = {
     "Figure 6": "How much a coarser grid costs. The bound allows 1 + epsilon; the loss is far less.",
     "Figure 7": "How far each strategy stays from knowing the time beforehand. A checkpoint of ten minutes is cheap "
     "for such jobs: all-ckpt is the best choice, and covers the line of dyn-prog-count. Without checkpoints, the "
-    f"narrower the distribution for its mean, the nearer to 1. At most {FIGURE_7_CHUNKS:,} chunks; the widest would need more.",
+    "narrower the distribution for its mean, the nearer to 1. "
+    f"At most {FIGURE_7_CHUNKS:,} chunks; the widest would need more.",
 }
 _ABOUT = """\
 <h1>Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper</h1>
