@@ -82,7 +82,9 @@ def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
 
 def _solve(windows: Sequence[Window]) -> Solved:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
-    whole = replace(windows[0], last_step=windows[-1].last_step)  # of all, the first misses the most nodes
+    missing = [window for window in windows if window.missing]
+    # Of all, the first misses the most nodes. Ways that take longer than the last of them has time are left out.
+    whole = replace(windows[0], last_step=(missing or windows)[-1].last_step)
     items = None if shares_nodes(whole) and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
         return _shared(windows)

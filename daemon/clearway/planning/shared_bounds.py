@@ -55,7 +55,7 @@ class SharedBound:
 
 
 class SharedRelaxation:
-    """Classes of nodes and the jobs on them as arrays; ``feasible`` is False when even all jobs free too little."""
+    """Classes of nodes and the jobs on them as arrays; every way is one that the last deadline has time for."""
 
     def __init__(
         self, classes: Sequence[Threshold], ways: Mapping[int, Sequence[Way]], missing: int, last_step: int
@@ -65,12 +65,12 @@ class SharedRelaxation:
         self.nodes: _Ints = np.array([min(of_class.nodes, missing) for of_class in classes])
         ranks = sorted({rank for of_class in classes for rank in of_class.held})
         place_of = {rank: place for place, rank in enumerate(ranks)}
-        in_time = [[way for way in ways[rank] if way.steps <= last_step] for rank in ranks]
-        self._firsts: _Ints = np.cumsum([0, *map(len, in_time[:-1])])
-        self._steps: Floats = np.array([way.steps for mine in in_time for way in mine], dtype=float)
+        mine = [ways[rank] for rank in ranks]
+        self._firsts: _Ints = np.cumsum([0, *map(len, mine[:-1])])
+        self._steps: Floats = np.array([way.steps for each in mine for way in each], dtype=float)
         self.per_step = len(ranks) + 1
         self.per_lost = self.per_step * (last_step + 1)
-        lost: Floats = np.array([way.lost for mine in in_time for way in mine], dtype=float)
+        lost: Floats = np.array([way.lost for each in mine for way in each], dtype=float)
         self._costs = lost * self.per_lost + self._steps * self.per_step + 1
         self.most = float(np.maximum.reduceat(self._costs, self._firsts).sum())  # no plan costs more
         self._pairs: _Ints = np.array([place_of[rank] for each in classes for rank in each.held])

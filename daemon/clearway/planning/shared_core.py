@@ -29,6 +29,7 @@ from clearway.planning.core import Solved
 from clearway.planning.group_sweep import Guide, Threshold, thresholds
 from clearway.planning.node_groups import grouped_items
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.partial_nodes import changed
 from clearway.planning.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
 from clearway.planning.windows import Window
 
@@ -44,6 +45,7 @@ _Flags = npt.NDArray[np.bool_]
 
 def solve_shared(window: Window) -> Solved:
     """Plans for the deadlines of a window that misses nodes."""
+    window = _in_time(window)
     classes = thresholds(window)
     if sum(of_class.nodes for of_class in classes) < window.missing:
         return Solved({})
@@ -67,6 +69,16 @@ def solve_shared(window: Window) -> Solved:
                     answers[step] = known
                     gap = max(gap, 0.0 if every else search.gap(step, known))
     return Solved(answers, proven, gap)
+
+
+def _in_time(window: Window) -> Window:
+    """The window without what takes longer than its last deadline allows."""
+    in_time = {
+        rank: tuple([way for way in ways if way.steps <= window.last_step]) for rank, ways in window.ways.items()
+    }
+    able = {rank: ways for rank, ways in in_time.items() if ways}
+    classes, partial, _ = changed(window.classes, window.partial, (), able.keys())
+    return replace(window, ways=able, classes=classes, partial=partial)
 
 
 class _Search:
