@@ -150,6 +150,7 @@ def ujfb(jobs: Sequence[TraceJob], nodes: int, swap: Swap) -> dict[int, tuple[in
                 kept |= dict.fromkeys(each.nodes, each)
                 kept_free += each.nodes
         urgent += [each for each in slow if each.job.urgent and each.job.submit_s == now]
+        urgent.sort(key=lambda one: (one.limit, one.job.job_id))
         while urgent and urgent[0].size <= len(free) + len(kept_free):
             first = urgent.pop(0)
             _begin(first, now, [(kept_free or free).pop(0) for _ in range(first.size)])

@@ -104,8 +104,9 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
 def _by_tables(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool]:
     """The best for each deadline (in steps) where enough nodes can be freed, and whether that is proven."""
     whole = windows[0]  # of all, it misses the most nodes
-    if len(windows) > 1:
-        whole = replace(whole, last_step=windows[-1].last_step)
+    if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
+        missing = [window for window in windows if window.missing]
+        whole = replace(whole, last_step=(missing or windows)[-1].last_step)
     items, exact = items_of(whole)
     reach = sum([max([pick.nodes for pick in item.picks]) for item in items])
     tasks = [

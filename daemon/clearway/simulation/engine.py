@@ -3,7 +3,8 @@
 Model. A machine has ``nodes`` equal units (whole nodes or processors, as the trace counts sizes). A job asks for
 ``size`` of them, computes for ``run_s`` in truth and for at most ``limit_s`` as far as a scheduler may know. Between
 two events nothing changes. At each instant first all ends and departures happen, then all submissions, then the
-scheduler is asked once. Nothing is drawn at random here: the same trace and scheduler give the same result.
+scheduler is asked once. The engine draws nothing at random; what a scheduler draws follows from ``machine.seed``: the
+same trace, scheduler and seed give the same result.
 
 A scheduler (``Scheduler``) is told what happens and acts through the ``Machine``:
 
@@ -67,6 +68,7 @@ class ReplayedJob:
         "preemptions",
         "return_s",
         "run_s",
+        "saved_s",
         "size",
         "start_s",
         "state",
@@ -95,6 +97,7 @@ class ReplayedJob:
         self.done_s: float = 0  # work that it had when this run began
         self.return_s: float = 0  # what its next start spends before it computes
         self.lost_s: float = 0
+        self.saved_s: float = 0  # work that a preemption did not cost
         self.overhead_s: float = 0
         self.preemptions = 0
         self.keeps_nodes = False
@@ -127,8 +130,9 @@ class Scheduler(Protocol):
 class Machine:
     """The nodes, and who holds them. Only the methods without an underscore are a scheduler's to call."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, seed: int = 0) -> None:
         self.nodes = nodes
+        self.seed = seed  # for what a scheduler draws
         self.now_s: float = 0
         self.free: list[int] = list(range(nodes - 1, -1, -1))  # the next to be given is the last
         self.running: list[tuple[float, int, ReplayedJob]] = []  # expected end, index, job: sorted
@@ -194,6 +198,7 @@ class Machine:
         self._forget_running(job)
         job.overhead_s += min(self.now_s, job.begun_s) - job.taken_s + leave_s
         job.lost_s += worked_s - kept_s
+        job.saved_s += max(0, kept_s - job.done_s)
         job.done_s = kept_s
         job.return_s = return_s
         job.keeps_nodes = keep_nodes
@@ -296,6 +301,7 @@ class Outcome:
     start_s: float
     end_s: float
     lost_s: float
+    saved_s: float
     overhead_s: float
     preemptions: int
 
@@ -329,6 +335,7 @@ def replay(
     nodes: int,
     scheduler: Scheduler,
     *,
+    seed: int = 0,
     observe: Callable[[Machine], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
@@ -341,7 +348,7 @@ def replay(
     """
     ordered = in_order(jobs)
     replayed = [ReplayedJob(job, index) for index, job in enumerate(job for job in ordered if job.size <= nodes)]
-    machine = Machine(nodes)
+    machine = Machine(nodes, seed)
     scheduler.begin(machine)
     _play(machine, replayed, scheduler, observe, progress)
     for each in replayed:
@@ -356,7 +363,7 @@ def replay(
         scheduler=scheduler.name,
         nodes=nodes,
         outcomes=tuple(
-            Outcome(each.trace, each.start_s, each.end_s, each.lost_s, each.overhead_s, each.preemptions)
+            Outcome(each.trace, each.start_s, each.end_s, each.lost_s, each.saved_s, each.overhead_s, each.preemptions)
             for each in replayed
         ),
         too_large=tuple(job for job in ordered if job.size > nodes),

@@ -92,7 +92,7 @@ class Easy:
             job = queue[i]
             if job.size > len(machine.free):
                 continue
-            if job.limit_s > window_s:
+            if job.limit_s + job.return_s - job.done_s > window_s:  # of a preempted job: what is left of it
                 if job.size > self.extra:
                     continue
                 self.extra -= job.size

@@ -7,10 +7,11 @@ starts when the last of them has swapped out. Where even that does not suffice, 
 nodes, it waits in the urgent queue. A suspended job is at the head of the regular queue: it resumes on its own nodes
 as soon as they are free.
 
-Where the paper is silent: the urgent queue is strictly first come, first served; while an urgent job waits, no
-regular job starts or resumes; nodes of a suspended job that no urgent job uses stay idle until it is back; an
-urgent job takes such nodes first; ties of remaining time go by job. After every urgent start, suspension and return
-the regular plan is made anew, by submission.
+Where the paper is silent: of the urgent jobs that wait the shortest (by its limit) goes first, since waiting makes its
+slowdown the largest, and none overtakes it; while an urgent job waits, no regular job starts or resumes; nodes of a
+suspended job that no urgent job uses stay idle until it is back; an urgent job takes such nodes first; ties go by
+submission, those of remaining time to the later. After every urgent start, suspension and return the regular plan is
+made anew, by submission.
 
 Swap times are drawn once for each job from its number and the seed, so that they are the same for every scheduler
 and every multiple: ``swap_out_s`` uniform in 0.2 to 2 s, ``swap_in_s`` in 0.1 to 2 s (the range of the paper's
@@ -19,7 +20,6 @@ Figure 9 and of the smallest and largest of its Table 3), times ``swap_factor``.
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 
 from clearway.simulation.engine import ReplayedJob
@@ -42,11 +42,10 @@ def swap_times_s(job_id: int, seed: int) -> tuple[float, float]:
 class Ujfb(Conservative):
     name = "ujfb"
 
-    def __init__(self, *, swap_factor: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, *, swap_factor: float = 1.0) -> None:
         super().__init__()
         self.swap_factor = swap_factor
-        self.seed = seed
-        self.urgent: deque[ReplayedJob] = deque()
+        self.urgent: list[ReplayedJob] = []
         self.outdated = False  # the regular plan: nodes went to urgent jobs, or came back from them
 
     def submitted(self, job: ReplayedJob) -> None:
@@ -69,6 +68,7 @@ class Ujfb(Conservative):
     def schedule(self) -> None:
         machine = self.machine
         if self.urgent:
+            self.outdated = True
             self._serve_urgent()
         if self.urgent or machine.leaving:
             self.outdated = True
@@ -84,24 +84,21 @@ class Ujfb(Conservative):
 
     def _serve_urgent(self) -> None:
         machine, urgent = self.machine, self.urgent
-        while urgent and urgent[0].size <= len(machine.free) + len(machine.kept_free):
-            machine.start(urgent.popleft(), on_kept=True)
-            self.outdated = True
-        room = len(machine.free) + len(machine.kept_free) + sum(job.size for job in machine.leaving.values())
+        urgent.sort(key=lambda job: (job.limit_s, job.index))
+        started = 0
         for job in urgent:
-            if job.size > room and not self._make_room(job.size - room):
-                return
-            room = len(machine.free) + len(machine.kept_free) + sum(job.size for job in machine.leaving.values())
-            room -= self._promised(job)
-
-    def _promised(self, last: ReplayedJob) -> int:
-        """Nodes for the urgent jobs up to this one, which wait for others to swap out."""
-        total = 0
-        for job in self.urgent:
-            total += job.size
-            if job is last:
+            if job.size > len(machine.free) + len(machine.kept_free):
                 break
-        return total
+            machine.start(job, on_kept=True)
+            started += 1
+        del urgent[:started]
+        wanted = 0
+        for job in urgent:
+            wanted += job.size
+            leaving = sum(other.size for other in machine.leaving.values())
+            missing = wanted - len(machine.free) - len(machine.kept_free) - leaving
+            if missing > 0 and not self._make_room(missing):
+                return
 
     def _make_room(self, missing: int) -> bool:
         """Suspend regular jobs on so many nodes; nobody, where there are not enough."""
@@ -116,6 +113,6 @@ class Ujfb(Conservative):
         if missing > 0:
             return False
         for job in chosen:
-            out_s, in_s = (self.swap_factor * each for each in swap_times_s(job.job_id, self.seed))
+            out_s, in_s = (self.swap_factor * each for each in swap_times_s(job.job_id, machine.seed))
             machine.preempt(job, leave_s=out_s, return_s=in_s, keep_nodes=True)
         return True
