@@ -101,6 +101,21 @@ def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluste
     assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
 
 
+def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
+    accounting_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = accounting_cluster
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    cluster.reset()
+    chain = Chain(cluster, [(2, True), (200, False)], Costs(1, 1))
+    chain.start(4)
+    assert chain.wait_over() == "0:0"
+    assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
+    assert chain.did[0] == "from 0.00"
+    assert float(chain.did[2].removeprefix("from ")) > 1
+    cluster.reset()
+
+
 def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(2, True), (4, True), (60, False)], Costs(1, 1))
     chain.start(6, checkpoint_s=3)
@@ -162,6 +177,22 @@ def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> No
     assert chain.wait_over() == "0:0"
     assert "interrupted by TERM" in chain.log
     assert (chain.state.stage, chain.state.request, chain.did) == (Stage.ENDED, 1, ["from 0.00", "from 0.00", "done"])
+
+
+def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
+    """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
+    chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
+    chain.start(7)
+    chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
+    chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scontrol", "requeue", chain.job)
+    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert chain.wait_over() == "0:0"
+    _, saved, restarted, done = chain.did
+    assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
+    assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
 
 
 def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
