@@ -6,269 +6,134 @@ for every later one (a job of eight nodes can make room for two that need four).
 when all of them have left. A suspended job's nodes serve only the party that it was suspended for. Checkpoints are
 written one after another, the most pressing first: those that a party and all earlier ones need must fit into its
 delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
-themselves within a party's delay are gone for it at no cost.
+themselves within a party's delay are gone for it at no cost. Delays and checkpoint times are whole seconds here,
+rounded down and up.
 
-Method: a mixed-integer program, solved by HiGHS. A binary variable for each way of each job and each party in time for
-which it may leave; a whole number for each class of nodes (same jobs on them, same parties that they can serve) and
-each party. As for one party, lost work comes first, then checkpoint time, then preemptees, each held while the next is
-minimised. Where not all parties can be served, they are admitted in the order in which they are given, each if it can
-be served beside those before it.
-
-Cost: exponential at worst, so time is limited: what was found by then is returned as not proven, and nothing when no
-plan was found. Of equally good plans HiGHS may return any, but the same for the same problem.
-
-Delays and checkpoint times are whole seconds here, rounded down and up.
+Method:
+1. One after another (``in_turn``): quick, always valid, but the first may take what only the second had needed.
+2. A bound: one party that needs all these nodes within the longest delay loses no more than all of them together.
+   Where the first plan serves everybody and reaches the bound, it is proven.
+3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
+   solutions so far chose where they are many, as long as time allows.
+Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
+beside those before it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
+from clearway.model import Candidate, EvictionProblem, Option
+from clearway.planning.base import Planner
+from clearway.planning.in_turn import in_turn
+from clearway.planning.joint_program import JointProgram
+from clearway.planning.parties import Party, Share, Together
 
-from clearway.model import ACTION_ORDER, Action, EvictionProblem, Option
-from clearway.planning.lost_units import fitting_units
-
-if TYPE_CHECKING:
-    from scipy.optimize import LinearConstraint
-
-_Row = npt.NDArray[np.float64]
-_Cells = Mapping[int, float]  # column to coefficient
+FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
-    """One urgent job: its own problem, every candidate's nodes by name, and the nodes that are free for it already."""
+def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Callable[[], float]) -> Together:
+    """The best plan found for all parties, or for as many as can be served.
 
-    job_id: str
-    nodes: int  # that it asks for, the free ones included
-    problem: EvictionProblem
-    free_nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a party is given: the jobs that leave for it, those that end by themselves, and its nodes."""
-
-    job_id: str
-    leaving: tuple[tuple[str, Option], ...]  # by job_id
-    ending: tuple[tuple[str, Option], ...]
-    nodes: tuple[str, ...]
-    done_s: int  # by when its checkpoints, and those before them, are written
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """The shares of the parties that can be served, the most pressing first."""
-
-    shares: tuple[Share, ...]
-    exact: bool
-
-
-def plan_together(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Together | None:
-    """The cheapest plan for all parties, or for as many as can be served; None when there was no time to find one.
-
-    ``seconds_left`` says how long it may still take.
+    ``seconds_left`` says how long the program may still take; the rest takes a solution for each party and one more.
     """
-    program = _Program(parties)
-    if (found := program.best(seconds_left)) is not None:
-        return found
-    admitted: list[Party] = []
+    turns = Together(in_turn(parties, planner), gap=1.0)
+    bound, useful = _bound(parties, planner)
+    useful |= {job_id for share in turns.shares for job_id, _ in share.leaving}
+    few = len({each.job_id for party in parties for each in party.problem.candidates}) <= FEW_CANDIDATES
+    if not few:
+        all_served = len(turns.shares) == len(parties)
+        if all_served and turns.cost[0] <= bound:
+            return replace(turns, gap=0.0)
+        useful |= {
+            planned.job_id
+            for party in parties
+            for point in planner.solve(party.problem).points
+            for planned in point.actions
+        }
+    narrowed = parties if few else [_only(party, parties, useful) for party in parties]
+    found, proven = _by_program(narrowed, turns, seconds_left)
+    if few and proven:
+        return replace(found, gap=0.0)
+    lost = found.cost[0]
+    return replace(found, gap=(lost - min(lost, bound)) / lost if lost and len(found.shares) == len(parties) else 0.0)
+
+
+def _by_program(parties: Sequence[Party], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
+    """The better of what the program finds and ``turns``, and whether it is proven for these parties."""
+    admitted = list(parties)
+    best = JointProgram(admitted).best(seconds_left)
+    if best is None:
+        admitted = []
+        for party in parties:
+            feasible = JointProgram([*admitted, party]).feasible(seconds_left)
+            if feasible is None:
+                return turns, False
+            if feasible:
+                admitted.append(party)
+        best = JointProgram(admitted).best(seconds_left) if admitted else ((), True)
+    if best is None:
+        return turns, False
+    shares, proven = best
+    found = Together(shares, gap=1.0)
+    order = [party.job_id for party in parties]
+    return min(turns, found, key=lambda each: (_unserved(each.shares, order), each.cost)), proven
+
+
+def _unserved(shares: Sequence[Share], order: Sequence[str]) -> tuple[bool, ...]:
+    served = {share.job_id for share in shares}
+    return tuple(job_id not in served for job_id in order)
+
+
+def _bound(parties: Sequence[Party], planner: Planner) -> tuple[float, set[str]]:
+    """No plan for all parties loses less than this; and the jobs that the curve of the bound chose."""
+    holders: dict[str, Candidate] = {}
     for party in parties:
-        feasible = _Program([*admitted, party]).feasible(seconds_left)
-        if feasible is None:
-            return None
-        if feasible:
-            admitted.append(party)
-    if not admitted:
-        return Together((), exact=True)
-    return None if len(admitted) == len(parties) else _Program(admitted).best(seconds_left)
+        for each in party.problem.candidates:
+            known = holders.get(each.job_id, replace(each, node_names=(), options=()))
+            names = tuple(sorted({*known.node_names, *each.node_names}))
+            options = {option.action: option for option in (*each.options, *known.options)}
+            holders[each.job_id] = replace(known, nodes=len(names), node_names=names, options=tuple(options.values()))
+    step_s = min(party.problem.step_s for party in parties)
+    free = {name for party in parties for name in party.free_nodes}
+    problem = EvictionProblem(
+        nodes_needed=max(0, sum(party.nodes for party in parties) - len(free)),
+        max_delay_s=max(party.problem.max_delay_s for party in parties),
+        step_s=step_s,
+        candidates=tuple(_quicker(each, step_s) for each in holders.values()),
+    )
+    curve = planner.solve(problem)
+    point = curve.choose()
+    bound = (point.lost_work_node_s or 0.0) if point is not None and curve.exact else 0.0
+    return bound, {planned.job_id for each in curve.points for planned in each.actions}
 
 
-class _Program:
-    """The program of some parties; phases are the parties in the order of their delays."""
+def _quicker(candidate: Candidate, step_s: int) -> Candidate:
+    """Durations rounded down to steps: a bound must not take longer than what it bounds."""
 
-    def __init__(self, parties: Sequence[Party]) -> None:
-        self._parties = sorted(parties, key=lambda party: (party.problem.max_delay_s, party.job_id))
-        self._limits = [int(party.problem.max_delay_s) for party in self._parties]
-        self._collect()
-        self._leave: list[tuple[str, Option, int]] = [
-            (job_id, option, phase)
-            for phase, ways in enumerate(self._ways)
-            for job_id, options in sorted(ways.items())
-            if self._ends_s(job_id) > self._limits[phase]
-            for option in sorted(options, key=lambda option: ACTION_ORDER[option.action])
-            if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= self._limits[phase]
-        ]
-        self._give: list[tuple[int, int]] = [
-            (number, phase) for number, (_, users, _) in enumerate(self._classes) for phase in sorted(users)
-        ]
-        self._width = len(self._leave) + len(self._give)
-        units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
-        self._keys = [
-            self._key(lambda option: units.units(option.lost_work_node_s)),
-            self._key(lambda option: ceil(option.checkpoint_s)),
-            self._key(lambda _: 1),
-        ]
-
-    def _collect(self) -> None:
-        """Each party's ways of each job, when jobs end by themselves, and the classes of nodes."""
-        self._ways: list[dict[str, tuple[Option, ...]]] = []
-        self._ends: dict[str, Option] = {}
-        holders: dict[str, set[str]] = defaultdict(set)
-        users: dict[str, set[int]] = defaultdict(set)
-        for phase, party in enumerate(self._parties):
-            self._ways.append({each.job_id: each.options for each in party.problem.candidates})
-            for name in party.free_nodes:
-                users[name].add(phase)
-            for each in party.problem.candidates:
-                for option in each.options:
-                    if option.action is Action.END:
-                        self._ends[each.job_id] = option
-                for name in each.node_names:
-                    holders[name].add(each.job_id)
-                    users[name].add(phase)
-        names: dict[tuple[frozenset[str], frozenset[int]], list[str]] = defaultdict(list)
-        for name in sorted(users):
-            names[frozenset(holders[name]), frozenset(users[name])].append(name)
-        self._classes = [(jobs, phases, tuple(found)) for (jobs, phases), found in names.items()]
-
-    def _ends_s(self, job_id: str) -> float:
-        return self._ends[job_id].ready_s if job_id in self._ends else np.inf
-
-    def _key(self, worth: Callable[[Option], int]) -> _Row:
-        row = np.zeros(self._width)
-        row[: len(self._leave)] = [worth(option) for _, option, _ in self._leave]
-        return row
-
-    def feasible(self, seconds_left: Callable[[], float]) -> bool | None:
-        """Whether all parties can be served; None when there was no time to find out."""
-        found, proven = self._minimum(np.zeros(self._width), self._constraints(), seconds_left())
-        return True if found is not None else (False if proven else None)
-
-    def best(self, seconds_left: Callable[[], float]) -> Together | None:
-        """The cheapest plan that serves all parties; None when there is none, or none was found in time."""
-        from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
-
-        held = self._constraints()
-        best: _Row | None = None
-        exact = True
-        for key in self._keys:
-            found, proven = self._minimum(key, held, seconds_left())
-            if found is None:
-                exact = False
-                break
-            best, exact = found, exact and proven
-            held.append(LinearConstraint(key[np.newaxis], ub=float(key @ found) + 0.5))  # keys are whole numbers
-        return None if best is None else Together(self._shares(best), exact)
-
-    def _minimum(self, key: _Row, held: Sequence[LinearConstraint], limit_s: float) -> tuple[_Row | None, bool]:
-        """The solution in whole numbers, and whether it is proven (or proven that there is none)."""
-        # Several urgent jobs at once are rare: a daemon that never sees them does without scipy's time and memory.
-        from scipy.optimize import Bounds, milp  # noqa: PLC0415
-
-        if limit_s <= 0:
-            return None, False
-        upper = [1.0] * len(self._leave) + [float(len(self._classes[number][2])) for number, _ in self._give]
-        result = milp(
-            key,
-            integrality=np.ones(self._width),
-            bounds=Bounds(0, np.array(upper)),
-            constraints=held,
-            options={"mip_rel_gap": 0, "time_limit": limit_s},
+    def whole(option: Option) -> Option:
+        return replace(
+            option,
+            checkpoint_s=float(option.checkpoint_s // step_s * step_s),
+            ready_s=float(option.ready_s // step_s * step_s),
         )
-        return (None if result.x is None else np.round(result.x)), result.status in (0, 2)
 
-    def _constraints(self) -> list[LinearConstraint]:
-        from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
-        from scipy.sparse import csr_array  # noqa: PLC0415
+    return replace(candidate, options=tuple([whole(option) for option in candidate.options]))
 
-        rows = list(self._rows())
-        cells = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
-        if not cells:
-            cells = [(0, 0, 0.0)]
-        at_rows, at_columns, values = zip(*cells, strict=True)
-        matrix = csr_array((values, (at_rows, at_columns)), shape=(len(rows), self._width))
-        lower, upper = (np.array([row[side] for row in rows]) for side in (1, 2))
-        return [LinearConstraint(matrix, lb=lower, ub=upper)]
 
-    def _rows(self) -> Iterable[tuple[_Cells, float, float]]:
-        """Coefficients, least and most of every constraint."""
-        of_job: dict[str, list[tuple[int, Option, int]]] = defaultdict(list)
-        for column, (job_id, option, phase) in enumerate(self._leave):
-            of_job[job_id].append((column, option, phase))
-        for ways in of_job.values():
-            yield {column: 1.0 for column, _, _ in ways}, 0.0, 1.0
-        given: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        wanted: dict[int, dict[int, float]] = defaultdict(dict)
-        for column, (number, phase) in enumerate(self._give, len(self._leave)):
-            given[number].append((column, phase))
-            wanted[phase][column] = 1.0
-        for phase, party in enumerate(self._parties):
-            yield wanted[phase], float(party.nodes), float(party.nodes)
-            written = {
-                column: float(ceil(option.checkpoint_s))
-                for column, (_, option, before) in enumerate(self._leave)
-                if before <= phase and option.checkpoint_s
-            }
-            yield written, 0.0, float(self._limits[phase])
-        for number, (jobs, _, names) in enumerate(self._classes):
-            yield {column: 1.0 for column, _ in given[number]}, 0.0, float(len(names))
-            for job_id in jobs:
-                yield from self._node_rows(len(names), given[number], of_job[job_id], self._ends_s(job_id))
-
-    def _node_rows(
-        self, count: int, given: Sequence[tuple[int, int]], ways: Sequence[tuple[int, Option, int]], ends_s: float
-    ) -> Iterable[tuple[_Cells, float, float]]:
-        """No node is given away before its job has left; a suspended job's only to whom it was suspended for."""
-        for phase, limit_s in enumerate(self._limits):
-            taken = {column: 1.0 for column, of in given if of <= phase}
-            if taken and ends_s > limit_s:
-                yield taken | {column: -float(count) for column, _, of in ways if of <= phase}, -np.inf, 0.0
-        for column, of in given:
-            others = {way: float(count) for way, option, to in ways if option.action is Action.SUSPEND and to != of}
-            if others:
-                yield others | {column: 1.0}, 0.0, float(count)
-
-    # -- from numbers to shares ----------------------------------------------------------------------------
-
-    def _shares(self, found: _Row) -> tuple[Share, ...]:
-        """Each job goes for the first party that is given a node of its; one that nobody needs stays."""
-        nodes: list[list[str]] = [[] for _ in self._parties]
-        first_user: dict[str, int] = {}
-        ending: list[dict[str, Option]] = [{} for _ in self._parties]
-        left = [list(names) for _, _, names in self._classes]
-        for column, (number, phase) in enumerate(self._give, len(self._leave)):
-            count = int(found[column])
-            if not count:
-                continue
-            nodes[phase] += left[number][:count]
-            del left[number][:count]
-            for job_id in self._classes[number][0]:
-                if self._ends_s(job_id) <= self._limits[phase]:
-                    ending[phase][job_id] = self._ends[job_id]
-                else:
-                    first_user[job_id] = min(phase, first_user.get(job_id, phase))
-        leaving: list[list[tuple[str, Option]]] = [[] for _ in self._parties]
-        for column, (job_id, option, _) in enumerate(self._leave):
-            if found[column] and job_id in first_user:
-                leaving[first_user[job_id]].append((job_id, option))
-        shares, written_s = [], 0
-        for phase, party in enumerate(self._parties):
-            written_s += sum(ceil(option.checkpoint_s) for _, option in leaving[phase])
-            done_s = max([written_s, *(ceil(option.ready_s) for option in ending[phase].values())])
-            shares.append(
-                Share(
-                    job_id=party.job_id,
-                    leaving=tuple(sorted(leaving[phase], key=lambda each: each[0])),
-                    ending=tuple(sorted(ending[phase].items())),
-                    nodes=tuple(sorted(nodes[phase])),
-                    done_s=done_s,
-                )
-            )
-        return tuple(shares)
+def _only(party: Party, parties: Sequence[Party], jobs: Collection[str]) -> Party:
+    """The party with these candidates alone; what they share with others cannot be freed."""
+    others: dict[str, set[str]] = defaultdict(set)
+    for each in parties:
+        for candidate in each.problem.candidates:
+            if candidate.job_id not in jobs:
+                for name in candidate.node_names:
+                    others[name].add(candidate.job_id)
+    candidates = []
+    for candidate in party.problem.candidates:
+        names = tuple([name for name in candidate.node_names if name not in others])
+        if candidate.job_id in jobs and names:
+            candidates.append(replace(candidate, nodes=len(names), node_names=names))
+    return replace(party, problem=replace(party.problem, candidates=tuple(candidates)))
