@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -16,7 +16,7 @@ from typing import Protocol
 from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
-from clearway.decision import NoPlan, decide
+from clearway.decision import Considered, NoPlan, consider, plan_alone
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings
@@ -32,6 +32,7 @@ from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
+from clearway.together import decide_together
 
 PAUSED = "paused"
 LEFT_ALONE = "left_alone"
@@ -41,6 +42,7 @@ _JANITOR_EVERY_S = 600.0
 _PRUNE_EVERY_S = 86_400.0
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
+_TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,8 @@ class Loop:
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
-        fitting = [e for e in self.store.open_evictions() if e.placement or not self._outdated(e, snapshot, now)]
+        open_ones = self.store.open_evictions()
+        fitting = [e for e in open_ones if e.placement or not self._outdated(e, open_ones, snapshot, now)]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
@@ -250,9 +253,14 @@ class Loop:
                 if after.state is EvictionState.FAILED:
                     self._leave_alone(after)
 
-    def _outdated(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+    def _outdated(
+        self, eviction: Eviction, open_ones: Sequence[Eviction], snapshot: ClusterSnapshot, now: datetime
+    ) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
-        why = plan_misfit(eviction.plan, snapshot) or plan_aged(
+        # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
+        others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
+        promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
+        why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
             eviction.plan, now, approval_s(eviction.mode, self.config.execution)
         )
         if not why or eviction.state is EvictionState.CANCELLING:
@@ -272,7 +280,7 @@ class Loop:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
         under_way = replace(
-            under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
+            under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id], eviction.plan.deadline),
             leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
             avoid=stuck,
             own_nodes=frozenset(eviction.held_nodes),
@@ -285,8 +293,13 @@ class Loop:
         )
         if not found:
             return None
-        plan = self._decide(found[0], sightings.snapshot, under_way, now)
-        if isinstance(plan, NoPlan) or over_budget(plan, self._usage(now), self.config.budget):
+        snapshot = sightings.snapshot
+        counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
+        considered = self._consider(found[0], snapshot, under_way, counts, now)
+        if isinstance(considered, NoPlan):
+            return None
+        plan = plan_alone(considered, snapshot, self.planner, now)
+        if over_budget(plan, self._usage(now), self.config.budget):
             return None
         return plan
 
@@ -298,6 +311,7 @@ class Loop:
         left_alone = self.store.get_value(LEFT_ALONE) or {}
         placements = frozenset(e.placement for e in open_ones if e.placement)
         waiting = []
+        fresh: list[Preemptor] = []
         for preemptor in preemptors(snapshot, self.config.preemptors, placements):
             job = preemptor.job
             eviction = by_preemptor.get(job.job_id)
@@ -311,29 +325,53 @@ class Loop:
             if self.paused:
                 waiting.append(Waiting(preemptor, None, "paused"))
                 continue
-            began = self.clock.monotonic()
-            plan = self._decide(preemptor, snapshot, under_way_by(open_ones), now)
+            fresh.append(preemptor)
+        waiting += self._plan_for(fresh, snapshot, open_ones, now)
+        return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
+
+    def _plan_for(
+        self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
+    ) -> Iterator[Waiting]:
+        """Plan for all of them together and begin; after one that no longer fits the others wait for a cycle."""
+        if not fresh:
+            return
+        began = self.clock.monotonic()
+        counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
+        decisions = decide_together(
+            fresh,
+            lambda each: self._consider(each, snapshot, under_way_by(open_ones, each.deadline), counts, now),
+            snapshot,
+            self.planner,
+            now,
+            lambda: began + _TOGETHER_S - self.clock.monotonic(),
+        )
+        changed = False
+        for preemptor, plan in decisions:
             if isinstance(plan, NoPlan):
-                waiting.append(Waiting(preemptor, None, plan.why))
+                yield Waiting(preemptor, None, plan.why)
                 continue
-            slurms_turn = (now - job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
+            slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
             if not plan.leaving and slurms_turn:
-                waiting.append(Waiting(preemptor, None, "enough nodes are free; Slurm has its turn"))
+                yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
-            eviction = self._begin(plan, now)
+            eviction = None if changed else self._begin(plan, open_ones, now)
             if eviction is None:
-                waiting.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
+                changed = True
+                yield Waiting(preemptor, None, "the cluster changed while the plan was made")
                 continue
             self.observer.planned(eviction, self.clock.monotonic() - began)
             open_ones.append(eviction)
-            waiting.append(Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value))
-        return tuple(waiting)
+            yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
 
-    def _decide(
-        self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
-    ) -> Plan | NoPlan:
-        counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        return decide(
+    def _consider(
+        self,
+        preemptor: Preemptor,
+        snapshot: ClusterSnapshot,
+        under_way: UnderWay,
+        counts: Mapping[str, int],
+        now: datetime,
+    ) -> Considered | NoPlan:
+        return consider(
             preemptor,
             snapshot,
             self.config,
@@ -345,7 +383,7 @@ class Loop:
             actions=self.checkpointers,
         )
 
-    def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
+    def _begin(self, plan: Plan, open_ones: Sequence[Eviction], now: datetime) -> Eviction | None:
         """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""
         mode = self.config.daemon.mode
         budget = over_budget(plan, self._usage(now), self.config.budget)
@@ -359,7 +397,7 @@ class Loop:
             fresh = self.backend.snapshot()  # the plan aged while it was made
             preemptor = self.backend.job(plan.preemptor.job_id)  # a snapshot may know its excluded nodes from earlier
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
-            if excluded or plan_misfit(plan, fresh):
+            if excluded or plan_misfit(plan, fresh, promised_by(open_ones)):
                 return None
         eviction = self.store.create_eviction(
             Eviction(
@@ -418,13 +456,26 @@ class Loop:
         return True
 
 
-def under_way_by(evictions: Sequence[Eviction]) -> UnderWay:
-    """What evictions that are being carried out claim; proposals claim nothing."""
+def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
+    """Jobs that leave for one of these evictions."""
+    return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
+
+
+def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
+    """What evictions that are being carried out claim; proposals claim nothing.
+
+    What their jobs leave over counts as free for whoever has a ``deadline`` that is no earlier than theirs.
+    """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
     placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
     nodes = placed | {name for e in acting for name in e.held_nodes}
-    return UnderWay(jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}), nodes=frozenset(nodes))
+    sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
+    return UnderWay(
+        jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
+        nodes=frozenset(nodes),
+        promised=promised_by(sooner),
+    )
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

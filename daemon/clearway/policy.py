@@ -36,6 +36,7 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
+    promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
 
 
@@ -76,17 +77,19 @@ def eviction_situation(
     leaving = {
         job.job_id
         for job in snapshot.jobs
-        if job.state is JobState.COMPLETING or (job.job_id in under_way.leaving and job.state.holds_nodes)
+        if job.state is JobState.COMPLETING
+        or (job.job_id in under_way.leaving | under_way.promised and job.state.holds_nodes)
     }
     holders = snapshot.jobs_on
-    free = tuple(
-        sorted(
-            name
-            for name in eligible
-            if all(job.job_id in leaving for job in holders.get(name, ()))
-            and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
-        )
-    )
+    empty = [
+        name
+        for name in eligible
+        if all(job.job_id in leaving for job in holders.get(name, ()))
+        and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
+    ]
+    # The surest first: of nodes that are only promised none is taken needlessly.
+    late = {name for name in empty if any(job.job_id in under_way.promised for job in holders.get(name, ()))}
+    free = tuple(sorted(empty, key=lambda name: (name in late, name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
@@ -183,8 +186,11 @@ def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
     return ""
 
 
-def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
-    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made."""
+def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:
+    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made.
+
+    ``promised`` are jobs that leave for other evictions.
+    """
     preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
     if preemptor is None or preemptor.state is not JobState.PENDING:
         return f"the urgent job {plan.preemptor.job_id} does not wait any more"
@@ -204,7 +210,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
         if node is None or not node.available:
             return f"node {name} is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving and job.state is not JobState.COMPLETING:
+            if job.job_id not in leaving | promised and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
 

@@ -111,6 +111,8 @@ class JointProgram:
         # Several urgent jobs at once are rare: a daemon that never sees them does without scipy's time and memory.
         from scipy.optimize import Bounds, milp  # noqa: PLC0415
 
+        if not self._width:
+            return None, True  # there is no node to give away
         if limit_s <= 0:
             return None, False
         upper = [1.0] * len(self._leave) + [float(len(self._classes[number][2])) for number, _ in self._give]
@@ -130,7 +132,7 @@ class JointProgram:
         rows = list(self._rows())
         cells = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
         if not cells:
-            cells = [(0, 0, 0.0)]
+            return []
         at_rows, at_columns, values = zip(*cells, strict=True)
         matrix = csr_array((values, (at_rows, at_columns)), shape=(len(rows), self._width))
         lower, upper = (np.array([row[side] for row in rows]) for side in (1, 2))
