@@ -351,7 +351,7 @@ class Loop:
                 yield Waiting(preemptor, None, plan.why)
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-            if not plan.leaving and slurms_turn:
+            if slurms_turn and _free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
             eviction = None if changed else self._begin(plan, open_ones, now)
@@ -454,6 +454,11 @@ class Loop:
             return False
         self._due[what] = now + timedelta(seconds=every_s)
         return True
+
+
+def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
 
 
 def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:

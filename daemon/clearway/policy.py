@@ -27,6 +27,8 @@ from clearway.model import (
     Verdict,
 )
 
+_MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
+
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
@@ -301,6 +303,9 @@ def _exemption(
     ran_s = (now - job.start_time).total_seconds() if job.start_time else 0.0
     left_s = None if job.time_limit_s is None else job.time_limit_s - ran_s
     count = preempted.get(job.job_id, 0)
+    # Every preemption doubles what a job may run undisturbed: however many urgent jobs come, it gets on.
+    least_s = rules.min_runtime * 2 ** min(count, _MOST_DOUBLINGS)
+    again = f", as it was preempted {count} time{'s' * (count != 1)} before" if count else ""
     guards: tuple[tuple[bool, str, str], ...] = (
         (
             job.state is not JobState.RUNNING,
@@ -334,9 +339,9 @@ def _exemption(
             "it cannot be requeued, and cancelling for good is not allowed",
         ),
         (
-            ran_s < rules.min_runtime,
+            ran_s < least_s,
             "too_young",
-            f"it has run for {format_duration(max(0.0, ran_s))}, less than {format_duration(rules.min_runtime)}",
+            f"it has run for {format_duration(max(0.0, ran_s))}, less than {format_duration(least_s)}{again}",
         ),
         (
             left_s is not None and left_s <= rules.spare_before_end,
