@@ -145,3 +145,23 @@ def test_where_not_all_can_be_served_the_most_pressing_are(world: World, nodes: 
     assert why[urgent[-1]].eviction_id is None
     assert "not beside those of the urgent jobs before it" in why[urgent[-1]].why
     world.run_until(lambda: all(world.started(job_id) is not None for job_id in urgent[:-1]), limit_s=60)
+
+
+def test_a_job_is_left_in_peace_for_longer_each_time_and_at_last_for_good(make_world: Callable[..., World]) -> None:
+    rules = {"min_runtime": "20s", "max_preemptions": 3, "protected_users": ["vip"]}
+    world = make_world(config=config(candidates=rules), node_count=2)
+    world.submit(on=("n1",), ran_s=500, user="vip")
+    prey = world.submit(Program(work_s=99_999), on=("n2",), ran_s=60)
+    for _ in range(60):
+        world.urgent(1, work_s=3.0)
+        for _ in range(10):
+            world.tick(1.0)
+    gone = [
+        (p.requeued_at - p.job.start_time).total_seconds()
+        for e in reversed(world.store.evictions(limit=100))
+        for p in e.preemptions
+        if p.job_id == prey and p.requeued_at is not None and p.job.start_time is not None
+    ]
+    assert len(gone) == 3
+    assert all(ran_s >= 20 * 2**count for count, ran_s in enumerate(gone)), gone
+    assert not world.observer.failures
