@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -29,7 +29,7 @@ from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
+from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 from clearway.together import decide_together
@@ -248,7 +248,9 @@ class Loop:
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
-            for eviction in acting:
+            # Placements first, the newest before those whose jobs it may count on; see _plan_for.
+            placing = [e for e in acting if e.state is EvictionState.PLACING]
+            for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
                 after = self.executor.advance(eviction, sightings, now)
                 if after.state is EvictionState.FAILED:
                     self._leave_alone(after)
@@ -332,7 +334,11 @@ class Loop:
     def _plan_for(
         self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
     ) -> Iterator[Waiting]:
-        """Plan for all of them together and begin; after one that no longer fits the others wait for a cycle."""
+        """Plan for all of them together and begin; after a plan that no longer fits the others wait for a cycle.
+
+        All intents are stored first. Then who counts on another one's jobs is placed before that one lets them go:
+        Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
+        """
         if not fresh:
             return
         began = self.clock.monotonic()
@@ -345,6 +351,7 @@ class Loop:
             now,
             lambda: began + _TOGETHER_S - self.clock.monotonic(),
         )
+        begun: list[tuple[Preemptor, Eviction, ClusterSnapshot | None]] = []
         changed = False
         for preemptor, plan in decisions:
             if isinstance(plan, NoPlan):
@@ -354,13 +361,17 @@ class Loop:
             if slurms_turn and _free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
-            eviction = None if changed else self._begin(plan, open_ones, now)
-            if eviction is None:
+            stored = None if changed else self._store_plan(plan, open_ones, now)
+            if stored is None:
                 changed = True
                 yield Waiting(preemptor, None, "the cluster changed while the plan was made")
                 continue
+            open_ones.append(stored[0])
+            begun.append((preemptor, *stored))
+        for preemptor, eviction, now_seen in reversed(begun):
+            if now_seen is not None:
+                eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
             self.observer.planned(eviction, self.clock.monotonic() - began)
-            open_ones.append(eviction)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
 
     def _consider(
@@ -383,8 +394,10 @@ class Loop:
             actions=self.checkpointers,
         )
 
-    def _begin(self, plan: Plan, open_ones: Sequence[Eviction], now: datetime) -> Eviction | None:
-        """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""
+    def _store_plan(
+        self, plan: Plan, open_ones: Sequence[Eviction], now: datetime
+    ) -> tuple[Eviction, ClusterSnapshot | None] | None:
+        """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = self.config.daemon.mode
         budget = over_budget(plan, self._usage(now), self.config.budget)
         state = {
@@ -411,9 +424,7 @@ class Loop:
                 outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
             )
         )
-        if fresh is not None:
-            eviction = self.executor.advance(eviction, Sightings(fresh, ()), now)
-        return eviction
+        return eviction, fresh
 
     def _usage(self, now: datetime) -> Usage:
         return self.store.usage_since(now - timedelta(hours=1))
@@ -459,28 +470,6 @@ class Loop:
 def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
     return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
-
-
-def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
-    """Jobs that leave for one of these evictions."""
-    return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
-
-
-def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
-    """What evictions that are being carried out claim; proposals claim nothing.
-
-    What their jobs leave over counts as free for whoever has a ``deadline`` that is no earlier than theirs.
-    """
-    acting = [e for e in evictions if e.state.acting]
-    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
-    nodes = placed | {name for e in acting for name in e.held_nodes}
-    sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
-    return UnderWay(
-        jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
-        nodes=frozenset(nodes),
-        promised=promised_by(sooner),
-    )
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

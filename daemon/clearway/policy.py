@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
-from clearway.execution.records import Usage
+from clearway.execution.records import Eviction, EvictionState, Usage
 from clearway.learning import History, key_of
 from clearway.model import (
     Action,
@@ -40,6 +40,28 @@ class UnderWay:
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
     promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
+
+
+def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
+    """Jobs that leave for one of these evictions."""
+    return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
+
+
+def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
+    """What evictions that are being carried out claim; proposals claim nothing.
+
+    What their jobs leave over counts as free for whoever has a ``deadline`` that is no earlier than theirs.
+    """
+    acting = [e for e in evictions if e.state.acting]
+    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
+    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    nodes = placed | {name for e in acting for name in e.held_nodes}
+    sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
+    return UnderWay(
+        jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
+        nodes=frozenset(nodes),
+        promised=promised_by(sooner),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def decide_together(
     now: datetime,
     seconds_left: Callable[[], float],
 ) -> Decisions:
-    """A decision for each, in the order in which they are to be begun: who counts on another one's jobs comes later.
+    """A decision for each; who counts on another one's jobs comes after it.
 
     ``seconds_left``: see ``plan_together``.
     """

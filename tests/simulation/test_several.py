@@ -152,10 +152,10 @@ def test_a_job_is_left_in_peace_for_longer_each_time_and_at_last_for_good(make_w
     world = make_world(config=config(candidates=rules), node_count=2)
     world.submit(on=("n1",), ran_s=500, user="vip")
     prey = world.submit(Program(work_s=99_999), on=("n2",), ran_s=60)
-    for _ in range(60):
+    for _ in range(25):
         world.urgent(1, work_s=3.0)
-        for _ in range(10):
-            world.tick(1.0)
+        for _ in range(8):
+            world.tick(3.0)
     gone = [
         (p.requeued_at - p.job.start_time).total_seconds()
         for e in reversed(world.store.evictions(limit=100))

@@ -182,10 +182,10 @@ def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_
         for job_id, submitted in urgent:
             cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
             assert (start_of(cluster, job_id) - submitted).total_seconds() <= 60
-        one, two = sorted(daemon.evictions(), key=lambda e: e.eviction_id)
+        one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
         assert two.plan.preemptees == ()
-        assert (one.plan.together, two.plan.together) == ((urgent[1][0],), (urgent[0][0],))
+        assert (one.plan.together, two.plan.together) == ((two.preemptor.job_id,), (one.preemptor.job_id,))
         assert (one.revision, two.revision) == (0, 0)
         assert not set(one.plan.placement_nodes) & set(two.plan.placement_nodes)
         daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
@@ -201,7 +201,7 @@ def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluste
     urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "two plans")
-        one, two = sorted(daemon.evictions(), key=lambda e: e.eviction_id)
+        one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
         assert two.plan.preemptees == ()
         cluster.run("scancel", one.preemptor.job_id)

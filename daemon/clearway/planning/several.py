@@ -12,7 +12,7 @@ rounded down and up.
 Method:
 1. One after another (``in_turn``): quick, always valid, but the first may take what only the second had needed.
 2. A bound: one party that needs all these nodes within the longest delay loses no more than all of them together.
-   Where the first plan serves everybody and reaches the bound, it is proven.
+   Where the first plan serves everybody and reaches the bound, it is proven (in lost work, where candidates are many).
 3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
    solutions so far chose where they are many, as long as time allows.
 Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from clearway.model import Candidate, EvictionProblem, Option
+from clearway.model import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.in_turn import in_turn
 from clearway.planning.joint_program import JointProgram
@@ -43,10 +43,9 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     bound, useful = _bound(parties, planner)
     useful |= {job_id for share in turns.shares for job_id, _ in share.leaving}
     few = len({each.job_id for party in parties for each in party.problem.candidates}) <= FEW_CANDIDATES
+    if len(turns.shares) == len(parties) and (turns.cost <= bound or (not few and turns.cost[0] <= bound[0])):
+        return replace(turns, gap=0.0)
     if not few:
-        all_served = len(turns.shares) == len(parties)
-        if all_served and turns.cost[0] <= bound:
-            return replace(turns, gap=0.0)
         useful |= {
             planned.job_id
             for party in parties
@@ -58,7 +57,8 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     if few and proven:
         return replace(found, gap=0.0)
     lost = found.cost[0]
-    return replace(found, gap=(lost - min(lost, bound)) / lost if lost and len(found.shares) == len(parties) else 0.0)
+    served = len(found.shares) == len(parties)
+    return replace(found, gap=(lost - min(lost, bound[0])) / lost if lost and served else 0.0)
 
 
 def _by_program(parties: Sequence[Party], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
@@ -87,8 +87,8 @@ def _unserved(shares: Sequence[Share], order: Sequence[str]) -> tuple[bool, ...]
     return tuple(job_id not in served for job_id in order)
 
 
-def _bound(parties: Sequence[Party], planner: Planner) -> tuple[float, set[str]]:
-    """No plan for all parties loses less than this; and the jobs that the curve of the bound chose."""
+def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int, int], set[str]]:
+    """No plan for all parties costs less than this; and the jobs that the curve of the bound chose."""
     holders: dict[str, Candidate] = {}
     for party in parties:
         for each in party.problem.candidates:
@@ -106,8 +106,11 @@ def _bound(parties: Sequence[Party], planner: Planner) -> tuple[float, set[str]]
     )
     curve = planner.solve(problem)
     point = curve.choose()
-    bound = (point.lost_work_node_s or 0.0) if point is not None and curve.exact else 0.0
-    return bound, {planned.job_id for each in curve.points for planned in each.actions}
+    least = (0.0, 0, 0)
+    if point is not None and curve.exact:
+        preemptees = sum(planned.action is not Action.END for planned in point.actions)
+        least = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return least, {planned.job_id for each in curve.points for planned in each.actions}
 
 
 def _quicker(candidate: Candidate, step_s: int) -> Candidate:
