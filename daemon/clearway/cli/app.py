@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
-from clearway.cli import demo, render
+from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
@@ -41,6 +41,8 @@ evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_
 app.add_typer(evictions_app, name="evictions")
 app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")
+walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
+walltime_app.command("status")(walltime_chain.status)
 
 
 class Output(StrEnum):
@@ -283,6 +285,45 @@ def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
 def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Go on after `clearway pause`."""
     ask("resume", None, config)
+
+
+@app.command()
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")],
+    nodes: Annotated[int | None, typer.Option(min=1, help="Size of the machine; else what the trace says.")] = None,
+    processors_per_node: Annotated[
+        int, typer.Option(min=1, help="Take whole nodes of so many of the trace's processors.")
+    ] = 1,
+    scheduler: Annotated[str, typer.Option(help="One or more, joined by commas.")] = "fcfs,easy",
+    exact_limits: Annotated[bool, typer.Option("--exact-limits", help="As if users had known the run times.")] = False,
+    urgent_queue: Annotated[
+        list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
+    ] = None,
+    inject_urgent: Annotated[
+        bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Another seed draws other urgent jobs and swap times.")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Replay a recorded workload under one scheduler or more, and tell what came of it."""
+    from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
+    from clearway.cli.simulate import simulate as run  # noqa: PLC0415
+
+    question = Question(
+        file=trace,
+        nodes=nodes,
+        processors_per_node=processors_per_node,
+        schedulers=tuple(name.strip() for name in scheduler.split(",")),
+        exact_limits=exact_limits,
+        urgent_queues=tuple(urgent_queue or ()),
+        inject_urgent=inject_urgent,
+        seed=seed,
+    )
+    try:
+        run(question, output.value)
+    except ClearwayError as error:
+        complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
 
 
 @app.command("simulate-cluster")
