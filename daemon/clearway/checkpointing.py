@@ -24,11 +24,14 @@ verb                                           what it does
                                                ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes
                                                again, or ``ok=no`` and ``reason=`` when it never will: the launcher
                                                falls back to an older generation only on this word
+``forget GENERATION``                          removes what ``checkpoint`` keeps elsewhere than in this folder. May be
+                                               left out
 ``end``                                        removes what ``start``, ``restart`` left on the node
 =============================================  ==============================================================
 
 ``CLEARWAY_STATE`` names a private folder on the node that lives as long as the run; ``CLEARWAY_DIR`` the folder of
-generations on the shared file system; a checkpointer's own settings are ``CLEARWAY_<NAME>_*``.
+generations on the shared file system, where a driver's own files are called ``NAME`` or ``NAME.*``; a checkpointer's
+own settings are ``CLEARWAY_<NAME>_*``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ case $verb in
         echo ok=yes ;;
     start) shift; exec "$@" ;;
     checkpoint)
+        touch "$FOLDER/elsewhere" "$CLEARWAY_DIR/fake.status"
         kill -STOP "-$2" 2>/dev/null
         { cat "$FOLDER/count"; [ "$fault" = truncated ] || echo end; } >"$1/image"
         [ "$fault" != lost ] || rm "$1/image"
@@ -36,5 +37,7 @@ case $verb in
         head -n 1 "$generation/image" >"$FOLDER/count"
         echo ok=yes >"$CLEARWAY_STATE/restarted"
         exec "$@" ;;
+    forget)
+        [ -e "$1/manifest" ] && rm "$FOLDER/elsewhere" && echo ok=yes ;;
     end) echo ok=yes ;;
 esac
