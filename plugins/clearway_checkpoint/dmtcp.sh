@@ -315,8 +315,8 @@ checkpoint() {
     yes "size_mib=$(du -sm "$generation" | cut -f 1)"
 }
 
-summed() { # checksum, size and name of every file, in the folder's own terms
-    (cd "$1" && find . -type f ! -name manifest.dmtcp -exec cksum {} + | LC_ALL=C sort -k 3)
+summed() { # checksum, size and name of every file, in the folder's own terms; manifests (the launcher adds one) aside
+    (cd "$1" && find . -type f ! -name 'manifest*' -exec cksum {} + | LC_ALL=C sort -k 3)
 }
 
 verify() {
