@@ -24,6 +24,9 @@ verb                                           what it does
                                                ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes
                                                again, or ``ok=no`` and ``reason=`` when it never will: the launcher
                                                falls back to an older generation only on this word
+``broken STATUS``                              was it the checkpointer that ended the program with this exit status,
+                                               not the program itself: ok, reason. ``ok=yes`` only with evidence: the
+                                               launcher then goes on from the newest generation. May be left out
 ``end``                                        removes what ``start``, ``restart`` left on the node
 =============================================  ==============================================================
 

@@ -148,8 +148,8 @@ peers() { # how many processes there are, when all of them run; nothing when not
     ask -s | sed -n 's/^ *NUM_PEERS=//p; s/^ *RUNNING=//p' | tr '\n' ' ' | sed -n 's/^\([0-9][0-9]*\) yes $/\1/p'
 }
 
-quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, without our descriptors
-    set -- dmtcp_coordinator -q --daemon --coord-port 0 --port-file "$state/port" \
+quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own; its exit status goes to $state/coordinator
+    set -- dmtcp_coordinator -q --coord-port 0 --port-file "$state/port" \
         --ckptdir "$work" --tmpdir "$state/tmp" "$@"
     # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
     if [ "$wide" = no ] && command -v perl >/dev/null; then
@@ -165,14 +165,16 @@ quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, w
             os.dup2(s.fileno(), int(sys.argv[1]))
             os.execvp(sys.argv[2], sys.argv[2:])' $listener_fd "$@"
     fi
-    setsid "$@" </dev/null >/dev/null 2>&1
+    # Not a child of the program, which would not expect it.
+    # shellcheck disable=SC2016 - expanded by the inner shell
+    (setsid sh -c '"$@"; echo $? >"$0"' "$state/coordinator" "$@" </dev/null >/dev/null 2>&1 &)
 }
 
 coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells the program's DMTCP where it is
     wide=no
     [ "$1" != srun ] || wide=yes
     (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
-    rm -f "$state/port"
+    rm -f "$state/port" "$state/coordinator" "$state/saving"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last
         DMTCP_COORD_HOST=127.0.0.1
@@ -276,7 +278,11 @@ await_images() { # until the checkpoint of so many processes is complete; sets r
             [ "$saved" -ne "$named" ] || return 0
         fi
         # While it saves the coordinator answers, with RUNNING=no.
-        if ask -s | grep -q NUM_PEERS; then silent=0; else silent=$((silent + 1)); fi
+        case $(ask -s) in
+            *NUM_PEERS=0*) reason="the program has ended"; return 1 ;;
+            *NUM_PEERS=*) silent=0 ;;
+            *) silent=$((silent + 1)) ;;
+        esac
         [ $silent -lt 3 ] || { reason="the coordinator is gone"; return 1; }
         pause
     done
@@ -305,8 +311,13 @@ checkpoint() {
     free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
     [ "${free:-0}" -ge $wanted ] ||
         no "$((wanted / 1024)) MiB are wanted for images in $work, only $((${free:-0} / 1024)) MiB are free"
+    : >"$state/saving" # stays when the program does not come out of it whole
     ask_s=$limit_s ask -bc >/dev/null # whatever it answers
-    await_images || no "$reason"
+    if ! await_images; then
+        [ "$(peers)" != "$count" ] || rm "$state/saving"
+        no "$reason"
+    fi
+    rm "$state/saving"
     mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
     durable "$generation"
     summed "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
@@ -327,6 +338,18 @@ verify() {
     differs=$(summed "$generation" | diff "$generation/manifest.dmtcp" - | sed -n 's/^[<>] [0-9]* [0-9]* //p' | head -n 1)
     [ -z "$differs" ] || no "$generation/${differs#./} is not as it was saved"
     yes
+}
+
+broken() { # broken STATUS: was it DMTCP that ended the program, with its own status for its failures
+    enter_state
+    [ "$1" = $failed ] || no "this is not DMTCP's exit status"
+    [ ! -e "$state/saving" ] || yes "reason=it failed in the middle of a checkpoint"
+    until=$(($(now) + 3)) # a coordinator whose last process has ended follows it at once
+    while [ ! -s "$state/coordinator" ] && [ "$(now)" -lt $until ]; do pause; done
+    case $(cat "$state/coordinator" 2>/dev/null) in
+        ''|0) no "DMTCP's coordinator has not failed" ;;
+        *) yes "reason=its coordinator ended with exit status $(cat "$state/coordinator")" ;;
+    esac
 }
 
 # ---- going on ----------------------------------------------------------------------------------------------------
@@ -400,6 +423,6 @@ end() {
 
 driver=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 case ${1:-} in
-    probe|start|checkpoint|verify|restart|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
+    probe|start|checkpoint|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
     *) die "unknown verb '${1:-}'" ;;
 esac
