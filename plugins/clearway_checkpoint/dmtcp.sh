@@ -342,8 +342,11 @@ verify() {
 
 broken() { # broken STATUS: was it DMTCP that ended the program, with its own status for its failures
     enter_state
+    # A signal, too: DMTCP saves from within the program, so who ends the one (the kernel for want of memory) ends both.
+    if [ -e "$state/saving" ] && { [ "$1" = $failed ] || [ "$1" -gt 128 ]; }; then
+        yes "reason=it ended with status $1 in the middle of a checkpoint"
+    fi
     [ "$1" = $failed ] || no "this is not DMTCP's exit status"
-    [ ! -e "$state/saving" ] || yes "reason=it failed in the middle of a checkpoint"
     until=$(($(now) + 3)) # a coordinator whose last process has ended follows it at once
     while [ ! -s "$state/coordinator" ] && [ "$(now)" -lt $until ]; do pause; done
     case $(cat "$state/coordinator" 2>/dev/null) in
