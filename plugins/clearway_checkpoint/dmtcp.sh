@@ -141,7 +141,7 @@ enter_state() {
 
 ask() { # ask WORD ...: dmtcp_command to this run's coordinator, within 20 s
     [ -s "$state/port" ] || return 1
-    timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "$(cat "$state/port")" "$@" 2>/dev/null
+    timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "${port:-$(cat "$state/port")}" "$@" 2>/dev/null
 }
 
 peers() { # how many processes there are, when all of them run; nothing when not, or when nobody answers
@@ -174,7 +174,7 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     wide=no
     [ "$1" != srun ] || wide=yes
     (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
-    rm -f "$state/port" "$state/coordinator" "$state/saving"
+    rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last
         DMTCP_COORD_HOST=127.0.0.1
@@ -343,9 +343,10 @@ verify() {
 broken() { # broken STATUS: was it DMTCP that ended the program, with its own status for its failures
     enter_state
     # A signal, too: DMTCP saves from within the program, so who ends the one (the kernel for want of memory) ends both.
-    if [ -e "$state/saving" ] && { [ "$1" = $failed ] || [ "$1" -gt 128 ]; }; then
-        yes "reason=it ended with status $1 in the middle of a checkpoint"
-    fi
+    [ "$1" = $failed ] || [ "$1" -gt 128 ] || no "this is not DMTCP's exit status"
+    for doing in saving restoring; do
+        [ ! -e "$state/$doing" ] || yes "reason=status $1 while DMTCP was $doing it"
+    done
     [ "$1" = $failed ] || no "this is not DMTCP's exit status"
     until=$(($(now) + 3)) # a coordinator whose last process has ended follows it at once
     while [ ! -s "$state/coordinator" ] && [ "$(now)" -lt $until ]; do pause; done
@@ -359,20 +360,19 @@ broken() { # broken STATUS: was it DMTCP that ended the program, with its own st
 
 watch() { # watch COUNT PID: says when so many processes run; ends a restart that does not get there
     enter_state
+    port=$(cat "$state/port") # this one's, should the launcher have gone on to another
     until=$(($(now) + restart_s))
     while [ "$(now)" -lt $until ] && kill -0 "$2" 2>/dev/null; do
         running=$(peers)
         if [ "${running:-0}" -ge "$1" ]; then
+            rm -f "$state/restoring"
             told ok=yes
             exit 0
         fi
         pause
     done
-    if kill -0 "$2" 2>/dev/null; then
-        told ok=no "reason=not all of $1 processes run after $restart_s s"
-    else
-        told ok=no "reason=ended before all of $1 processes ran"
-    fi
+    # What has ended may have failed, or be a program that was saved at its very end: `broken` knows by its status.
+    ! kill -0 "$2" 2>/dev/null || told ok=no "reason=not all of $1 processes run after $restart_s s"
     # Also when the first process has ended: others of a failed restart may hang.
     ask -k >/dev/null
     pause
@@ -401,6 +401,7 @@ restart() {
     rm -rf "$work/images"
     (umask 077 && mkdir -p "$work/images" && cd "$generation" &&
         find . -path '*/ckpt_*_files/*' -type f | copy_to "$work/images") || die "cannot put back saved files"
+    : >"$state/restoring"
     # The watch must not become a child of the program, which would not expect it.
     (setsid sh "$driver" watch "$count" $$ </dev/null >/dev/null 2>&1 &)
     if [ "$1" = srun ]; then

@@ -263,7 +263,7 @@ def test_request_that_returns_early_is_waited_for(faulty: Callable[[str], Run]) 
         ("image a; image b .temp; script", "not complete within"),  # killed in mid-write
         ("image a; image b", "not complete within"),  # no restart script: DMTCP had not finished
         ('rm "$state/dmtcp/port"', "coordinator is gone"),
-        ('echo 0 >"$state/peers"; image a .temp', "not complete within"),  # disk full: the program died
+        ('echo 0 >"$state/peers"; image a .temp', "the program has ended"),  # disk full
         ("sleep 60", "not complete within"),
     ],
 )

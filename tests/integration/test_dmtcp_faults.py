@@ -25,6 +25,7 @@ STEPS = 150
 PROGRAM = """\
 import mmap, os, subprocess, sys, time
 folder, steps = sys.argv[1], int(sys.argv[2])
+data = open(folder + "/input") if os.path.exists(folder + "/input") else None
 with open(folder + "/log", "a", buffering=1) as log:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     shared = None
@@ -51,6 +52,7 @@ class Job:
     def __init__(self, bench: Bench, generations: Path) -> None:
         self.bench, self.folder, self.generations = bench, bench.folder, generations
         (self.folder / "program.py").write_text(PROGRAM)
+        (self.folder / "input").write_text("data")
         self.log = self.folder / "log"
         self.run()
 
@@ -153,7 +155,7 @@ def test_disk_that_is_full_in_the_middle_of_a_checkpoint(
         if not saved:
             job.log.unlink()  # it begins with the first step again
         said = job.ends_well()
-        assert "dmtcp ended the program: it ended with status 99 in the middle of a checkpoint" in said
+        assert "dmtcp ended the program: status 99 while DMTCP was saving it" in said
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
@@ -206,15 +208,35 @@ def test_newest_image_cut_short(start: Callable[..., Job]) -> None:
 
 
 def test_log_that_is_gone(start: Callable[..., Job]) -> None:
+    """DMTCP makes it anew, with zeros in place of what it held; the computation goes on."""
     job = start()
     job.save()
+    saved = len(job.log.read_bytes())
     job.kill()
     job.log.unlink()
     job.run()
-    poll(lambda: job.claims.restart is not None, 60)
     _, said = job.step.communicate(timeout=60)
-    print(said, job.step.returncode, job.claims, job.log.read_text()[:100])
-    assert 0
+    assert job.step.returncode == 7, said
+    assert job.claims.restart is Restart.OK
+    zeros, lines = job.log.read_bytes().rpartition(b"\0")[::2]
+    assert not zeros.strip(b"\0")
+    assert len(zeros) < saved
+    steps = [int(line) for line in lines.split()]
+    assert steps == list(range(steps[0], STEPS))
+
+
+def test_input_that_is_gone(start: Callable[..., Job]) -> None:
+    """No generation can be restored without it: the job starts anew, and says so."""
+    job = start()
+    job.save()
+    job.kill()
+    (job.folder / "input").unlink()
+    job.log.unlink()
+    job.run()
+    poll(lambda: job.claims.restart is Restart.SCRATCH, 60)
+    said = job.ends_well()
+    assert "cannot restart from" in said
+    assert "starting anew" in said
 
 
 def test_program_that_ends_during_its_checkpoint(start: Callable[..., Job]) -> None:
