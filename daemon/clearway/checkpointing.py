@@ -13,7 +13,8 @@ cannot be trusted). ``reason`` is one line for people.
 =============================================  ==============================================================
 verb                                           what it does
 =============================================  ==============================================================
-``probe [-- PROGRAM ...]``                     can this be done here, for this program: ok, reason, version
+``probe [-- PROGRAM ...]``                     can this be done here, for this program: ok, reason, version; perhaps
+                                               a warning, which the launcher shows to the job's user
 ``start -- PROGRAM ...``                       becomes the program (exec); its exit status is the program's
 ``checkpoint GENERATION PID``                  saves into this empty folder: ok, reason, size_mib. PID leads the
                                                process group that ``start`` or ``restart`` became. When it failed

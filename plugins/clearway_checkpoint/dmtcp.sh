@@ -113,6 +113,29 @@ judge() { # why this program cannot be saved; silent when nothing is known again
     esac
 }
 
+doubt() { # what may go wrong with this program although it can be saved; silent when nothing is known
+    # OpenBLAS ends its threads before each fork, and DMTCP lets no thread end during one. nproc heeds OMP_NUM_THREADS.
+    [ "${OPENBLAS_NUM_THREADS:-$(nproc 2>/dev/null)}" != 1 ] || return
+    program=$(command -v -- "$1")
+    case ${1##*/} in
+        python*) ;;
+        *)
+            if [ "$(head -c 2 "$program" 2>/dev/null)" = '#!' ]; then
+                # shellcheck disable=SC2046 - its words
+                set -- $(head -n 1 "$program" | sed 's/^#![[:space:]]*//')
+                case ${1##*/} in env) shift ;; esac
+            fi ;;
+    esac
+    case ${1##*/} in
+        python*) timeout 10 "$1" -c '
+import importlib.util, sys
+sys.exit(importlib.util.find_spec("numpy") is None)' </dev/null >/dev/null 2>&1 || return ;;
+        *) ldd "$program" 2>/dev/null | grep -q libopenblas || return ;;
+    esac
+    echo "warning=under DMTCP a program with OpenBLAS (numpy) hangs when it starts another one, as long as" \
+        "OPENBLAS_NUM_THREADS is not 1"
+}
+
 probe() {
     version=$(timeout 10 dmtcp_launch --version 2>/dev/null | sed -n '1s/.*) *//p')
     [ -n "$version" ] || no "dmtcp_launch is not on PATH, or does not say its version"
@@ -128,6 +151,7 @@ probe() {
     if [ $# -gt 0 ]; then
         reason=$(judge "$1")
         [ -z "$reason" ] || no "$reason"
+        doubt "$1"
     fi
     yes "version=$version"
 }

@@ -9,6 +9,7 @@ echo "$verb" >>"$FOLDER/verbs"
 case $verb in
     probe)
         [ "$fault" != unfit ] || { printf 'ok=no\nreason=the program is static\n'; exit 0; }
+        [ "$fault" != doubtful ] || echo "warning=the program may hang"
         echo ok=yes ;;
     start) shift; exec "$@" ;;
     checkpoint)

@@ -102,6 +102,11 @@ def test_a_later_run_goes_on_from_the_newest_generation(bench: Bench) -> None:
     assert later.starts() == [0, saved]
 
 
+def test_what_the_driver_warns_of_is_shown(bench: Bench) -> None:
+    (bench.folder / "fault").write_text("doubtful")
+    assert "clearway-run: the program may hang\n" in Run(bench).end()
+
+
 def test_only_the_newest_are_kept(bench: Bench) -> None:
     run = Run(bench)
     for number in range(1, 4):
