@@ -19,9 +19,12 @@ from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
-from clearway.execution.executor import Executor, Observer, Sightings, planned_preemptions
+from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
+from clearway.execution.progress import planned_preemptions
 from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.explainer import Explainer
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
@@ -72,6 +75,8 @@ class CycleObserver(Observer, Protocol):
 
     def planned(self, eviction: Eviction, seconds: float) -> None: ...
 
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None: ...
+
     def checkpointed(self, record: CheckpointRecord) -> None: ...
 
     def restarted(self, record: RestartRecord) -> None: ...
@@ -96,6 +101,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
         self.memory = Memory(self.store, self.observer)
+        self.explainer = Explainer(self.store, self.planner, self.clock, self.observer.explained)
         self._equip(self.config)
 
     def reconfigure(self, config: Config) -> None:
@@ -133,6 +139,8 @@ class Loop:
             self._handle_requests(now)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
+            open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
         report = CycleReport(
@@ -156,12 +164,29 @@ class Loop:
             try:
                 self.cycle()
                 beat()
+                pause_ends = self.clock.monotonic() + self._pause_s
+                self.explain(pause_ends)
             except Exception as error:  # noqa: BLE001 - whatever a cycle dies of, the next one must run
                 self.observer.cycle_failed(error)
-            acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
-            daemon = self.config.daemon
-            self._wake.wait(daemon.active_interval if acting else daemon.poll_interval)
+                pause_ends = self.clock.monotonic() + self._pause_s
+            self._wake.wait(max(0.0, pause_ends - self.clock.monotonic()))
             self._wake.clear()
+
+    @property
+    def _pause_s(self) -> float:
+        acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
+        return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
+
+    def explain(self, until: float) -> None:
+        """Say of plans what else could have been decided, between two cycles; only the daemon that acts does it.
+
+        ``until`` is a time of the clock's ``monotonic``; whoever wakes the loop ends it sooner.
+        """
+        if self.report is not None and not self.report.standby:
+            limit_s = self.config.planning.explanation_time
+            self.explainer.work(
+                self.clock.now(), limit_s, lambda: self.clock.monotonic() < until and not self._wake.is_set()
+            )
 
     def wake(self) -> None:
         """End the pause between two cycles: a request has come in, or the daemon stops."""

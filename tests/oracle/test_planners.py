@@ -95,6 +95,14 @@ def test_no_problem_that_hypothesis_finds_differs(problem: EvictionProblem) -> N
     assert_exact(problem)
 
 
+def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
+    ends = Candidate("1", 4, (Option(Action.END, ready_s=50),))
+    slow = Candidate("2", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=76),))
+    quick = Candidate("3", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=38),))
+    assert_exact(EvictionProblem(1, 88, 2, (ends, slow, quick)))
+    assert_exact(EvictionProblem(1, 88, 2, (ends, slow)))
+
+
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_no_job_and_one_job(jobs: int) -> None:
     for seed in range(60):
@@ -109,10 +117,12 @@ def test_all_jobs_are_needed() -> None:
         assert_exact(replace(problem, nodes_needed=everybody + 1))
 
 
-@pytest.mark.parametrize("tweak", ["blocks", "superfluous", "python integers", "all of them"])
+@pytest.mark.parametrize("tweak", ["blocks", "columns", "superfluous", "python integers", "all of them"])
 def test_every_way_to_save_memory_or_time_gives_the_same_plan(tweak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tweak in ("blocks", "all of them"):
         monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
+    if tweak in ("columns", "all of them"):
+        monkeypatch.setattr(suffix_tables, "WHOLE_CELLS", 0)
     if tweak in ("superfluous", "all of them"):
         monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
     huge = tweak in ("python integers", "all of them")

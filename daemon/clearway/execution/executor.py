@@ -11,15 +11,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clearway.claims import CheckpointHow, last_checkpoint
+from clearway.claims import CheckpointHow
 from clearway.config import CostsConfig, ExecutionConfig
 from clearway.costs import checkpoint_rate_mib_s
-from clearway.detection import read_claims
-from clearway.errors import SlurmError
 from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
+from clearway.execution.commands import Commander
 from clearway.execution.lessons import checkpoint_lesson
 from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
-from clearway.execution.placement import placement, placement_ends, placement_name, placement_until
+from clearway.execution.placement import placement, placement_ends, placement_name
+from clearway.execution.progress import (
+    CHECKPOINTS,
+    in_its_run,
+    lost_nodes,
+    planned_preemptions,
+    spare,
+    times,
+    with_preemption,
+)
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.learning import CheckpointRecord
 from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
@@ -29,8 +37,6 @@ from clearway.store.base import Store
 
 # More rows than any eviction has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
-
-_CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
 
 
 class Observer(Protocol):
@@ -69,7 +75,6 @@ class Executor:
         learn: Callable[[CheckpointRecord], None] = lambda _: None,
         costs: CostsConfig | None = None,
     ) -> None:
-        self._backend = backend
         self._store = store
         self._config = config
         self._replan = replan
@@ -77,6 +82,7 @@ class Executor:
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
+        self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
@@ -99,7 +105,7 @@ class Executor:
             before = eviction
             eviction = self._enter(eviction, phase, now, sightings.snapshot)
             if phase.command is not None:
-                if not self._give(eviction, None, phase.command, now):
+                if not self._commander.give(eviction, None, phase.command, now):
                     self._failed_at[eviction.eviction_id, phase.command] = now
                     placed = False
                     break
@@ -167,7 +173,7 @@ class Executor:
         if phase.started_at is not None:  # the phases after it, still STARTED, say nothing about the start
             changes |= {"started_at": phase.started_at, "outcome": phase.event}
         if phase.state in (EvictionState.STARTED, EvictionState.CANCELLING, EvictionState.CANCELLED):
-            changes["preemptions"] = tuple(_spare(p, now) if _in_its_run(p, snapshot) else p for p in e.preemptions)
+            changes["preemptions"] = tuple(spare(p, now) if in_its_run(p, snapshot) else p for p in e.preemptions)
         if phase.state.terminal:
             changes["finished_at"] = now
         if phase.late and not e.late:
@@ -187,7 +193,7 @@ class Executor:
     def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = _lost_nodes(e, sightings.snapshot) if waiting else {}
+        stuck = lost_nodes(e, sightings.snapshot) if waiting else {}
         begin = waiting and not sightings.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
@@ -213,7 +219,7 @@ class Executor:
         # a suspension, which would only let the job stand still earlier.
         quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
         open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
-        asks = p.state is PreemptionState.PLANNED and p.action in _CHECKPOINTS
+        asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
         return Rules(
             latest=self._latest(e),
             may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
@@ -255,7 +261,7 @@ class Executor:
     def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
         """What this preemption's checkpoint asks of the file system; None where the daemon does not begin it."""
         claims = saves(snapshot.job_by_id.get(p.job_id, p.job))
-        if p.action not in _CHECKPOINTS or claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
+        if p.action not in CHECKPOINTS or claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
             return None
         return Write(
             job_id=p.job_id,
@@ -294,8 +300,8 @@ class Executor:
         changes: dict[str, object] = {"note": step.note or p.note}
         if step.state is not p.state:
             changes |= {"state": step.state, "state_since": now, "attempted_at": None, "attempts": 0}
-            changes |= _times(p, step, snapshot, now)
-        before, e = e, _with(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
+            changes |= times(p, step, snapshot, now)
+        before, e = e, with_preemption(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
         self._learn(before, e, snapshot, now)
         self._store.save_eviction(e)
         if step.note:
@@ -303,9 +309,9 @@ class Executor:
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
             self._observer.left(e.preemptions[index], p.job.partitions[0] if p.job.partitions else "")
         if step.command is not None:
-            answered = self._give(e, e.preemptions[index], step.command, now)
+            answered = self._commander.give(e, e.preemptions[index], step.command, now)
             p = e.preemptions[index]
-            e = _with(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
+            e = with_preemption(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
             self._store.save_eviction(e)
             if answered and step.command is Command.ASK_CHECKPOINT:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
@@ -332,7 +338,7 @@ class Executor:
             ):
                 kept[p.job_id] = p
         wanted = {planned.job_id for planned in plan.chosen.actions}
-        preemptions = tuple(p if p.job_id in wanted else _spare(p, now, "another plan was made") for p in kept.values())
+        preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
         before, state = e, EvictionState.PREEMPTING
         e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=state)
         self._learn(before, e, sightings.snapshot, now)
@@ -351,145 +357,3 @@ class Executor:
             )
             if lesson is not None:
                 self._learn_record(lesson)
-
-    # -- talking to Slurm ----------------------------------------------------------------------------------
-
-    def _give(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> bool:
-        """Store the intent, act, store the result. False when Slurm did not do it."""
-        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now)
-        try:
-            self._act(e, p, command, now)
-        except SlurmError as error:
-            result = "error" if error.retryable else "refused"
-            self._store.finish_step(step_id, now, result, str(error))
-            self._observer.step(command.value, result)
-            return False
-        self._store.finish_step(step_id, now, "ok")
-        self._observer.step(command.value, "ok")
-        return True
-
-    def _act(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> None:
-        backend, preemptor_id = self._backend, e.preemptor.job_id
-        match command:
-            case Command.CREATE_PLACEMENT:
-                backend.create_reservation(placement(e, now, self._grace))
-            case Command.MOVE_PLACEMENT:
-                backend.update_reservation(e.placement, e.held_nodes)
-            case Command.EXTEND_PLACEMENT:
-                backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
-            case Command.ATTACH:
-                backend.attach(preemptor_id, e.placement)
-            case Command.DETACH:
-                backend.detach(preemptor_id)
-            case Command.DELETE_PLACEMENT:
-                backend.delete_reservation(e.placement)
-            case _:
-                assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
-                self._act_on_job(p, command)
-
-    def _act_on_job(self, p: Preemption, command: Command) -> None:
-        match command:
-            case Command.REQUEUE:
-                self._backend.requeue(p.job)
-            case Command.CANCEL_JOB:
-                self._backend.cancel(p.job)
-            case Command.SUSPEND:
-                self._backend.suspend(p.job)
-            case Command.RESUME:
-                self._backend.resume(p.job)
-            case Command.START_NOW:
-                self._backend.start_now(p.job_id)
-            case Command.ASK_CHECKPOINT:
-                claims, _ = read_claims(p.job)
-                to_batch = claims is None or claims.to == "batch"
-                self._backend.signal(p.job, claims.signal if claims else "USR1", batch_only=to_batch)
-
-
-def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
-    """The preemptions of a fresh plan, ends included: they are watched like the others."""
-    reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
-    jobs = {job.job_id: job for job in plan.leaving}
-    return tuple(
-        Preemption(
-            job=jobs[planned.job_id],
-            action=planned.action,
-            reason=reasons.get(planned.job_id, ""),
-            predicted_lost_node_s=planned.lost_work_node_s,
-            predicted_checkpoint_s=float(planned.checkpoint_s),
-            order=order,
-            state_since=now,
-        )
-        for order, planned in enumerate(plan.chosen.actions)
-    )
-
-
-def _times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
-    """What entering a state means for the preemption's times and its actual costs."""
-    state = step.state
-    if state is PreemptionState.CHECKPOINTING:
-        return {"asked_at": now}
-    if state is PreemptionState.VACATING:
-        seen = snapshot.job_by_id.get(p.job_id, p.job)
-        claims, _ = read_claims(seen)
-        if p.action is Action.SUSPEND:
-            return {"requeued_at": now, "actual_lost_node_s": 0.0}
-        if p.action in _CHECKPOINTS and step.command is None and p.asked_at is not None:
-            # It requeued itself after it was asked: that is its word that it has saved itself.
-            took_s = (now - p.asked_at).total_seconds()
-            return {
-                "requeued_at": now,
-                "actual_lost_node_s": 0.0,
-                "checkpointed_at": now,
-                "actual_checkpoint_s": took_s,
-            }
-        start = p.job.start_time or p.job.submit_time
-        saved = last_checkpoint(claims, start, now)
-        lost_s = max(0.0, (now - saved).total_seconds())
-        changes: dict[str, object] = {
-            "requeued_at": now,
-            "actual_lost_node_s": lost_s * max(1, p.job.num_nodes),
-        }
-        if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
-            changes |= {
-                "checkpointed_at": saved,
-                "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds()),
-            }
-        return changes
-    if state in (PreemptionState.VACATED, PreemptionState.SUSPENDED):
-        return {"vacated_at": now}
-    if state is PreemptionState.RETURNED:
-        return {"vacated_at": p.vacated_at or now, "returned_at": now}
-    if state is PreemptionState.ENDED and p.action is Action.END:
-        return {"vacated_at": now, "actual_lost_node_s": 0.0}
-    return {}
-
-
-def _spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemption:
-    if not p.state.cancellable:
-        return p
-    return replace(p, state=PreemptionState.SPARED, state_since=now, note=why)
-
-
-def _in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
-    """Whether a job is still where it was chosen; one that has gone by itself was not spared."""
-    seen = snapshot.job_by_id.get(p.job_id) if snapshot else p.job
-    return seen is not None and seen.run == p.job.run and seen.state.holds_nodes
-
-
-def _with(e: Eviction, index: int, p: Preemption) -> Eviction:
-    return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
-
-
-def _lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
-    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them."""
-    leaving = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
-    lost: dict[str, str] = {}
-    for name in e.plan.placement_nodes:
-        node = snapshot.node_by_name.get(name)
-        if node is None or not node.available:
-            lost[name] = "the node is not available any more"
-        for job in snapshot.jobs_on.get(name, ()):
-            foreign = job.job_id not in leaving and job.job_id != e.preemptor.job_id
-            if foreign and job.state is not JobState.COMPLETING:
-                lost[job.job_id] = f"it holds node {name}"
-    return lost

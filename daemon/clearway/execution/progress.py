@@ -1,0 +1,104 @@
+"""What a step changes in the records: times, actual costs, who is spared, which nodes are lost. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from clearway.claims import last_checkpoint
+from clearway.detection import read_claims
+from clearway.execution.lifecycle import Step
+from clearway.execution.records import Eviction, Preemption, PreemptionState
+from clearway.model import Action, ClusterSnapshot, JobState, Plan
+
+CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
+
+
+def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
+    """The preemptions of a fresh plan, ends included: they are watched like the others."""
+    reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
+    jobs = {job.job_id: job for job in plan.leaving}
+    return tuple(
+        Preemption(
+            job=jobs[planned.job_id],
+            action=planned.action,
+            reason=reasons.get(planned.job_id, ""),
+            predicted_lost_node_s=planned.lost_work_node_s,
+            predicted_checkpoint_s=float(planned.checkpoint_s),
+            order=order,
+            state_since=now,
+        )
+        for order, planned in enumerate(plan.chosen.actions)
+    )
+
+
+def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
+    """What entering a state means for the preemption's times and its actual costs."""
+    state = step.state
+    if state is PreemptionState.CHECKPOINTING:
+        return {"asked_at": now}
+    if state is PreemptionState.VACATING:
+        seen = snapshot.job_by_id.get(p.job_id, p.job)
+        claims, _ = read_claims(seen)
+        if p.action is Action.SUSPEND:
+            return {"requeued_at": now, "actual_lost_node_s": 0.0}
+        if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
+            # It requeued itself after it was asked: that is its word that it has saved itself.
+            took_s = (now - p.asked_at).total_seconds()
+            return {
+                "requeued_at": now,
+                "actual_lost_node_s": 0.0,
+                "checkpointed_at": now,
+                "actual_checkpoint_s": took_s,
+            }
+        start = p.job.start_time or p.job.submit_time
+        saved = last_checkpoint(claims, start, now)
+        lost_s = max(0.0, (now - saved).total_seconds())
+        changes: dict[str, object] = {
+            "requeued_at": now,
+            "actual_lost_node_s": lost_s * max(1, p.job.num_nodes),
+        }
+        if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
+            changes |= {
+                "checkpointed_at": saved,
+                "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds()),
+            }
+        return changes
+    if state in (PreemptionState.VACATED, PreemptionState.SUSPENDED):
+        return {"vacated_at": now}
+    if state is PreemptionState.RETURNED:
+        return {"vacated_at": p.vacated_at or now, "returned_at": now}
+    if state is PreemptionState.ENDED and p.action is Action.END:
+        return {"vacated_at": now, "actual_lost_node_s": 0.0}
+    return {}
+
+
+def spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemption:
+    if not p.state.cancellable:
+        return p
+    return replace(p, state=PreemptionState.SPARED, state_since=now, note=why)
+
+
+def in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
+    """Whether a job is still where it was chosen; one that has gone by itself was not spared."""
+    seen = snapshot.job_by_id.get(p.job_id) if snapshot else p.job
+    return seen is not None and seen.run == p.job.run and seen.state.holds_nodes
+
+
+def with_preemption(e: Eviction, index: int, p: Preemption) -> Eviction:
+    return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
+
+
+def lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
+    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them."""
+    leaving = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+    lost: dict[str, str] = {}
+    for name in e.plan.placement_nodes:
+        node = snapshot.node_by_name.get(name)
+        if node is None or not node.available:
+            lost[name] = "the node is not available any more"
+        for job in snapshot.jobs_on.get(name, ()):
+            foreign = job.job_id not in leaving and job.job_id != e.preemptor.job_id
+            if foreign and job.state is not JobState.COMPLETING:
+                lost[job.job_id] = f"it holds node {name}"
+    return lost
