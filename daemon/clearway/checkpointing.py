@@ -28,11 +28,14 @@ verb                                           what it does
 ``broken STATUS``                              was it the checkpointer that ended the program with this exit status,
                                                not the program itself: ok, reason. ``ok=yes`` only with evidence: the
                                                launcher then goes on from the newest generation. May be left out
+``forget GENERATION``                          removes what ``checkpoint`` keeps elsewhere than in this folder. May be
+                                               left out
 ``end``                                        removes what ``start``, ``restart`` left on the node
 =============================================  ==============================================================
 
 ``CLEARWAY_STATE`` names a private folder on the node that lives as long as the run; ``CLEARWAY_DIR`` the folder of
-generations on the shared file system; a checkpointer's own settings are ``CLEARWAY_<NAME>_*``.
+generations on the shared file system, where a driver's own files are called ``NAME`` or ``NAME.*``; a checkpointer's
+own settings are ``CLEARWAY_<NAME>_*``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ case $verb in
         echo ok=yes ;;
     start) shift; exec "$@" ;;
     checkpoint)
+        touch "$FOLDER/elsewhere" "$CLEARWAY_DIR/fake.status"
         kill -STOP "-$2" 2>/dev/null
         { cat "$FOLDER/count"; [ "$fault" = truncated ] || echo end; } >"$1/image"
         [ "$fault" != lost ] || rm "$1/image"
@@ -43,5 +44,7 @@ case $verb in
     broken)
         rm -f "$FOLDER/stop" "$FOLDER/count" # what was not saved is lost
         [ "$1" != 99 ] || printf 'ok=yes\nreason=the disk was full\n' ;;
+    forget)
+        [ -e "$1/manifest" ] && rm "$FOLDER/elsewhere" && echo ok=yes ;;
     end) echo ok=yes ;;
 esac

@@ -29,7 +29,14 @@ COUNTS = """
 class Run:
     """One run of a job under the launcher with the stand-in; several share a folder of generations."""
 
-    def __init__(self, bench: Bench, *options: str, program: str = COUNTS, generations: Path | None = None) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        *options: str,
+        program: str = COUNTS,
+        generations: Path | None = None,
+        given: bool = True,
+    ) -> None:
         self.bench = bench
         self.folder = bench.folder
         self.generations = generations or bench.folder / "my generations"
@@ -41,9 +48,8 @@ class Run:
         drivers.mkdir(exist_ok=True)
         shutil.copy(FAKE, drivers / "fake.sh")
         os.environ["CLEARWAY_CHECKPOINTERS"] = str(drivers)
-        self.step = bench.start(
-            "--checkpointer", "fake", "--hold", "0", "--dir", str(self.generations), *options, program=program
-        )
+        folder = ("--dir", str(self.generations)) if given else ()
+        self.step = bench.start("--checkpointer", "fake", "--hold", "0", *folder, *options, program=program)
         self.pid = bench.launcher_pid()
         poll(lambda: "clearway:" in bench.comment)
         poll((self.folder / "count").exists)
@@ -272,6 +278,50 @@ def test_near_the_time_limit_it_requeues_itself_if_it_is_saved(bench: Bench, fau
     _, errors = run.step.communicate(timeout=10)
     assert run.step.returncode == 128 + signal.SIGTERM
     assert "and requeued" in errors
+
+
+@pytest.mark.parametrize(
+    ("ends", "options", "kept"),
+    [
+        ("well", ("--after-end", "remove"), False),
+        ("well", (), True),  # in a folder that was given
+        ("with 42", ("--after-end", "remove"), True),
+        ("well when it is told to end", ("--after-end", "remove"), True),
+        ("well in a job that is requeued", ("--after-end", "remove"), True),
+    ],
+)
+def test_what_is_left_of_a_job_that_has_ended(bench: Bench, ends: str, options: tuple[str, ...], kept: bool) -> None:
+    program = COUNTS if ends == "with 42" else "trap 'exit 0' TERM\n" + COUNTS.replace("exit 42", "exit 0")
+    run = Run(bench, *options, program=program)
+    run.ask()
+    others = run.generations / "of somebody else"
+    if ends == "well when it is told to end":
+        os.kill(run.pid, signal.SIGTERM)
+    elif ends == "well in a job that is requeued":
+        (run.folder / "job-state").write_text("COMPLETING\n")
+        subprocess.run(["pkill", "-TERM", "-P", str(run.pid), "program"], check=True)
+    else:
+        others.touch()
+        (run.folder / "stop").touch()
+    assert run.step.wait(timeout=20) == (42 if ends == "with 42" else 0)
+    assert run.kept() == (["generation-000001"] if kept else [])
+    assert (run.generations / "fake.status").exists() == kept
+    assert (run.folder / "elsewhere").exists() == kept
+    if not kept:
+        assert list(run.generations.iterdir()) == [others]
+        others.unlink()
+
+
+def test_nothing_is_left_of_the_folder_that_the_launcher_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARWAY_DIR", str(bench.folder / "kept"))
+    monkeypatch.setenv("CLEARWAY_UNDER", "7")
+    run = Run(bench, program=COUNTS.replace("exit 42", "exit 0"), generations=bench.folder / "kept" / "7", given=False)
+    (run.generations / "script").touch()  # job_submit.lua's copy
+    run.ask()
+    assert run.kept() == ["generation-000001"]
+    (run.folder / "stop").touch()
+    assert run.step.wait(timeout=20) == 0
+    assert not run.generations.exists()
 
 
 @pytest.mark.parametrize("why", ["unfit", "none", "unknown"])
