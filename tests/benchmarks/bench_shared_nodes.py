@@ -13,7 +13,7 @@ import pytest
 
 from clearway.planning.eviction_dp import EvictionDP
 from tests.benchmarks.shared import shared_problem
-from tests.oracle.cp_sat import cp_sat_shared
+from tests.oracle.cp_sat_shared import cp_sat_shared
 
 SEEDS = (1, 2, 3)
 DEADLINES = (0, 10)  # steps of a minute, for CP-SAT

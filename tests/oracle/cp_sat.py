@@ -1,75 +1,55 @@
-"""The eviction problem for OR-tools' CP-SAT: one solve for each deadline, on one thread; the model of ``milp``."""
+"""The eviction problem for OR-tools' CP-SAT, on one thread: the model of ``milp``.
+
+Two sweeps over the deadlines: a model built for each of them, and one model whose limit on the checkpoints is changed
+from deadline to deadline, each time with the answer before as a hint.
+"""
 
 from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from clearway.model import Amounts, EvictionProblem
+from clearway.model import EvictionProblem
 from tests.oracle.exhaustive import whole_steps
 
 
 def cp_sat_sweep(problem: EvictionProblem) -> list[tuple[int, int] | None]:
-    """Lost work and checkpoint steps for every deadline, None where there is no plan."""
-    return [_solve(problem, deadline) for deadline in range(problem.last_step + 1)]
+    """Lost work and checkpoint steps for every deadline, None where there is no plan; a model for each."""
+    return [_Model(problem).solve(deadline) for deadline in range(problem.last_step + 1)]
 
 
-def _solve(problem: EvictionProblem, deadline: int) -> tuple[int, int] | None:
-    model = cp_model.CpModel()
-    nodes, lost, steps = [], [], []
-    for job in problem.candidates:
-        taken = [model.new_bool_var("") for _ in job.options]
-        model.add_at_most_one(taken)
-        for var, option in zip(taken, job.options, strict=True):
-            nodes.append(job.nodes * var)
-            lost.append(round(option.lost_work_node_s) * var)
-            steps.append(whole_steps(option.checkpoint_s, problem.step_s) * var)
-    model.add(sum(nodes) >= problem.nodes_needed)
-    model.add(sum(steps) <= deadline)
-    weight = problem.last_step + 1
-    model.minimize(weight * sum(lost) + sum(steps))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    status = solver.solve(model)
-    if status == cp_model.INFEASIBLE:
-        return None
-    assert status == cp_model.OPTIMAL
-    return divmod(round(solver.objective_value), weight)
+def cp_sat_again(problem: EvictionProblem) -> list[tuple[int, int] | None]:
+    """The same from one model, solved again for each deadline."""
+    model = _Model(problem)
+    return [model.solve(deadline) for deadline in range(problem.last_step + 1)]
 
 
-def cp_sat_shared(problem: EvictionProblem, deadline: int, limit_s: float) -> tuple[int, int, bool] | None:
-    """Lost work in thousandths and checkpoint steps where jobs share nodes, and whether that is proven; None: no plan.
+class _Model:
+    def __init__(self, problem: EvictionProblem) -> None:
+        self._model = cp_model.CpModel()
+        self._weight = problem.last_step + 1
+        self._taken, nodes, costs, steps = [], [], [], []
+        for job in problem.candidates:
+            taken = [self._model.new_bool_var("") for _ in job.options]
+            self._model.add_at_most_one(taken)
+            self._taken += taken
+            for option in job.options:
+                nodes.append(job.nodes)
+                steps.append(whole_steps(option.checkpoint_s, problem.step_s))
+                costs.append(self._weight * round(option.lost_work_node_s) + steps[-1])
+        weighted = cp_model.LinearExpr.weighted_sum
+        self._model.add(weighted(self._taken, nodes) >= problem.nodes_needed)
+        self._in_time = self._model.add(weighted(self._taken, steps) <= 0)
+        self._model.minimize(weighted(self._taken, costs))
 
-    Every node is a variable that is 1 only when, in each resource, what those that stay hold leaves room for the need.
-    """
-    assert problem.needs is not None
-    model = cp_model.CpModel()
-    nodes = {node.name: node for node in problem.nodes}
-    staying: dict[str, list[tuple[Amounts, cp_model.IntVar]]] = {name: [] for name in nodes}
-    lost, steps = [], []
-    for job in problem.candidates:
-        taken = [model.new_bool_var("") for _ in job.options]
-        stays = model.new_bool_var("")
-        model.add_exactly_one([*taken, stays])
-        for var, option in zip(taken, job.options, strict=True):
-            lost.append(round(option.lost_work_node_s * 1_000) * var)
-            steps.append(whole_steps(option.checkpoint_s, problem.step_s) * var)
-        for name, holds in zip(job.node_names, job.holds, strict=True):
-            staying[name].append((holds, stays))
-    serves = []
-    for name, node in nodes.items():
-        free = model.new_bool_var("")
-        serves.append(free)
-        gpus = [(holds.gpus_of(""), stays) for holds, stays in staying[name]]
-        needed = problem.needs.per_node.gpus_of("")
-        model.add(sum(held * stays for held, stays in gpus) <= node.has.gpus_of("") - needed).only_enforce_if(free)
-    model.add(sum(serves) >= problem.nodes_needed)
-    model.add(sum(steps) <= deadline)
-    weight = problem.last_step + 1
-    model.minimize(weight * sum(lost) + sum(steps))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = limit_s
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    return (*divmod(round(solver.objective_value), weight), status == cp_model.OPTIMAL)
+    def solve(self, deadline: int) -> tuple[int, int] | None:
+        self._in_time.proto.linear.domain[1] = deadline
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        status = solver.solve(self._model)
+        if status == cp_model.INFEASIBLE:
+            return None
+        assert status == cp_model.OPTIMAL
+        self._model.clear_hints()
+        for var in self._taken:
+            self._model.add_hint(var, solver.boolean_value(var))
+        return divmod(round(solver.objective_value), self._weight)

@@ -25,12 +25,12 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from clearway.planning.core import Solved
 from clearway.planning.group_sweep import Guide, Threshold, thresholds
 from clearway.planning.node_groups import grouped_items
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.partial_nodes import changed
 from clearway.planning.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
+from clearway.planning.stages import Solved
 from clearway.planning.windows import Window
 
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
