@@ -154,7 +154,7 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
             reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
             verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, "ends_in_time", reason))
         else:
-            reason = _what(planned)
+            reason = what_becomes(planned)
             if planned.action is Action.KILL and situation.unsaved.get(candidate.job_id):
                 reason += f" ({situation.unsaved[candidate.job_id]})"
             if counterfactual:
@@ -181,7 +181,8 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     return "others would do as well; ties go to the smaller job id"
 
 
-def _what(planned: PlannedAction) -> str:
+def what_becomes(planned: PlannedAction) -> str:
+    """What the action means for its job, as a sentence without its end."""
     match planned.action:
         case Action.KILL:
             return f"requeued without a checkpoint, losing {_node_hours(planned.lost_work_node_s)}"

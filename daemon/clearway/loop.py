@@ -18,14 +18,16 @@ from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor, preemptors
+from clearway.drains import Drains
 from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
 from clearway.execution.progress import planned_preemptions
-from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request, Usage
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
-from clearway.model import Action, ClusterSnapshot, JobState, Plan
+from clearway.migration.drain import drain_number, hold_reason, plan_drain
+from clearway.model import Action, ClusterSnapshot, DrainOrder, JobState, Node, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -120,6 +122,7 @@ class Loop:
             learn=self.memory.add_checkpoint,
             costs=config.costs,
         )
+        self.drains = Drains(self.backend, self.store, self.executor)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -131,7 +134,8 @@ class Loop:
         if standby:
             self.memory.forget()
         else:
-            self._handle_requests(now)
+            self._handle_requests(snapshot, now)
+            self.drains.begin_scheduled(now)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             waiting = self._decide_all(snapshot, now)
@@ -174,15 +178,23 @@ class Loop:
 
     # -- what operators ask --------------------------------------------------------------------------------
 
-    def _handle_requests(self, now: datetime) -> None:
+    def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         for request in self.store.pending_requests():
+            eviction_id = request.eviction_id
             try:
-                result = self._handle(request, now)
+                if request.kind == "drain":
+                    eviction = self.drains.drain(request, snapshot, self.config, now)
+                    eviction_id = eviction.eviction_id
+                    result = f"drain {eviction_id}: {eviction.outcome or eviction.state.value}"
+                else:
+                    result = self._handle(request, snapshot, now)
             except ClearwayError as error:
                 result = f"refused: {error}"
-            self.store.finish_request(request.request_id, now, result)
+            self.store.finish_request(request.request_id, now, result, eviction_id)
 
-    def _handle(self, request: Request, now: datetime) -> str:
+    def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
+        if request.kind == "undrain":
+            return self.drains.undrain(request, snapshot, self.config, now)
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
@@ -202,7 +214,8 @@ class Loop:
             before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
             if eviction.state.terminal or not before_start:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-            self._leave_alone(eviction)
+            if eviction.drain is None:
+                self._leave_alone(eviction)
             self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
             return "cancelled"
         return f"refused: unknown request {request.kind}"
@@ -217,13 +230,16 @@ class Loop:
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
-        fitting = [e for e in self.store.open_evictions() if e.placement or not self._outdated(e, snapshot, now)]
+        # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
+        fitting = [
+            e for e in self.store.open_evictions() if e.placement or e.drain or not self._outdated(e, snapshot, now)
+        ]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
             for eviction in acting:
                 after = self.executor.advance(eviction, sightings, now)
-                if after.state is EvictionState.FAILED:
+                if after.state is EvictionState.FAILED and after.drain is None:
                     self._leave_alone(after)
 
     def _outdated(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
@@ -244,7 +260,9 @@ class Loop:
         self.observer.finished(done)
         return True
 
-    def _replan(self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime) -> Plan | None:
+    def _replan(
+        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
+    ) -> Plan | NoPlan | None:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
         under_way = replace(
@@ -253,6 +271,8 @@ class Loop:
             avoid=stuck,
             own_nodes=frozenset(eviction.held_nodes),
         )
+        if eviction.drain is not None:
+            return self._plan_drain(eviction, eviction.drain, under_way, sightings.snapshot, now)
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
@@ -265,6 +285,28 @@ class Loop:
         if isinstance(plan, NoPlan) or over_budget(plan, self._usage(now), self.config.budget):
             return None
         return plan
+
+    def _plan_drain(
+        self, eviction: Eviction, order: DrainOrder, under_way: UnderWay, snapshot: ClusterSnapshot, now: datetime
+    ) -> Plan | NoPlan | None:
+        if snapshot.unreadable:
+            return None
+        failed = [p.job.display_id for p in eviction.preemptions if p.state is PreemptionState.FAILED]
+        if failed:
+            return NoPlan(f"job {failed[0]} does not leave its nodes")
+        # A kill was the last resort: who is past saving is not asked once more because of somebody else.
+        killed = {p.job_id for p in eviction.preemptions if p.action is Action.KILL and p.state.cancellable}
+        asked = {p.job_id for p in eviction.preemptions if p.asked_at is not None and p.state.cancellable}
+        return plan_drain(
+            order,
+            snapshot,
+            self.config,
+            self.planner,
+            now,
+            under_way=replace(under_way, avoid=(under_way.avoid & (asked | killed)) | killed),
+            history=self.memory.history(self.config),
+            actions=self.checkpointers,
+        )
 
     # -- what is decided -----------------------------------------------------------------------------------
 
@@ -370,7 +412,12 @@ class Loop:
             self.store.set_value(LEFT_ALONE, {key: value for key, value in known.items() if key in pending})
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
-        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write.
+
+        In the same way nodes that a drain holds which was called off.
+        """
+        for node in snapshot.nodes:
+            self._remove_stray_hold(node)
         reserved = any(node.reservation is not None for node in snapshot.nodes)
         if not reserved and not any(job.reservation for job in snapshot.jobs):
             return  # there is no reservation, of anybody's: no need to ask for them
@@ -386,6 +433,18 @@ class Loop:
                 if job.reservation == reservation.name:
                     self.backend.detach(job.job_id)
             self.backend.delete_reservation(reservation.name)
+
+    def _remove_stray_hold(self, node: Node) -> None:
+        number = drain_number(node.reason) if node.drained else None
+        if number is None:
+            return
+        try:
+            eviction = self.store.eviction(number)
+        except UnknownEvictionError:
+            return
+        called_off = eviction.state.terminal and eviction.state is not EvictionState.COMPLETED
+        if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
+            self.backend.undrain(node.name, node.reason)
 
     def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
         if what in self._due and now < self._due[what]:

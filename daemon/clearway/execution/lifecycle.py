@@ -47,6 +47,8 @@ class Command(StrEnum):
     ATTACH = "attach"
     DETACH = "detach"
     DELETE_PLACEMENT = "delete_placement"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,11 @@ def next_phase(e: Eviction, sight: Sight, now: datetime, watch_return: timedelta
     cleaning = _keep_placement(e, sight) if e.suspended_nodes else _remove_placement(e, sight)
     if cleaning is not None:
         return cleaning
+    return close_phase(e, now, watch_return)
+
+
+def close_phase(e: Eviction, now: datetime, watch_return: timedelta) -> Phase | None:
+    """The rows of an eviction with nothing of its own left on the cluster: its preemptees return."""
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]

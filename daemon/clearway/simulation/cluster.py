@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clearway.claims import format_claims
-from clearway.model import Job, JobState, Node, Reservation
+from clearway.model import AdminLevel, Job, JobState, Node, Reservation
 
 REQUEUE_DELAY_S = 121.0
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
@@ -67,6 +67,7 @@ class SimulatedCluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, SimulatedJob] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from clearway.model import ClusterSnapshot, Job, Reservation
+from clearway.model import AdminLevel, ClusterSnapshot, Job, Reservation
 
 
 class SlurmBackend(Protocol):
@@ -90,5 +90,9 @@ class SlurmBackend(Protocol):
     def suspend(self, job: Job) -> None: ...
 
     def resume(self, job: Job) -> None: ...
+
+    def admin_level(self, user: str) -> AdminLevel:
+        """What rights Slurm gives this user; without accounting nobody has any."""
+        ...
 
     def close(self) -> None: ...

@@ -17,8 +17,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import ClusterSnapshot, Job, JobState, Reservation, Skipped
-from clearway.slurm import parse
+from clearway.model import AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
+from clearway.slurm import parse, rights
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RequeueRest
@@ -322,6 +322,9 @@ class CliBackend:
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", checked(node)))
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return rights.admin_level(self._commands, user)
 
     def _scontrol(self, *arguments: str) -> str:
         return self._commands.run(["scontrol", "--oneliner", *arguments])

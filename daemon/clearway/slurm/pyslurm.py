@@ -16,11 +16,12 @@ from datetime import datetime
 from typing import Any
 
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
-from clearway.slurm import parse
+from clearway.model import AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.slurm import parse, rights
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import FieldError
+from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.rest import RequeueRest
 
@@ -48,6 +49,7 @@ class PyslurmBackend:
     ) -> None:
         self._now = now
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)  # for what pyslurm does not tell
         self._rest = RequeueRest(now=now)
         self._skipped_reservations: tuple[Skipped, ...] = ()
 
@@ -233,6 +235,9 @@ class PyslurmBackend:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {current.reason[:120]}")
         # Not RESUME, which would also bring back a node that is DOWN.
         self._worker.call("undrain", name=node)
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return rights.admin_level(self._commands, user)
 
     def _node(self, name: str) -> Node:
         nodes, skipped = records.read_nodes([self._worker.call("node", name=checked(name))], [])

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from clearway.clock import Clock
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation
+from clearway.model import AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation
 from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
 
 
@@ -146,6 +146,9 @@ class SimulatedBackend:
         entry = self._of_run(job)
         if entry.job.state is JobState.SUSPENDED:
             self._cluster.resume(entry)
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return self._cluster.admin_levels.get(user, AdminLevel.NONE)
 
     def close(self) -> None:
         """Nothing to release."""
