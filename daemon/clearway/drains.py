@@ -15,7 +15,7 @@ from clearway.config import Config, Mode
 from clearway.errors import DrainError, UnknownEvictionError
 from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, Request
-from clearway.migration.drain import drain_number, first_plan
+from clearway.migration.drain import drain_number, first_plan, not_ours_to_drain
 from clearway.migration.request import read_drain, read_undrain
 from clearway.migration.rights import may_not_drain
 from clearway.migration.selection import chosen_nodes
@@ -54,9 +54,9 @@ class Drains:
             if both and eviction.started_at is None:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
         order = wish.order(nodes, request.actor, request.request_id)
-        for name in nodes:
-            if snapshot.node_by_name[name].reason:
-                raise DrainError(f"node {name} already has a reason: {snapshot.node_by_name[name].reason[:120]}")
+        why = not_ours_to_drain(nodes, snapshot)
+        if why:
+            raise DrainError(why)
         later = order.begin_at is not None and order.begin_at > now
         if order.deadline is not None and order.deadline <= max(now, order.begin_at or now):
             raise DrainError("its deadline comes before its beginning")

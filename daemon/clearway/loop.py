@@ -184,6 +184,7 @@ class Loop:
             try:
                 if request.kind == "drain":
                     eviction = self.drains.drain(request, snapshot, self.config, now)
+                    self.observer.planned(eviction, 0.0)
                     eviction_id = eviction.eviction_id
                     result = f"drain {eviction_id}: {eviction.outcome or eviction.state.value}"
                 else:

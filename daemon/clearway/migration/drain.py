@@ -14,7 +14,7 @@ protect somebody hold unless the order is forced.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from clearway.config import Config
@@ -56,6 +56,12 @@ def drain_number(reason: str) -> int | None:
     """The eviction that drained a node, by the node's Reason; None for anybody else's reason."""
     number = reason.partition(":")[0].removeprefix(f"{_HOLD} ")
     return int(number) if reason.startswith(f"{_HOLD} ") and number.isascii() and number.isdigit() else None
+
+
+def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
+    """Why one of these nodes is left alone: Slurm keeps one Reason only, and ours would replace it. Else empty."""
+    reasons = {name: snapshot.node_by_name[name].reason for name in nodes}
+    return next((f"node {name} already has a reason: {why[:120]}" for name, why in sorted(reasons.items()) if why), "")
 
 
 def stand_in(order: DrainOrder, now: datetime) -> Job:
@@ -209,11 +215,13 @@ def _obstacle(job: Job, order: DrainOrder, config: Config, under_way: UnderWay) 
         (job.user in rules.protected_users, f"its user {job.user} is protected"),
         (matching_rule(job, config.preemptors) is not None, "it is an urgent job"),
     )
+    asked = sorted(set(job.required_nodes) & set(order.nodes))
+    elsewhere = ((bool(asked), f"it asks for node {asked[0]}, so it could not go on elsewhere" if asked else ""),)
     guards = (
         (job.state is not JobState.RUNNING, f"it is {job.state.value}"),
         (job.job_id in under_way.jobs, "another eviction already concerns it"),
         (job.het_job_id is not None, "it is part of a heterogeneous job"),
-        *(() if order.force else protected),
+        *(() if order.force else (*protected, *elsewhere)),
     )
     return next((why for applies, why in guards if applies), "")
 

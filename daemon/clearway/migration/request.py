@@ -13,6 +13,9 @@ from clearway.model import DrainOrder, Parallel
 _REASON = re.compile(r'[^"\[\]]{0,120}')
 
 
+LONGEST_LIST = 4_096  # characters
+
+
 class DrainRequest(BaseModel):
     """Nodes that shall be empty."""
 
@@ -20,7 +23,7 @@ class DrainRequest(BaseModel):
 
     nodes: str = Field(
         min_length=1,
-        max_length=4_096,
+        max_length=LONGEST_LIST,
         description="host list such as node[1-3,7]; partition=NAME and feature=NAME stand for their nodes",
     )
     reason: str = Field("", description="why, for the nodes' Reason: one line without quotes and brackets")
@@ -59,7 +62,15 @@ class UndrainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    nodes: str = Field(min_length=1, max_length=4_096, description="as for a drain")
+    nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
+
+
+def drain_request(**fields: object) -> DrainRequest:
+    """Raises ``DrainError``, with the first thing that is wrong."""
+    try:
+        return DrainRequest.model_validate(fields)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
 
 
 def read_drain(document: str) -> DrainRequest:
