@@ -152,6 +152,11 @@ class LearningConfig(_Section):
 class PlanningConfig(_Section):
     planner: str = Field("eviction-dp", description="name of a registered planner")
     steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
+    explanation_time: Duration = Field(
+        30.0,
+        description="computing time, in the pauses between cycles, to find out what else each plan could have been; "
+        "what is not found by then stays unknown, 0: plans are not explained",
+    )
 
 
 class ExecutionConfig(_Section):

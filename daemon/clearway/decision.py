@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from clearway.config import Config
 from clearway.costs import BY_ITSELF, NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.durations import format_duration
+from clearway.explanation import cost_of, cost_without
 from clearway.learning import History
 from clearway.model import (
     Action,
@@ -165,17 +166,16 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
 
 def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:
     """What the plan would cost were this job spared: the planner's own answer to the problem without it."""
-    rest = tuple(candidate for candidate in problem.candidates if candidate.job_id != job_id)
-    other = planner.solve(replace(problem, candidates=rest)).choose()
+    own, other = cost_of(point), cost_without(problem, job_id, planner)
     if other is None:
         return "without it the nodes cannot be freed in time"
-    more_node_s = (other.lost_work_node_s or 0.0) - (point.lost_work_node_s or 0.0)
+    more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
         return f"without it {_node_hours(more_node_s)} more would be lost"
-    more_s = (other.checkpoint_s or 0) - (point.checkpoint_s or 0)
+    more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
-    more_jobs = len(other.actions) - len(point.actions)
+    more_jobs = other.preemptees - own.preemptees
     if more_jobs > 0:
         return f"without it {more_jobs} more job(s) would have to go"
     return "others would do as well; ties go to the smaller job id"

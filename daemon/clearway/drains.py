@@ -7,19 +7,23 @@ command line write what others have asked for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.config import Config, Mode
+from clearway.decision import NoPlan
 from clearway.errors import DrainError, UnknownEvictionError
 from clearway.execution.executor import Executor
-from clearway.execution.records import Eviction, EvictionState, Request
-from clearway.migration.drain import drain_number, first_plan, not_ours_to_drain
+from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request
+from clearway.learning import History
+from clearway.migration.drain import drain_number, first_plan, hold_reason, not_ours_to_drain, plan_drain
 from clearway.migration.request import read_drain, read_undrain
 from clearway.migration.rights import may_not_drain
 from clearway.migration.selection import chosen_nodes
-from clearway.model import ClusterSnapshot
+from clearway.model import Action, ClusterSnapshot, Plan
+from clearway.planning.base import Planner
+from clearway.policy import UnderWay
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
@@ -79,6 +83,55 @@ class Drains:
             order = eviction.drain
             if eviction.state is EvictionState.SCHEDULED and order is not None and (order.begin_at or now) <= now:
                 self.store.save_eviction(replace(eviction, state=EvictionState.PLACING, state_since=now, outcome=""))
+
+    def plan(
+        self,
+        eviction: Eviction,
+        snapshot: ClusterSnapshot,
+        config: Config,
+        planner: Planner,
+        now: datetime,
+        *,
+        under_way: UnderWay,
+        history: History,
+        actions: Mapping[str, Action],
+    ) -> Plan | NoPlan | None:
+        """How the jobs that are on a drain's nodes now leave them; None: not to be said before another snapshot."""
+        order = eviction.drain
+        if order is None or snapshot.unreadable:
+            return None
+        failed = [p.job.display_id for p in eviction.preemptions if p.state is PreemptionState.FAILED]
+        if failed:
+            return NoPlan(f"job {failed[0]} does not leave its nodes")
+        open_ones = [p for p in eviction.preemptions if p.state.cancellable]
+        # A kill was the last resort: who is past saving is not asked once more because of somebody else.
+        killed = {p.job_id for p in open_ones if p.action is Action.KILL}
+        asked = {p.job_id for p in open_ones if p.asked_at is not None}
+        avoid = killed | (under_way.avoid & asked)
+        return plan_drain(
+            order,
+            snapshot,
+            config,
+            planner,
+            now,
+            under_way=replace(under_way, avoid=avoid),
+            history=history,
+            actions=actions,
+        )
+
+    def remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write."""
+        for node in snapshot.nodes:
+            number = drain_number(node.reason) if node.drained else None
+            if number is None:
+                continue
+            try:
+                eviction = self.store.eviction(number)
+            except UnknownEvictionError:
+                continue  # another Clearway's
+            called_off = eviction.state.terminal and eviction.state is not EvictionState.COMPLETED
+            if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
+                self.backend.undrain(node.name, node.reason)
 
     def undrain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
         """Bring nodes back that a drain of this database holds; what was done.

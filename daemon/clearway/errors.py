@@ -55,3 +55,11 @@ class JobNotRunningError(SlurmRefusedError):
 
 class WalltimeError(ClearwayError):
     """A distribution, samples or costs for which no walltime requests can be planned; the message says which."""
+
+
+class TraceError(ClearwayError):
+    """A recorded workload that cannot be used; the message names the file and, where there is one, the line."""
+
+
+class SimulationError(ClearwayError):
+    """A simulation that cannot be run as asked, or that broke its own rules; the message says which."""

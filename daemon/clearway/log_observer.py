@@ -15,6 +15,7 @@ from clearway.clock import Clock
 from clearway.detection import read_claims
 from clearway.errors import ClearwayError
 from clearway.execution.records import Eviction, Preemption, StepRecord
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.logs import get_logger
 from clearway.loop import CycleReport, Waiting
@@ -211,6 +212,16 @@ class LogObserver:
             checkpoint_s=plan.chosen.checkpoint_s,
             seconds=seconds,
             note=eviction.outcome or None,
+        )
+
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+        losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
+        self._log.info(
+            "eviction explained",
+            eviction=eviction.eviction_id,
+            lost_work_node_s=explanation.cost.lost_work_node_s,
+            **{f"{rule.replace('-', '_')}_node_s": lost for rule, lost in losses.items()},
+            complete=explanation.complete,
         )
 
     def step(self, kind: str, result: str) -> None:  # noqa: ARG002 - the store tells steps with all their details

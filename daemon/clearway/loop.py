@@ -23,11 +23,12 @@ from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
 from clearway.execution.progress import planned_preemptions
-from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request, Usage
+from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.explainer import Explainer
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
-from clearway.migration.drain import drain_number, hold_reason, plan_drain
-from clearway.model import Action, ClusterSnapshot, DrainOrder, JobState, Node, Plan
+from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -75,6 +76,8 @@ class CycleObserver(Observer, Protocol):
 
     def planned(self, eviction: Eviction, seconds: float) -> None: ...
 
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None: ...
+
     def checkpointed(self, record: CheckpointRecord) -> None: ...
 
     def restarted(self, record: RestartRecord) -> None: ...
@@ -99,6 +102,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
         self.memory = Memory(self.store, self.observer)
+        self.explainer = Explainer(self.store, self.planner, self.clock, self.observer.explained)
         self._equip(self.config)
 
     def reconfigure(self, config: Config) -> None:
@@ -138,6 +142,8 @@ class Loop:
             self.drains.begin_scheduled(now)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
+            open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
         report = CycleReport(
@@ -161,12 +167,29 @@ class Loop:
             try:
                 self.cycle()
                 beat()
+                pause_ends = self.clock.monotonic() + self._pause_s
+                self.explain(pause_ends)
             except Exception as error:  # noqa: BLE001 - whatever a cycle dies of, the next one must run
                 self.observer.cycle_failed(error)
-            acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
-            daemon = self.config.daemon
-            self._wake.wait(daemon.active_interval if acting else daemon.poll_interval)
+                pause_ends = self.clock.monotonic() + self._pause_s
+            self._wake.wait(max(0.0, pause_ends - self.clock.monotonic()))
             self._wake.clear()
+
+    @property
+    def _pause_s(self) -> float:
+        acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
+        return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
+
+    def explain(self, until: float) -> None:
+        """Say of plans what else could have been decided, between two cycles; only the daemon that acts does it.
+
+        ``until`` is a time of the clock's ``monotonic``; whoever wakes the loop ends it sooner.
+        """
+        if self.report is not None and not self.report.standby:
+            limit_s = self.config.planning.explanation_time
+            self.explainer.work(
+                self.clock.now(), limit_s, lambda: self.clock.monotonic() < until and not self._wake.is_set()
+            )
 
     def wake(self) -> None:
         """End the pause between two cycles: a request has come in, or the daemon stops."""
@@ -273,7 +296,16 @@ class Loop:
             own_nodes=frozenset(eviction.held_nodes),
         )
         if eviction.drain is not None:
-            return self._plan_drain(eviction, eviction.drain, under_way, sightings.snapshot, now)
+            return self.drains.plan(
+                eviction,
+                sightings.snapshot,
+                self.config,
+                self.planner,
+                now,
+                under_way=under_way,
+                history=self.memory.history(self.config),
+                actions=self.checkpointers,
+            )
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
@@ -286,28 +318,6 @@ class Loop:
         if isinstance(plan, NoPlan) or over_budget(plan, self._usage(now), self.config.budget):
             return None
         return plan
-
-    def _plan_drain(
-        self, eviction: Eviction, order: DrainOrder, under_way: UnderWay, snapshot: ClusterSnapshot, now: datetime
-    ) -> Plan | NoPlan | None:
-        if snapshot.unreadable:
-            return None
-        failed = [p.job.display_id for p in eviction.preemptions if p.state is PreemptionState.FAILED]
-        if failed:
-            return NoPlan(f"job {failed[0]} does not leave its nodes")
-        # A kill was the last resort: who is past saving is not asked once more because of somebody else.
-        killed = {p.job_id for p in eviction.preemptions if p.action is Action.KILL and p.state.cancellable}
-        asked = {p.job_id for p in eviction.preemptions if p.asked_at is not None and p.state.cancellable}
-        return plan_drain(
-            order,
-            snapshot,
-            self.config,
-            self.planner,
-            now,
-            under_way=replace(under_way, avoid=(under_way.avoid & (asked | killed)) | killed),
-            history=self.memory.history(self.config),
-            actions=self.checkpointers,
-        )
 
     # -- what is decided -----------------------------------------------------------------------------------
 
@@ -417,8 +427,7 @@ class Loop:
 
         In the same way nodes that a drain holds which was called off.
         """
-        for node in snapshot.nodes:
-            self._remove_stray_hold(node)
+        self.drains.remove_strays(snapshot)
         reserved = any(node.reservation is not None for node in snapshot.nodes)
         if not reserved and not any(job.reservation for job in snapshot.jobs):
             return  # there is no reservation, of anybody's: no need to ask for them
@@ -434,18 +443,6 @@ class Loop:
                 if job.reservation == reservation.name:
                     self.backend.detach(job.job_id)
             self.backend.delete_reservation(reservation.name)
-
-    def _remove_stray_hold(self, node: Node) -> None:
-        number = drain_number(node.reason) if node.drained else None
-        if number is None:
-            return
-        try:
-            eviction = self.store.eviction(number)
-        except UnknownEvictionError:
-            return
-        called_off = eviction.state.terminal and eviction.state is not EvictionState.COMPLETED
-        if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
-            self.backend.undrain(node.name, node.reason)
 
     def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
         if what in self._due and now < self._due[what]:

@@ -1,4 +1,4 @@
-"""What the daemon remembers of checkpoints and restarts: it writes them down, and reads them again when they changed.
+"""What the daemon remembers of checkpoints, restarts and run times: it writes them down, and reads them again.
 
 The store is asked at most once for each change. What another daemon on the same database adds is seen when this one
 takes over: only the one that acts writes.
@@ -6,14 +6,21 @@ takes over: only the one that acts writes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
+from clearway import run_times
 from clearway.config import Config
 from clearway.execution.lessons import restart_lesson
 from clearway.learning import CheckpointRecord, History, RestartRecord
-from clearway.model import ClusterSnapshot
+from clearway.model import ClusterSnapshot, Job
+from clearway.run_times import RunKey, RunRecord, Runs, run_key
 from clearway.store.base import Store
+from clearway.walltime.remaining import EndChance, RunTimes
+
+RUNS_A_KEY = 200  # as many as the store reads
+_MOST_KEYS = 2_000  # whose runs are kept at hand
 
 
 class Listener(Protocol):
@@ -33,6 +40,10 @@ class Memory:
         self._revision = 0  # grows with every record
         self._read: tuple[int, Config, History] | None = None
         self._restarts: dict[tuple[str, datetime], RestartRecord] = {}  # of runs in the last snapshot
+        self._running: Runs = {}
+        # Whole tuples are put in place of others: readers on other threads see one or the other.
+        self._ended: dict[RunKey, tuple[RunRecord, ...]] = {}
+        self._run_times: dict[RunKey, tuple[tuple[RunRecord, ...], RunTimes]] = {}
 
     def history(self, config: Config) -> History:
         """Everything that planning goes by, as this configuration reads it."""
@@ -72,7 +83,41 @@ class Memory:
             self._revision += 1
         self._restarts = found
 
+    def look_for_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
+        """Write down how long runs lasted that have ended by themselves since the last snapshot."""
+        self._running, ended = run_times.look(self._running, snapshot, preempted)
+        if not ended:
+            return
+        self._store.record_runs(ended)
+        for record in ended:
+            if record.key in self._ended:
+                self._ended[record.key] = (record, *self._ended[record.key])[:RUNS_A_KEY]
+
+    def runs(self, key: RunKey) -> tuple[RunRecord, ...]:
+        """The newest runs of a user's application that have ended, newest first."""
+        known = self._ended.get(key)
+        if known is None:
+            if len(self._ended) >= _MOST_KEYS:
+                self._ended, self._run_times = {}, {}
+            known = self._ended[key] = self._store.runs_of(key)
+        return known
+
+    def run_times(self, key: RunKey) -> RunTimes:
+        """The same as times."""
+        records = self.runs(key)
+        kept = self._run_times.get(key)
+        if kept is None or kept[0] is not records:
+            kept = records, run_times.times_of(records)
+            self._run_times[key] = kept
+        return kept[1]
+
+    def chance_of_end(self, job: Job, now: datetime, deadline: datetime) -> EndChance:
+        """The chance that a running job ends by itself before the deadline, by the runs of its user and name."""
+        ran_s = 0.0 if job.start_time is None else max(0.0, (now - job.start_time).total_seconds())
+        return self.run_times(run_key(job)).chance_of_end(ran_s, (deadline - now).total_seconds())
+
     def forget(self) -> None:
         """Read everything again: somebody else may have added to it."""
         self._read = None
         self._restarts = {}
+        self._running, self._ended, self._run_times = {}, {}, {}

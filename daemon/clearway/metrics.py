@@ -35,6 +35,7 @@ from clearway.detection import read_claims
 from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.execution.lifecycle import Command
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.explanation import RULES, Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport
 from clearway.model import Action
@@ -238,6 +239,22 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self._rule_lost = Counter(
+            "clearway_rule_lost_work_node_seconds",
+            "Work that plans expected to lose (rule clearway), and that simple rules would have lost in their place.",
+            ["rule"],
+            registry=registry,
+        )
+        self._rule_infeasible = Counter(
+            "clearway_rule_infeasible",
+            "Plans in whose place a simple rule would not have freed the nodes in time; they add nothing to its loss.",
+            ["rule"],
+            registry=registry,
+        )
+        self._rule_lost.labels("clearway")
+        for rule in RULES:
+            self._rule_lost.labels(rule.name)
+            self._rule_infeasible.labels(rule.name)
         for action in _PREEMPTING:
             self._lost.labels(action.value)
         self._budget_jobs.labels("used")
@@ -322,6 +339,17 @@ class Metrics:
         self._planned.labels(eviction.mode).inc()
         if eviction.drain is None:  # a drain is planned later, when nothing new can start on its nodes
             self._planner_seconds.observe(seconds)
+
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+        """Proposals and what awaits approval may be made anew time and again: only what is carried out is summed up."""
+        if not eviction.state.acting and eviction.state is not EvictionState.COMPLETED:
+            return
+        self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
+        for outcome in explanation.rules:
+            if outcome.cost is None:
+                self._rule_infeasible.labels(outcome.rule).inc()
+            else:
+                self._rule_lost.labels(outcome.rule).inc(outcome.cost.lost_work_node_s)
 
     def step(self, kind: str, result: str) -> None:
         self._steps.labels(kind, result).inc()

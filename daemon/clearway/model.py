@@ -170,6 +170,8 @@ class Action(StrEnum):
     SYS_CHECKPOINT = "sys_checkpoint"
     SUSPEND = "suspend"
 
+    __hash__ = str.__hash__  # it equals its text; Enum's own hash is not that of the text, and slow
+
 
 # Ties between actions of one job go to the first (the CoSim paper: application before system level).
 ACTION_ORDER: dict[Action, int] = {action: rank for rank, action in enumerate(Action)}

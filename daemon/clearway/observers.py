@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clearway.execution.records import Eviction, Preemption
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleObserver, CycleReport
 
@@ -24,6 +25,10 @@ class Observers:
     def planned(self, eviction: Eviction, seconds: float) -> None:
         for observer in self._observers:
             observer.planned(eviction, seconds)
+
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+        for observer in self._observers:
+            observer.explained(eviction, explanation)
 
     def checkpointed(self, record: CheckpointRecord) -> None:
         for observer in self._observers:

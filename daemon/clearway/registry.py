@@ -10,6 +10,7 @@ from clearway.errors import ConfigError
 PLANNERS = "clearway.planners"
 BACKENDS = "clearway.backends"
 CHECKPOINTERS = "clearway.checkpointers"
+SCHEDULERS = "clearway.schedulers"
 
 
 def names(group: str) -> tuple[str, ...]:

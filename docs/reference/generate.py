@@ -329,12 +329,15 @@ TABLES = {
     "evictions": "One row for each eviction: where it stands, and the sums of its preemptions.",
     "plans": "One row for each plan of an eviction; a plan made anew is a row of its own. `document` is JSON: the "
     "whole plan with problem, curve, chosen point, reasons and jobs.",
+    "explanations": "What else could have been decided, once a plan is explained. `document` is JSON; `complete` is "
+    "false where there was not time for everything.",
     "preemptions": "One row for each preemptee of an eviction. `job` is JSON: the job as seen when it was chosen.",
     "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
     "while that is not known. `kind` is a command to Slurm, or `event`.",
     "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
     "checkpoint_history": "What each checkpoint that was asked for took, predicted and actual, and what became of it.",
     "restart_history": "How each run that went on from a checkpoint began, as it says.",
+    "run_history": "How long a run of a job lasted that the daemon saw end by itself; the newest 200 of each name.",
     "kept_values": "Small JSON values by name: whether it is paused, the last sign of life, which urgent jobs are left "
     "alone.",
     "leases": "Which daemon may act on this database, and until when.",

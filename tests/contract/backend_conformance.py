@@ -387,6 +387,13 @@ class BackendConformance:
             site.backend.update_reservation(wanted.name, ("node2",))
         site.wait("node5 is free again", lambda: not _reserved(site, "node5"))
 
+    def test_a_reservation_of_less_than_a_minute(self, site: Site) -> None:
+        site.backend.create_reservation(placement(site, "node1", seconds=20))
+        (made,) = site.backend.reservations()
+        assert 0 < (made.end_time - site.now()).total_seconds() <= 90
+        site.backend.delete_reservation(made.name)
+        assert site.backend.reservations() == ()
+
     def test_freed_nodes_go_to_the_attached_job(self, site: Site) -> None:
         holders = [look(site, site.run_job(name)) for name in NODES]
         rival, urgent = site.wait_job(1), site.wait_job(2)

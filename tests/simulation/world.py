@@ -11,6 +11,7 @@ from clearway.clock import ManualClock
 from clearway.config import Config
 from clearway.execution.placement import is_placement
 from clearway.execution.records import Eviction, Preemption
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport, Loop
 from clearway.model import JobState, Node
@@ -41,6 +42,8 @@ class Quiet:
         self.failures.append(error)
 
     def planned(self, eviction: Eviction, seconds: float) -> None: ...
+
+    def explained(self, eviction: Eviction, explanation: Explanation) -> None: ...
 
     def checkpointed(self, record: CheckpointRecord) -> None: ...
 

@@ -21,6 +21,7 @@ from clearway.api import (
     health_routes,
     request_routes,
     schemas,
+    walltime_routes,
     what_if,
 )
 from clearway.api.context import Context
@@ -55,7 +56,15 @@ def create_app(context: Context) -> FastAPI:
         },
     )
     app.state.context = context
-    for routes in (cluster_routes, eviction_routes, calibration_routes, what_if, request_routes, drain_routes):
+    for routes in (
+        cluster_routes,
+        eviction_routes,
+        calibration_routes,
+        walltime_routes,
+        what_if,
+        request_routes,
+        drain_routes,
+    ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)

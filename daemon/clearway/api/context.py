@@ -17,6 +17,7 @@ from clearway.loop import CycleReport, Loop
 from clearway.metrics import Metrics
 from clearway.model import Action
 from clearway.planning.base import Planner
+from clearway.run_times import RunKey, RunRecord
 from clearway.store.base import Store
 
 
@@ -51,6 +52,7 @@ class Context:
     tokens: Tokens
     metrics: Metrics
     history: Callable[[], History] = History  # empty unless the daemon's own is given
+    runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None
     backend: str = ""
     # One what-if plan at a time: a crowd of them must not slow down the loop.
@@ -69,6 +71,7 @@ class Context:
             tokens=tokens,
             metrics=metrics,
             history=lambda: loop.memory.history(loop.config),
+            runs=loop.memory.runs,
             wake=loop.wake,
             backend=loop.backend.name,
         )

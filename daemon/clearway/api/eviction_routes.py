@@ -71,6 +71,16 @@ def steps(daemon: Daemon, eviction_id: EvictionId) -> schemas.StepList:
     return schemas.StepList(items=tuple(schemas.StepView.model_validate(step) for step in found))
 
 
+@router.get("/{eviction_id}/explanation")
+def explanation(daemon: Daemon, eviction_id: EvictionId) -> schemas.ExplanationView:
+    """What sparing each chosen job, letting go each spared one, waiting longer, or simple rules would have cost."""
+    found = daemon.store.eviction(eviction_id)
+    explained = daemon.store.explanation(eviction_id)
+    if explained is None:
+        raise HTTPException(404, f"eviction {eviction_id} is not explained yet")
+    return views.explanation_view(found, explained)
+
+
 @router.get("/{eviction_id}/plans")
 def plans(daemon: Daemon, eviction_id: EvictionId) -> schemas.PlanList:
     """Every plan that it has had: it is planned anew when a job does not leave in time."""

@@ -110,6 +110,10 @@ class CurvePointView(_Answer):
 class CurveView(_Answer):
     planner: str = Field(description="which planner made it")
     exact: bool = Field(description="whether every point is proven to be the cheapest")
+    gap_ratio: float = Field(
+        validation_alias="gap",
+        description="unless exact: the share of a point's lost work that may be lost needlessly; 0: not known",
+    )
     points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
 
 
@@ -131,6 +135,47 @@ class PlanView(_Answer):
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
     verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
+
+
+class CostView(_Answer):
+    lost_work_node_s: float = Field(description="work lost, node-seconds")
+    checkpoint_s: int = Field(description="time on the shared file system, seconds")
+    preemptees: int = Field(description="jobs preempted")
+
+
+class AlternativeView(_Answer):
+    job_id: str
+    choice: Choice = Field(description="what the plan does with it: chosen or spared")
+    known: bool = Field(description="false: there was no time to find out")
+    cost: CostView | None = Field(
+        description="of the best plan that spares it (chosen) or lets it go (spared); null: unknown, or there is none"
+    )
+    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
+
+
+class LaterView(_Answer):
+    max_delay_s: int = Field(description="within so many seconds from the plan, instead of the deadline")
+    cost: CostView = Field(description="of the best plan for that")
+
+
+class RuleOutcomeView(_Answer):
+    rule: str = Field(description="name of the rule, also that of a planner")
+    cost: CostView | None = Field(description="what it would have done; null: nothing that frees the nodes in time")
+    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
+
+
+class ExplanationView(_Answer):
+    eviction_id: int
+    planner: str = Field(description="which planner made the plan and answered for the alternatives")
+    exact: bool = Field(description="whether its answers are proven to be the cheapest")
+    gap_ratio: float = Field(
+        description="unless exact: the share of lost work that may be lost needlessly; 0: not known"
+    )
+    complete: bool = Field(description="whether there was time for every alternative")
+    cost: CostView = Field(description="of the plan itself")
+    alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be made to leave")
+    later: tuple[LaterView, ...] = Field(description="what a longer delay would save, up to twice the plan's")
+    rules: tuple[RuleOutcomeView, ...] = Field(description="what simple rules would have done in the same situation")
 
 
 # -- evictions -------------------------------------------------------------------------------------------------
@@ -254,6 +299,21 @@ class CalibrationView(_Answer):
     checkpointers: tuple[Calibrated, ...] = Field(description="by name; as many as the limit")
     items: tuple[ApplicationCalibration, ...] = Field(description="by user, application and checkpointer")
     next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
+
+
+# -- walltime ----------------------------------------------------------------------------------------------------
+
+
+class WalltimeAdviceView(_Answer):
+    user: str
+    app: str = Field(description="the application as the job calls it, else the job's name")
+    jobs: int = Field(description="runs that have ended by themselves or by their time limit; the newest 200 count")
+    asked_s: float | None = Field(description="time limit that they ask for, the median; null: none has a limit")
+    median_s: float = Field(description="half of them took no longer, seconds")
+    most_s: float = Field(description="nine in ten took no longer, seconds")
+    longest_s: float = Field(description="the longest of them, seconds")
+    cut: int = Field(description="runs that lasted until their time limit")
+    advice: str = Field(description="the same in one sentence")
 
 
 # -- requests and what-if --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from clearway.api import schemas as s
 from clearway.config import BudgetConfig, Config
 from clearway.detection import read_claims
 from clearway.execution.records import Eviction, Preemption, Usage
+from clearway.explanation import Cost, Explanation
 from clearway.learning import History, Key
 from clearway.loop import CycleReport, Waiting
 from clearway.model import Plan
@@ -92,6 +93,41 @@ def plan_view(plan: Plan) -> s.PlanView:
         curve=s.CurveView.model_validate(plan.curve),
         verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
     )
+
+
+def explanation_view(eviction: Eviction, explanation: Explanation) -> s.ExplanationView:
+    curve, own = eviction.plan.curve, explanation.cost
+
+    def more(cost: Cost | None) -> float | None:
+        return None if cost is None else cost.lost_work_node_s - own.lost_work_node_s
+
+    return s.ExplanationView(
+        eviction_id=eviction.eviction_id,
+        planner=curve.planner,
+        exact=curve.exact,
+        gap_ratio=curve.gap,
+        complete=explanation.complete,
+        cost=s.CostView.model_validate(own),
+        alternatives=tuple(
+            s.AlternativeView(
+                job_id=each.job_id,
+                choice=each.choice,
+                known=each.known,
+                cost=_cost_view(each.cost),
+                more_lost_work_node_s=more(each.cost),
+            )
+            for each in explanation.alternatives
+        ),
+        later=tuple(s.LaterView.model_validate(each) for each in explanation.later),
+        rules=tuple(
+            s.RuleOutcomeView(rule=each.rule, cost=_cost_view(each.cost), more_lost_work_node_s=more(each.cost))
+            for each in explanation.rules
+        ),
+    )
+
+
+def _cost_view(cost: Cost | None) -> s.CostView | None:
+    return None if cost is None else s.CostView.model_validate(cost)
 
 
 def eviction_summary(eviction: Eviction) -> s.EvictionSummary:

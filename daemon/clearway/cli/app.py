@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -151,6 +153,9 @@ def plan(
     nodes: Annotated[int | None, typer.Option(min=1, help="What if so many nodes were needed?")] = None,
     max_delay: Annotated[str, typer.Option(help="... within this delay (90s, 10m, 1h30m).")] = "10m",
     partition: Annotated[str | None, typer.Option(help="... in this partition.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="... and say what every other decision would cost.")
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -163,10 +168,13 @@ def plan(
     delay_s = duration_option(max_delay)
     settings = configuration(config)
     with errors():
-        from clearway.cli.what_if import what_if  # noqa: PLC0415 - see serve
+        from clearway.cli import what_if  # noqa: PLC0415 - see serve
 
-        answer = what_if(settings, nodes or 0, delay_s, partition)
-        render.what_if(answer, output.value)
+        answer = what_if.what_if(settings, nodes or 0, delay_s, partition)
+        if explain:
+            what_if.show_explained(settings, answer, output.value)
+        else:
+            render.what_if(answer, output.value)
 
 
 @app.command()
@@ -190,6 +198,46 @@ def calibration(
     with stored(config) as store:
         records = store.checkpoint_history(), store.restart_history()
         show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+
+
+@app.command()
+def explain(
+    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Why these jobs and not others: what every other decision would have cost."""
+    from clearway.cli.explain import show  # noqa: PLC0415 - see serve
+
+    with stored(config) as store:
+        eviction = store.eviction(eviction_id)
+        explanation = store.explanation(eviction_id)
+        if explanation is None:
+            complain(f"eviction {eviction_id} is not explained yet: the daemon does that when it has a moment")
+            raise typer.Exit(FAILED)
+        show(eviction, explanation, output.value)
+
+
+@walltime_app.command("advice")
+def walltime_advice(
+    name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
+    user: Annotated[str | None, typer.Option(help="Whose jobs; by default yours.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What jobs of this name ask for and what they take, as the daemon has seen them end."""
+    from clearway.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
+
+    key = RunKey(user or getpass.getuser(), name)
+    with stored(config) as store:
+        found = advice_on(store.runs_of(key))
+    if found is None:
+        complain(f"no job {name!r} of user {key.user!r} has been seen to end")
+        raise typer.Exit(FAILED)
+    if output is Output.JSON:
+        render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
+    else:
+        print(sentence(found))
 
 
 @evictions_app.command("list")
@@ -303,6 +351,45 @@ def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config:
     if not 0 < len(nodes) <= LONGEST_LIST:
         raise typer.BadParameter(f"a list of nodes has 1 to {LONGEST_LIST} characters")
     ask("undrain", None, config, UndrainRequest(nodes=nodes).model_dump_json())
+
+
+@app.command()
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")],
+    nodes: Annotated[int | None, typer.Option(min=1, help="Size of the machine; else what the trace says.")] = None,
+    processors_per_node: Annotated[
+        int, typer.Option(min=1, help="Take whole nodes of so many of the trace's processors.")
+    ] = 1,
+    scheduler: Annotated[str, typer.Option(help="One or more, joined by commas.")] = "fcfs,easy",
+    exact_limits: Annotated[bool, typer.Option("--exact-limits", help="As if users had known the run times.")] = False,
+    urgent_queue: Annotated[
+        list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
+    ] = None,
+    inject_urgent: Annotated[
+        bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Another seed draws other urgent jobs and swap times.")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Replay a recorded workload under one scheduler or more, and tell what came of it."""
+    from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
+    from clearway.cli.simulate import simulate as run  # noqa: PLC0415
+
+    question = Question(
+        file=trace,
+        nodes=nodes,
+        processors_per_node=processors_per_node,
+        schedulers=tuple(name.strip() for name in scheduler.split(",")),
+        exact_limits=exact_limits,
+        urgent_queues=tuple(urgent_queue or ()),
+        inject_urgent=inject_urgent,
+        seed=seed,
+    )
+    try:
+        run(question, output.value)
+    except ClearwayError as error:
+        complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
 
 
 @app.command("simulate-cluster")

@@ -291,7 +291,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     )
 
 
-def what_if(answer: Plan | NoPlan, output: str) -> None:
+def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
+    """``more`` goes into the JSON as it is."""
     curve = answer.curve
     plan = answer if isinstance(answer, Plan) else None
     if output == "json":
@@ -313,6 +314,7 @@ def what_if(answer: Plan | NoPlan, output: str) -> None:
                     for p in (curve.points if curve else ())
                 ],
             }
+            | more
         )
         return
     out = console()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
+from clearway.cli import render
+from clearway.cli.explain import as_json, tables
 from clearway.clock import SystemClock
 from clearway.config import Config
 from clearway.decision import NoPlan, decide
 from clearway.detection import imagined, usual_partition
+from clearway.explanation import explain
 from clearway.model import Plan
 from clearway.policy import UnderWay
 
@@ -33,3 +36,18 @@ def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | Non
         under_way=UnderWay(),
         actions=checkpointer_actions(),
     )
+
+
+def show_explained(config: Config, answer: Plan | NoPlan, output: str) -> None:
+    """The answer and what else could be decided, within the time that the daemon would take for that as well."""
+    if isinstance(answer, NoPlan):
+        render.what_if(answer, output)
+        return
+    clock = SystemClock()
+    ends = clock.monotonic() + config.planning.explanation_time
+    explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
+    render.what_if(answer, output, explanation=as_json(answer, explanation))
+    if output != "json":
+        out = render.console()
+        out.print()
+        out.print(tables(answer, explanation))

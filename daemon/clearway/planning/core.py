@@ -192,7 +192,7 @@ class _Core:
             item, first = items[index], firsts[index]
             if numbers[index] < len(item.picks):
                 left = tuple([pick for place, pick in enumerate(item.picks, first) if alive[place]])
-                item = replace(item, picks=left)
+                item = item._replace(picks=left)
             self.items.append(item)
         self._freed = sum([pick.nodes for pick in self.forced])
         self._task = replace(task, missing=task.missing - self._freed)

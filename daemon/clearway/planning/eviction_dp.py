@@ -99,5 +99,5 @@ def _solve(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool, float]:
 
 def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:
     """The size of the tables over all items, about."""
-    node_unit = gcd(*[pick.nodes for item in items for pick in item.picks])
+    node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
     return len(items) * (tasks[-1].last_step + 1) * (max(task.missing for task in tasks) // node_unit + 1)

@@ -29,6 +29,11 @@ class LostUnits:
             return round(lost_work_node_s)
         return round(_decimal(lost_work_node_s).scaleb(self.decimals))
 
+    def all_units(self, lost_work_node_s: Sequence[float]) -> list[int]:
+        if not self.decimals:
+            return list(map(round, lost_work_node_s))
+        return list(map(self.units, lost_work_node_s))
+
     def node_s(self, units: int) -> float:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
         return units / 10**self.decimals if self.decimals else units
@@ -37,9 +42,9 @@ class LostUnits:
 def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     """The coarsest unit in which all these numbers are whole, or the finest that is still safe."""
     for value in lost_work_node_s:
-        if not (value >= 0 and math.isfinite(value)):
+        if not 0 <= value < math.inf:
             raise ValueError(f"lost work must be a finite number of node-seconds, not {value!r}")
-    fractions = [value for value in lost_work_node_s if value != int(value)]
+    fractions = [value for value in lost_work_node_s if value % 1]
     if not fractions:
         return LostUnits(0)
     decimals = max(_decimals(value) for value in fractions)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from clearway.model import ACTION_ORDER
@@ -56,11 +56,11 @@ class Pick(NamedTuple):
         )
 
 
+_BY_FIRST_RANK = attrgetter("first_rank")
 _NOTHING = Pick(nodes=0, steps=0, lost=0, preference=0, ways=())
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """At most one of its picks is taken; they stand in the order in which ties prefer them."""
 
     first_rank: int
@@ -85,9 +85,10 @@ def items_of(window: Window) -> tuple[tuple[Item, ...], bool]:
     for jobs, classes in _groups(window):
         if len(jobs) == 1:
             (first,), ((_, nodes),) = jobs, classes
+            highest = _BITS * (jobs_of_window - first) - 1
             picks = tuple(
                 [
-                    Pick(nodes, way.steps, way.lost, _bit(way, jobs_of_window), (way,))
+                    Pick(nodes, way.steps, way.lost, 1 << (highest - way.order), (way,))
                     for way in window.ways[first]  # in the order of preference
                     if way.steps <= window.last_step
                 ]
@@ -103,7 +104,8 @@ def items_of(window: Window) -> tuple[tuple[Item, ...], bool]:
             picks = tuple(sorted(_undominated(merged, window), key=lambda pick: -pick.preference))
         if picks:
             items.append(Item(first, max(jobs), _BITS * (jobs_of_window - first), picks))
-    return tuple(sorted(items, key=lambda item: item.first_rank)), exact
+    items.sort(key=_BY_FIRST_RANK)
+    return tuple(items), exact
 
 
 def _bit(way: Way, jobs: int) -> int:

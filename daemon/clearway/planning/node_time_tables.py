@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import NamedTuple
 
 from clearway.planning.node_groups import Item, Pick
 from clearway.planning.suffix_tables import Step, SuffixTables
@@ -23,8 +24,7 @@ from clearway.planning.tie_walk import Goal, walk
 from clearway.planning.windows import Way
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The best plan for a deadline, in whole units and steps; ``ways`` in no particular order."""
 
     lost: int
@@ -53,7 +53,7 @@ class NodeTimeTables:
         self._items = items
         self._forced = forced
         self._scale = _Scale.of(items, tasks, jobs + 1)
-        self._steps = [[self._scale.step(pick) for pick in item.picks] for item in items]
+        self._steps = self._scale.steps(items)
         columns = [self._scale.column(task.missing) for task in tasks]
         self._tables = SuffixTables(self._steps, max(columns), min(columns), self._scale.rows)
         self._goals: dict[int, Goal] = {}
@@ -84,10 +84,10 @@ class NodeTimeTables:
         row, _, value = goal  # the row is the least with this value: exactly the checkpoint time
         every = [*picks, *self._forced]
         return Answer(
-            lost=value // self._scale.base + sum([pick.lost for pick in self._forced]),
-            steps=row * self._scale.step_unit,
-            nodes=sum([pick.nodes for pick in every]),
-            ways=[way for pick in every for way in pick.ways],
+            value // self._scale.base + sum([pick.lost for pick in self._forced]),
+            row * self._scale.step_unit,
+            sum([pick.nodes for pick in every]),
+            [way for pick in every for way in pick.ways],
         )
 
 
@@ -103,8 +103,8 @@ class _Scale:
 
     @classmethod
     def of(cls, items: Sequence[Item], tasks: Sequence[Task], base: int) -> _Scale:
-        node_unit = gcd(*[pick.nodes for item in items for pick in item.picks])
-        step_unit = gcd(*[pick.steps for item in items for pick in item.picks]) or 1
+        node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
+        step_unit = gcd(*{pick.steps for item in items for pick in item.picks}) or 1
         longest = sum([max([pick.steps for pick in item.picks]) for item in items])
         return cls(
             node_unit=node_unit,
@@ -120,12 +120,15 @@ class _Scale:
     def row(self, step: int) -> int:
         return min(step // self.step_unit, self.rows - 1)
 
-    def step(self, pick: Pick) -> Step:
-        return Step(
-            min(pick.nodes // self.node_unit, self.columns),
-            pick.steps // self.step_unit,
-            pick.lost * self.base + len(pick.ways),
-        )
+    def steps(self, items: Sequence[Item]) -> list[list[Step]]:
+        node_unit, step_unit, base, columns = self.node_unit, self.step_unit, self.base, self.columns
+        return [
+            [
+                Step(steps // step_unit, min(nodes // node_unit, columns), lost * base + len(ways))
+                for nodes, steps, lost, _, ways in item.picks
+            ]
+            for item in items
+        ]
 
 
 def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:

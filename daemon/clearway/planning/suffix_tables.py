@@ -7,9 +7,14 @@ of items i .. N-1 that frees at least k nodes with at most t steps:
     f_i[t][k] = min(f_{i+1}[t][k], min over picks with s <= t of f_{i+1}[t - s][max(0, k - n)] + v)
 
 ``k`` stops at what is needed, not at all the nodes of the machine as in Algorithm 1 of the paper: freeing more
-is as good, and one pass answers every k between ``least`` and ``needed``. Of table i only those columns are
-computed that can matter: at least what is left of ``least`` when all items before i are taken, at most what
-the items from i on can free.
+is as good, and one pass answers every k up to ``needed``.
+
+Layout: a table is one row of numbers after another, with as many columns for k <= 0 (all 0) on the left as the
+widest pick has nodes. Where all tables have the same columns, a pick is one offset: f_{i+1}[t - s][k - n] lies s
+rows and n columns before f_i[t][k], whatever k is, so that adding and comparing run over all rows at once; what
+such an offset takes from the end of the row before lands left of k = 1, where 0 is the least anyway. Large tables
+have only those columns that can matter: at least what is left of ``least`` when all items before i are taken, at
+most what the items from i on can free.
 
 Cost: O(N T K) per pick in time, as additions and minima of numpy over whole tables. In memory all N tables
 when they fit into ``KEEP_BYTES``, else about 2 sqrt(N) of them: every sqrt(N)-th is kept and those between are
@@ -24,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,17 +37,28 @@ import numpy.typing as npt
 
 KEEP_BYTES = 16 * 2**20
 MOST_BYTES = 2**30
+WHOLE_CELLS = 1 << 17  # of a table; up to here computing all columns is quicker than picking out those that matter
 
-Table = npt.NDArray[Any]
-_BY_TIME = attrgetter("steps")
+_BY_TIME = itemgetter(0)
+Table = npt.NDArray[Any]  # one-dimensional: rows one after another
+Cells = Any  # likewise: whatever reads one of them the quickest
 
 
 class Step(NamedTuple):
     """A pick as the tables see it."""
 
-    nodes: int
     steps: int
+    nodes: int
     value: int
+
+
+class Columns(NamedTuple):
+    """Those of a table: the cell of t steps and k nodes is at ``t * stride + k - first``."""
+
+    first: int
+    stride: int
+    low: int  # the first to be computed
+    high: int  # the last that can be reached; those above stay infinite
 
 
 class SuffixTables:
@@ -50,28 +66,27 @@ class SuffixTables:
 
     def __init__(self, items: Sequence[Sequence[Step]], needed: int, least: int, rows: int) -> None:
         self._rows = rows
-        widest = [max(step.nodes for step in steps) for steps in items]
-        self.low = [least]  # the first column that matters, of each table
-        for nodes in widest:
-            self.low.append(max(0, self.low[-1] - nodes))
-        high = [0]  # the last column that can be reached, of each table
-        for nodes in reversed(widest):
-            high.append(min(needed, high[-1] + nodes))
-        self._high = high[::-1]
-        top = [needed, *self._high[:-1]]  # the last column that is read
-        self._widths = [last - first + 1 for first, last in zip(self.low, top, strict=True)]
-        self.infinity = 1 + sum(max(step.value for step in steps) for steps in items)
+        widest = [max([step.nodes for step in steps]) for steps in items]
+        left = max(widest)
+        self._whole = rows * (left + needed + 1) <= WHOLE_CELLS
+        if self._whole:
+            self.columns = [Columns(-left, left + needed + 1, 1, needed)] * (len(items) + 1)
+        else:
+            self.columns = _columns(widest, needed, least)
+        self.infinity = 1 + sum([max([step.value for step in steps]) for steps in items])
         self._dtype = _dtype(2 * self.infinity)
         # a pick that takes no time comes first: it reaches every row, which saves a copy of the table
+        values = np.array([step.value for steps in items for step in steps], self._dtype)
+        scalars = iter([values[place, ...] for place in range(len(values))])  # numpy adds arrays the quickest
         self._items = [
-            [(step.steps, step.nodes, np.array(step.value, self._dtype)) for step in sorted(steps, key=_BY_TIME)]
-            for steps in items
+            sorted([(late, nodes, next(scalars)) for late, nodes, _ in steps], key=_BY_TIME) for steps in items
         ]
-        self._block = self._block_size(needed)
+        cells = [rows * columns.stride for columns in self.columns[:-1]]
+        self._block = self._block_size(cells, needed)
         starts = range(0, len(items), self._block)
-        most_cells = rows * max(sum(self._widths[start : start + self._block]) for start in starts)
+        most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
-        self._spare: Table = np.empty((rows, needed + 1), dtype=self._dtype)
+        self._spare: Table = np.empty(max(cells), dtype=self._dtype)
         self._kept: dict[int, Table] = {len(items): self._last()}
         self._first_block: list[Table] = []
         for start in reversed(starts):
@@ -81,25 +96,28 @@ class SuffixTables:
 
     def values(self, needed: int) -> list[int]:
         """The least value that frees so many nodes, for every row; to be read before ``blocks``."""
-        values: list[int] = self._first_block[0][:, needed - self.low[0]].tolist()
+        columns = self.columns[0]
+        values: list[int] = self._first_block[0][needed - columns.first :: columns.stride].tolist()
         return values
 
-    def blocks(self) -> Iterator[tuple[int, list[Table]]]:
+    def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
         """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ...
 
         A block's tables hold until the next block is asked for.
         """
         for start in range(0, len(self._items), self._block):
             tables = self._compute(start) if start else self._first_block
-            yield start, [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
+            following = [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
+            # a buffer reads one cell quicker; Python's own integers have none
+            yield start, following if self._dtype.hasobject else [table.data for table in following]
 
-    def _block_size(self, needed: int) -> int:
+    def _block_size(self, cells: Sequence[int], needed: int) -> int:
         """How many tables are in memory together: all, or about the square root of their number."""
-        count, cell = len(self._items), self._rows * self._dtype.itemsize
-        if cell * sum(self._widths) <= KEEP_BYTES:
+        count, size = len(cells), self._dtype.itemsize
+        if size * sum(cells) <= KEEP_BYTES:
             return count
         block = isqrt(count - 1) + 1
-        if cell * min(sum(self._widths), (needed + 1) * (2 * block + 1)) > MOST_BYTES:
+        if size * min(sum(cells), max(cells) * (2 * block + 1)) > MOST_BYTES:
             raise ValueError(f"{needed} nodes (units) within {self._rows} steps are too much to plan: use larger steps")
         return block
 
@@ -109,46 +127,72 @@ class SuffixTables:
         tables: list[Table] = []
         after, used = self._kept[end], 0
         for index in reversed(range(start, end)):
-            cells = self._rows * self._widths[index]
-            table = self._memory[used : used + cells].reshape(self._rows, self._widths[index])
+            cells = self._rows * self.columns[index].stride
+            table = self._memory[used : used + cells]
             used += cells
-            self._fill(index, table, after)
+            if self._whole:
+                self._fill_whole(self._items[index], table, after)
+            else:
+                self._fill_between(index, table, after)
             tables.append(table)
             after = table
         tables.reverse()
         return tables
 
     def _last(self) -> Table:
-        table = np.full((self._rows, self._widths[-1]), self.infinity, dtype=self._dtype)
-        if self.low[-1] == 0:
-            table[:, 0] = 0
-        return table
+        first, stride, _, _ = self.columns[-1]
+        table = np.full((self._rows, stride), self.infinity, dtype=self._dtype)
+        table[:, : max(0, 1 - first)] = 0
+        return table.reshape(-1)
 
-    def _fill(self, index: int, out: Table, after: Table) -> None:
-        """Table f_index from f_{index+1}; columns of a table are counted from its ``low``."""
-        low, high = self.low[index], self._high[index]
-        shift, rows = self.low[index + 1], self._rows
-        width = max(0, high - low + 1)
-        if width < out.shape[1]:
-            out[:, width:] = self.infinity
-        if not width:
+    def _fill_whole(self, picks: Sequence[tuple[int, int, Table]], new: Table, after: Table) -> None:
+        """Table f_i from f_{i+1} when both have the same columns."""
+        source, cells, stride, spare = after, len(after), self.columns[0].stride, self._spare
+        for late, nodes, value in picks:
+            begin = late * stride + nodes
+            more = spare[begin:]
+            np.add(after[: cells - begin], value, out=more)
+            if source is after:
+                new[:begin] = after[:begin]
+            np.minimum(source[begin:], more, out=new[begin:])
+            source = new
+
+    def _fill_between(self, index: int, new: Table, after: Table) -> None:
+        """Table f_i from f_{i+1} when each has columns of its own."""
+        rows, (first, stride, low, high), (before, _, _, _) = self._rows, *self.columns[index : index + 2]
+        out, source = new.reshape(rows, stride), after.reshape(rows, -1)
+        out[:, : max(0, 1 - first)] = 0
+        out[:, max(low, high + 1) - first :] = self.infinity
+        width = high - low + 1
+        if width <= 0:
             return
-        new, source = out[:, :width], after[:, low - shift : high - shift + 1]
-        if self._items[index][0][0]:  # no pick reaches every row
-            new[...] = source
-            source = new
+        computed, stay = out[:, low - first : low - first + width], source[:, low - before : low - before + width]
+        spare = self._spare[: rows * width].reshape(rows, width)
+        unset = True
         for late, nodes, value in self._items[index]:
-            enough = min(nodes, high) - low + 1  # columns for which this pick alone is enough
-            if enough > 0:
-                np.minimum(source[late:, :enough], value, out=new[late:, :enough])
-            else:
-                enough = 0
-            if enough < width:
-                spare = self._spare[late:, : width - enough]
-                begin = low + enough - nodes - shift
-                np.add(after[: rows - late, begin : begin + width - enough], value, out=spare)
-                np.minimum(source[late:, enough:], spare, out=new[late:, enough:])
-            source = new
+            if unset and late:
+                computed[...] = stay
+                unset = False
+            begin = low - nodes - before
+            np.add(source[: rows - late, begin : begin + width], value, out=spare[late:])
+            np.minimum((stay if unset else computed)[late:], spare[late:], out=computed[late:])
+            unset = False
+
+
+def _columns(widest: Sequence[int], needed: int, least: int) -> list[Columns]:
+    """Those that can matter, of each table."""
+    high = [0]
+    for nodes in reversed(widest):
+        high.append(min(needed, high[-1] + nodes))
+    high.reverse()
+    first, low, last = least, least, needed
+    found = []
+    for index, reached in enumerate(high):
+        found.append(Columns(first, last - first + 1, max(1, low), reached))
+        if index < len(widest):
+            first = max(1, low) - widest[index]
+            low, last = max(0, low - widest[index]), reached
+    return found
 
 
 def _dtype(largest: int) -> np.dtype[Any]:

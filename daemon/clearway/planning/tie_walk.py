@@ -15,15 +15,14 @@ Cost: O(N) look-ups per distinct plan, times the states that ties between overla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from clearway.planning.node_groups import Item, Pick
-from clearway.planning.suffix_tables import Step, SuffixTables
+from clearway.planning.suffix_tables import Cells, Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
-_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, nodes + the table's first column, value
-_Read = Callable[[int, int], int]  # a cell of the table that follows
-_Station = tuple[_Read, Sequence[_Choice]]  # an item: the table that follows it, and its picks
+_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, value; what it adds to a place in the table that follows
+_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its stride and first column; its picks
 _State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, value left; picks, their preference
 
 
@@ -40,9 +39,12 @@ def walk(
     for start, block in tables.blocks():
         stations: list[_Station] = []
         for index, after in enumerate(block, start):
-            low, moves = tables.low[index + 1], zip(steps[index], items[index].picks, strict=True)
-            choices = [(step.steps, step.nodes, step.nodes + low, step.value, pick) for step, pick in moves]
-            stations.append((after.item, choices))
+            first, stride, _, _ = tables.columns[index + 1]
+            moves = zip(steps[index], items[index].picks, strict=True)
+            choices = [
+                (late, nodes, value, -late * stride - nodes - first, pick) for (late, nodes, value), pick in moves
+            ]
+            stations.append((after, stride, first, choices))
         if only_single_jobs:
             layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
             continue
@@ -59,24 +61,19 @@ def walk(
 def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
     """The state after taking, item by item, the first pick that keeps the optimum, or else none."""
     rows, columns, value, picks, preference = state
+    if columns <= 0:
+        return state
     taken = list(picks)
-    for read, choices in stations:
-        if not columns:
-            break
-        for time, nodes, offset, cost, pick in choices:
-            if time > rows or cost > value:
-                continue
-            if columns <= nodes:
-                if cost != value:
-                    continue
-                columns = 0
-            elif read(rows - time, columns - offset) == value - cost:
-                columns -= nodes
-            else:
-                continue
-            rows, value = rows - time, value - cost
-            preference += pick.preference
-            taken.append(pick)
+    for table, stride, _, choices in stations:
+        for late, nodes, cost, shift, pick in choices:
+            if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
+                rows, columns, value = rows - late, columns - nodes, value - cost
+                preference += pick.preference
+                taken.append(pick)
+                break
+        else:
+            continue
+        if columns <= 0:
             break
     return rows, columns, value, tuple(taken), preference
 
@@ -87,7 +84,7 @@ def _every_consistent(layer: Sequence[_State], station: _Station, open_bits: int
     for state in layer:
         for following in _following(state, station):
             rows, columns, _, _, preference = following
-            place = (rows, columns) if columns else (0, 0)
+            place = (rows, columns) if columns > 0 else (0, 0)
             if place not in reached or reached[place][4] < preference:
                 reached[place] = following
     best = max(state[4] >> open_bits for state in reached.values())
@@ -97,15 +94,12 @@ def _every_consistent(layer: Sequence[_State], station: _Station, open_bits: int
 def _following(state: _State, station: _Station) -> Iterator[_State]:
     """The states after leaving the item out, and after each of its picks, where that keeps the optimum."""
     rows, columns, value, picks, preference = state
-    if not columns:
+    if columns <= 0:
         yield state
         return
-    read, choices = station
-    if read(rows, columns + choices[0][1] - choices[0][2]) == value:
+    table, stride, first, choices = station
+    if table[rows * stride + columns - first] == value:
         yield state
-    for time, nodes, offset, cost, pick in choices:
-        if time > rows or cost > value:
-            continue
-        left = max(0, columns - nodes)
-        if (read(rows - time, columns - offset) if left else 0) == value - cost:
-            yield rows - time, left, value - cost, (*picks, pick), preference + pick.preference
+    for late, nodes, cost, shift, pick in choices:
+        if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
+            yield rows - late, columns - nodes, value - cost, (*picks, pick), preference + pick.preference

@@ -187,9 +187,10 @@ class Calls:
     # ---- reservations and nodes --------------------------------------------------------------------------------
 
     def create_reservation(self, name: str, nodes: str, users: list[str], flags: list[str], end_time: int) -> None:
-        reservation = self._pyslurm.Reservation(
-            name, nodes=nodes, users=users, start_time=int(time.time()), end_time=end_time
-        )
+        start = int(time.time())
+        # pyslurm takes a duration of less than a minute for none.
+        end = max(end_time, start + 60)
+        reservation = self._pyslurm.Reservation(name, nodes=nodes, users=users, start_time=start, end_time=end)
         known = self._pyslurm.ReservationFlags.__members__
         unknown = [flag for flag in flags if flag not in known]
         if unknown:

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
+from clearway.run_times import RunKey, RunRecord
 
 
 class Store(Protocol):
@@ -38,6 +40,18 @@ class Store(Protocol):
 
     def plans(self, eviction_id: int) -> tuple[Plan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
+        ...
+
+    def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
+        """Keep what explains a plan; a plan that was explained already keeps its first explanation."""
+        ...
+
+    def explanation(self, eviction_id: int) -> Explanation | None:
+        """Of the newest plan that has one; None when there is none, or no such eviction."""
+        ...
+
+    def unexplained(self, since: datetime) -> tuple[int, ...]:
+        """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
         ...
 
     def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
@@ -84,6 +98,14 @@ class Store(Protocol):
 
     def restart_history(self) -> tuple[RestartRecord, ...]:
         """The newest of each (user, application, checkpointer), newest first; a bounded number."""
+        ...
+
+    def record_runs(self, records: Sequence[RunRecord]) -> None:
+        """Keep how long these runs lasted; the same run again replaces what was said before."""
+        ...
+
+    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
+        """The newest of a user's application, newest first; a bounded number."""
         ...
 
     def get_value(self, key: str) -> Any:

@@ -1,15 +1,17 @@
-"""The rows of ``checkpoint_history`` and ``restart_history``: a record is a row, its fields are the columns."""
+"""The rows of the three ``*_history`` tables: a record is a row, its fields are the columns."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, delete, func, insert, select, update
 
 from clearway.learning import CheckpointRecord, Key, RestartRecord
-from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY
+from clearway.run_times import RunKey, RunRecord
+from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTORY
 
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile
 AT_ALL = 10_000  # records that are looked at, so that planning stays quick however long the history is
@@ -23,6 +25,11 @@ def write_restart(connection: Connection, record: RestartRecord) -> bool:
     return _write(connection, RESTART_HISTORY, dataclasses.asdict(record))
 
 
+def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
+    for record in records:
+        _write(connection, RUN_HISTORY, dataclasses.asdict(record))
+
+
 def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
     return tuple(CheckpointRecord(**_fields(row)) for row in _newest(connection, CHECKPOINT_HISTORY, "ended_at"))
 
@@ -31,9 +38,30 @@ def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
     return tuple(RestartRecord(**_fields(row)) for row in _newest(connection, RESTART_HISTORY, "started_at"))
 
 
+def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
+    table = RUN_HISTORY
+    same = and_(*(table.c[name] == value for name, value in key._asdict().items()))
+    newest = select(table).where(same).order_by(table.c.ended_at.desc(), table.c.job_id, table.c.started_at)
+    return tuple(RunRecord(**_fields(row)) for row in connection.execute(newest.limit(A_KEY)))
+
+
 def prune(connection: Connection, before: datetime) -> None:
     connection.execute(delete(CHECKPOINT_HISTORY).where(CHECKPOINT_HISTORY.c.ended_at < before))
     connection.execute(delete(RESTART_HISTORY).where(RESTART_HISTORY.c.started_at < before))
+    connection.execute(delete(RUN_HISTORY).where(RUN_HISTORY.c.ended_at < before))
+    _prune_runs(connection)
+
+
+def _prune_runs(connection: Connection) -> None:
+    """Every job of the cluster leaves one: beyond the newest ``A_KEY`` of each key they are not read any more."""
+    table = RUN_HISTORY
+    key = [table.c[name] for name in RunKey._fields]
+    many = select(*key).group_by(*key).having(func.count() > A_KEY)
+    for row in connection.execute(many).all():
+        same = and_(*(column == value for column, value in zip(key, row, strict=True)))
+        newest = select(table.c.ended_at).where(same).order_by(table.c.ended_at.desc())
+        last_kept = connection.execute(newest.offset(A_KEY - 1).limit(1)).scalar_one()
+        connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
 def _write(connection: Connection, table: Table, values: dict[str, Any]) -> bool:

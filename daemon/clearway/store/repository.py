@@ -17,18 +17,21 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.errors import StoreError, UnknownEvictionError
 from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.model import Plan
+from clearway.run_times import RunKey, RunRecord
 from clearway.store import history_rows, migrate, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.preemption_rows import read_preemptions, write_preemptions
-from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
+from clearway.store.serialise import dump, load
+from clearway.store.tables import EVICTIONS, EXPLANATIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
 
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
 _IDS_A_QUERY = 500  # databases limit the parameters of a statement
+_UNEXPLAINED_AT_ONCE = 10
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 _LEASE = "daemon"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -127,6 +130,38 @@ class SqlStore:
         query = select(PLANS.c.document).where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
         with self._database.reading() as connection:
             return tuple(load(Plan, document) for document in connection.execute(query).scalars())
+
+    def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
+        key = {"eviction_id": eviction_id, "revision": revision}
+        values = key | {"complete": explanation.complete, "document": dump(explanation)}
+        with self._database.writing() as connection:
+            known = select(EXPLANATIONS.c.revision).filter_by(**key)
+            if connection.execute(known).first() is None:
+                connection.execute(insert(EXPLANATIONS).values(values))
+
+    def explanation(self, eviction_id: int) -> Explanation | None:
+        query = (
+            select(EXPLANATIONS.c.document)
+            .where(EXPLANATIONS.c.eviction_id == eviction_id)
+            .order_by(EXPLANATIONS.c.revision.desc())
+            .limit(1)
+        )
+        with self._database.reading() as connection:
+            document = connection.execute(query).scalar_one_or_none()
+        return None if document is None else load(Explanation, document)
+
+    def unexplained(self, since: datetime) -> tuple[int, ...]:
+        same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
+        present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
+        query = (
+            select(EVICTIONS.c.eviction_id)
+            .select_from(EVICTIONS.join(PLANS, present).outerjoin(EXPLANATIONS, same))
+            .where(EXPLANATIONS.c.revision.is_(None), EVICTIONS.c.created_at >= since)
+            .order_by(EVICTIONS.c.eviction_id)
+            .limit(_UNEXPLAINED_AT_ONCE)
+        )
+        with self._database.reading() as connection:
+            return tuple(connection.execute(query).scalars())
 
     def _complete(
         self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
@@ -272,6 +307,14 @@ class SqlStore:
     def restart_history(self) -> tuple[RestartRecord, ...]:
         with self._database.reading() as connection:
             return history_rows.read_restarts(connection)
+
+    def record_runs(self, records: Sequence[RunRecord]) -> None:
+        with self._database.writing() as connection:
+            history_rows.write_runs(connection, records)
+
+    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
+        with self._database.reading() as connection:
+            return history_rows.read_runs(connection, key)
 
     # Small values
 

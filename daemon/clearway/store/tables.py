@@ -1,7 +1,9 @@
 """The tables. Figures that one filters and sums by are columns; the rest of a decision is JSON text.
 
-``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``.
-Whatever hangs on an eviction goes with it; ``checkpoint_history`` and ``restart_history`` stand for themselves.
+``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
+has at most one row in ``explanations``.
+Whatever hangs on an eviction goes with it; ``checkpoint_history``, ``restart_history`` and
+``run_history`` stand for themselves.
 Ids are never given out twice.
 """
 
@@ -76,6 +78,18 @@ class PlanRow(Base):
     predicted_lost_node_s: Mapped[float | None]
     predicted_checkpoint_s: Mapped[float | None]
     document: Mapped[str]  # the whole ``model.Plan``: problem, curve, chosen point, verdicts, jobs
+
+
+class ExplanationRow(Base):
+    """What else could have been decided, and at what cost; made after the plan, while the daemon has time."""
+
+    __tablename__ = "explanations"
+    __table_args__ = (TABLE_OPTIONS,)
+
+    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    complete: Mapped[bool]
+    document: Mapped[str]  # the whole ``explanation.Explanation``
 
 
 class PreemptionRow(Base):
@@ -189,6 +203,22 @@ class RestartHistoryRow(Base):
     restart_s: Mapped[float | None]
 
 
+class RunHistoryRow(Base):
+    """How long a run of a job lasted (``run_times.RunRecord``)."""
+
+    __tablename__ = "run_history"
+    __table_args__ = (Index(None, "ended_at"), Index(None, "user", "app"), TABLE_OPTIONS)
+
+    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ended_at: Mapped[datetime]
+    user: Mapped[str] = mapped_column(Name())
+    app: Mapped[str] = mapped_column(Name())
+    nodes: Mapped[int]
+    limit_s: Mapped[float | None]
+    cut: Mapped[bool]
+
+
 class ValueRow(Base):
     """Small JSON values by key."""
 
@@ -217,10 +247,12 @@ def _table(row: type[Base]) -> Table:
 # The repository writes plain statements, it keeps no session and no identity map.
 EVICTIONS = _table(EvictionRow)
 PLANS = _table(PlanRow)
+EXPLANATIONS = _table(ExplanationRow)
 PREEMPTIONS = _table(PreemptionRow)
 STEPS = _table(StepRow)
 REQUESTS = _table(RequestRow)
 CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
 RESTART_HISTORY = _table(RestartHistoryRow)
+RUN_HISTORY = _table(RunHistoryRow)
 KEPT_VALUES = _table(ValueRow)
 LEASES = _table(LeaseRow)

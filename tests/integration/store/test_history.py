@@ -1,4 +1,4 @@
-"""Checkpoint and restart history on all three databases: kept once, bounded, pruned."""
+"""Checkpoint, restart and run history on all three databases: kept once, bounded, pruned."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from clearway.claims import Restart
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model import Action
+from clearway.run_times import RunKey, RunRecord
 from clearway.store import history_rows, migrate
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore
@@ -34,6 +35,9 @@ CHECKPOINT = CheckpointRecord(
 )
 RESTART = RestartRecord(
     job_id="101", run=1, user="alice", app="solver", checkpointer="dmtcp", nodes=2, started_at=NOW, restart=Restart.OK
+)
+RUN = RunRecord(
+    job_id="101", started_at=NOW, ended_at=after(90), user="a", app="solver", nodes=1, limit_s=None, cut=False
 )
 shared_database = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -109,3 +113,31 @@ def test_a_database_of_the_first_schema_is_taken_along(database_url: str) -> Non
     store.record_checkpoint(CHECKPOINT)
     assert store.checkpoint_history() == (CHECKPOINT,)
     store.close()
+
+
+@shared_database
+@given(record(RunRecord, job_id=st.just("7")))
+def test_any_run_comes_back_as_it_was(store: SqlStore, run: RunRecord) -> None:
+    store.record_runs([run, run])
+    found = store.runs_of(run.key)
+    assert run in found
+    assert len(found) == len({each.started_at for each in found})
+
+
+def test_the_newest_runs_of_a_key_are_read_and_older_ones_pruned(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_rows, "A_KEY", 3)
+    runs = [
+        replace(RUN, job_id=f"{number}{user}", ended_at=after(number), user=user)
+        for number in range(5)
+        for user in "ab"
+    ]
+    store.record_runs(runs)
+    assert [each.job_id for each in store.runs_of(RunKey("a", "solver"))] == ["4a", "3a", "2a"]
+    assert store.runs_of(RunKey("A", "solver")) == ()
+    store.prune(NOW)
+    monkeypatch.setattr(history_rows, "A_KEY", 10)
+    assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b", "3b", "2b"]
+    store.prune(after(4))
+    assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b"]

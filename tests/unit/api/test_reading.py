@@ -142,3 +142,31 @@ def test_reading_changes_nothing(api: ApiWorld) -> None:
     assert all(api.state(job_id) is JobState.RUNNING for job_id in jobs)
     assert api.store.evictions() == ()
     assert api.store.pending_requests() == ()
+
+
+def test_an_eviction_is_explained_once_there_was_time(api: ApiWorld) -> None:
+    api.fill()
+    api.urgent(2)
+    api.tick()
+    early = api.client.get("/api/v1/evictions/1/explanation")
+    assert (early.status_code, early.json()) == (404, {"detail": "eviction 1 is not explained yet"})
+    assert api.client.get("/api/v1/evictions/9/explanation").json() == {"detail": "no eviction 9"}
+
+    api.loop.explain(float("inf"))
+    body = api.client.get("/api/v1/evictions/1/explanation").json()
+    # Eight jobs of one node have run for 100, 200 ... 800 s; the two youngest go.
+    by_job = {each["job_id"]: each for each in body["alternatives"]}
+    assert [by_job[job_id]["choice"] for job_id in ("1", "2", "3")] == ["chosen", "chosen", "spared"]
+    assert [by_job[job_id]["more_lost_work_node_s"] for job_id in ("1", "2", "3", "8")] == [200, 100, 100, 600]
+    assert {each["rule"]: each["more_lost_work_node_s"] for each in body["rules"]} == {
+        "slurm-default": 0,
+        "youngest-first": 0,
+        "youngest-prune": 0,
+        "loss-per-node-prune": 0,
+    }
+    assert body["complete"]
+    text = api.client.get("/metrics").text
+    lost = body["cost"]["lost_work_node_s"]
+    assert f'clearway_rule_lost_work_node_seconds_total{{rule="clearway"}} {lost}' in text
+    assert f'clearway_rule_lost_work_node_seconds_total{{rule="slurm-default"}} {lost}' in text
+    assert 'clearway_rule_infeasible_total{rule="slurm-default"} 0.0' in text

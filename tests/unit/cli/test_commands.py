@@ -322,6 +322,30 @@ def test_show(site: Site) -> None:
         assert text in shown
 
 
+def test_explain(site: Site) -> None:
+    early = site.run("explain", 1)
+    assert early.exit_code == 1
+    assert "eviction 1 is not explained yet" in one_line(early.stderr)
+    assert "no eviction 99" in one_line(site.run("explain", 99).stderr)
+
+    site.world.loop.explain(float("inf"))
+    found = site.json("explain", 1)
+    assert {each["job_id"] for each in found["alternatives"]} == {str(number) for number in range(1, 9)}
+    assert [rule["rule"] for rule in found["rules"]] == [
+        "slurm-default",
+        "youngest-first",
+        "youngest-prune",
+        "loss-per-node-prune",
+    ]
+    # There is no time to save anything: the two jobs go that ran for 100 s and 200 s, which Slurm's own rule does too.
+    assert found["cost"]["lost_work_node_s"] == pytest.approx(300, abs=5)
+    assert found["rules"][0]["more_lost_work_node_s"] == 0
+    assert (found["exact"], found["gap_ratio"], found["complete"]) == (True, 0.0, True)
+    shown = site.run("explain", 1).stdout
+    for text in ("Why these jobs", "Why not those", "What simple rules would have lost", "slurm-default", "<- chosen"):
+        assert text in shown
+
+
 def test_an_eviction_that_does_not_exist(site: Site) -> None:
     for arguments in (("show", 99), ("approve", 99), ("cancel", 99)):
         result = site.run("evictions", *arguments)

@@ -1,0 +1,178 @@
+"""What ``clearway explain`` prints: what else could have been decided, and what that would have cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from clearway.cli.render import console, curve_table, node_hours, print_json, table, visible, when
+from clearway.durations import format_duration
+from clearway.execution.records import Eviction
+from clearway.explanation import Alternative, Cost, Explanation
+from clearway.model import Action, Candidate, Choice, Plan
+
+_SHOWN = 20
+_NODE_HOURS = "node-h lost"
+_MORE = "more than the plan"
+
+
+def show(eviction: Eviction, explanation: Explanation, output: str) -> None:
+    """Of an eviction, as a table for people or as JSON."""
+    plan = eviction.plan
+    if output == "json":
+        print_json({"eviction_id": eviction.eviction_id} | as_json(plan, explanation))
+        return
+    out = console()
+    out.print(
+        visible(
+            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes for urgent job {plan.preemptor.display_id} by "
+            f"{when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
+        )
+    )
+    out.print()
+    out.print(tables(plan, explanation))
+
+
+def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
+    """The same names as in the REST API."""
+    own = explanation.cost
+
+    def with_more(each: Any) -> dict[str, Any]:
+        more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
+        return asdict(each) | {"more_lost_work_node_s": more}
+
+    return {
+        "planner": plan.curve.planner,
+        "exact": plan.curve.exact,
+        "gap_ratio": plan.curve.gap,
+        "complete": explanation.complete,
+        "cost": asdict(own),
+        "alternatives": [with_more(each) for each in explanation.alternatives],
+        "later": [asdict(each) for each in explanation.later],
+        "rules": [with_more(each) for each in explanation.rules],
+    }
+
+
+def tables(plan: Plan, explanation: Explanation) -> Group:
+    """Every question with its answers, the most asked first."""
+    candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
+    by_choice: dict[Choice, list[Alternative]] = {Choice.CHOSEN: [], Choice.SPARED: []}
+    for each in explanation.alternatives:
+        by_choice[each.choice].append(each)
+    parts: list[Any] = [
+        _chosen_table(plan, by_choice[Choice.CHOSEN], explanation.cost, candidates),
+        "",
+        _spared_table(by_choice[Choice.SPARED], explanation.cost, candidates),
+        "",
+        _rules_table(plan, explanation),
+        "",
+        curve_table(plan.curve, plan.chosen),
+    ]
+    last = max((point.max_delay_s for point in plan.curve.points), default=0)
+    parts += [
+        f"Could it wait {format_duration(later.max_delay_s)}: {_in_words(later.cost)}." for later in explanation.later
+    ]
+    if explanation.complete and not explanation.later:
+        parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
+    if not explanation.complete:
+        parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
+    return Group(*parts)
+
+
+def _plan_in_words(plan: Plan, explanation: Explanation) -> str:
+    proven = "proven to be the cheapest"
+    if not plan.curve.exact:
+        gap = plan.curve.gap
+        proven = f"at most {100 * gap:.1f} % of it needless" if gap else "not proven to be the cheapest"
+    return f"The plan ({plan.curve.planner}): {_in_words(explanation.cost)}, {proven}."
+
+
+def _in_words(cost: Cost) -> str:
+    saving = f", {format_duration(cost.checkpoint_s)} of checkpoints" if cost.checkpoint_s else ""
+    jobs = f"{cost.preemptees} job{'s' * (cost.preemptees != 1)} preempted"
+    return f"{node_hours(cost.lost_work_node_s)} node-hours lost, {jobs}{saving}"
+
+
+def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
+    """How another plan differs, in what counts first."""
+    if not known:
+        return "?"
+    if other is None:
+        return "not possible in time"
+    lost = other.lost_work_node_s - own.lost_work_node_s
+    if lost:
+        return f"{lost / 3_600:+,.1f} node-hours"
+    if other.checkpoint_s != own.checkpoint_s:
+        longer = other.checkpoint_s - own.checkpoint_s
+        return f"{'+' if longer > 0 else '-'}{format_duration(abs(longer))} of checkpoints"
+    if other.preemptees != own.preemptees:
+        more = other.preemptees - own.preemptees
+        return f"{more:+d} job{'s' * (abs(more) != 1)} preempted"
+    return "nothing: ties go to smaller job ids"
+
+
+def _chosen_table(plan: Plan, chosen: list[Alternative], own: Cost, candidates: dict[str, Candidate]) -> Table | str:
+    if not chosen:
+        return "No job has to be preempted."
+    actions = {planned.job_id: planned for planned in plan.chosen.actions}
+    names = {job.job_id: job.display_id for job in plan.leaving}
+    made = table(
+        "job", "nodes", "goes by", _NODE_HOURS, "sparing it would cost", title="Why these jobs",
+        right=("nodes", _NODE_HOURS),
+    )  # fmt: skip
+    for each in chosen:
+        planned = actions[each.job_id]
+        made.add_row(
+            names.get(each.job_id, each.job_id),
+            str(candidates[each.job_id].nodes),
+            planned.action.value,
+            node_hours(planned.lost_work_node_s),
+            _difference(own, each.cost, known=each.known),
+        )
+    return made
+
+
+def _spared_table(spared: list[Alternative], own: Cost, candidates: dict[str, Candidate]) -> Table | str:
+    if not spared:
+        return "No other job could have gone."
+    known = sorted(
+        (each for each in spared if each.known and each.cost is not None), key=lambda each: (each.cost, each.job_id)
+    )
+    shown = known[:_SHOWN]
+    made = table(
+        "job", "nodes", "cheapest way", _NODE_HOURS, "letting it go would cost", title="Why not those",
+        right=("nodes", _NODE_HOURS),
+    )  # fmt: skip
+    for each in shown:
+        candidate = candidates[each.job_id]
+        cheapest = min(candidate.options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s))
+        made.add_row(
+            each.job_id,
+            str(candidate.nodes),
+            cheapest.action.value if cheapest.action is not Action.END else "its own end",
+            node_hours(cheapest.lost_work_node_s),
+            _difference(own, each.cost),
+        )
+    if len(spared) > len(shown):
+        made.add_row("...", "", f"and {len(spared) - len(shown)} more", "", "(-o json shows all)")
+    return made
+
+
+def _rules_table(plan: Plan, explanation: Explanation) -> Table:
+    own = explanation.cost
+    made = table(
+        "rule", _NODE_HOURS, _MORE, "jobs", title="What simple rules would have lost", right=(_NODE_HOURS, "jobs")
+    )
+    made.add_row(f"this plan ({plan.curve.planner})", node_hours(own.lost_work_node_s), "", str(own.preemptees))
+    for each in explanation.rules:
+        cost = each.cost
+        made.add_row(
+            each.rule,
+            node_hours(cost.lost_work_node_s if cost else None),
+            _difference(own, cost) if cost != own else "",
+            str(cost.preemptees) if cost else "-",
+        )
+    return made

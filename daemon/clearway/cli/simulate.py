@@ -1,0 +1,149 @@
+"""``clearway simulate``: what schedulers would have made of a recorded workload."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from clearway import registry
+from clearway.cli import render
+from clearway.errors import SimulationError
+from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.injection import urgent_jobs
+from clearway.simulation.metrics import Metrics, Spread, metrics
+from clearway.simulation.swf import read_swf
+from clearway.simulation.trace import Trace
+
+_BROKEN_SHOWN = 5
+_WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: a trace, a machine, schedulers."""
+
+    file: Path
+    nodes: int | None = None
+    processors_per_node: int = 1
+    schedulers: tuple[str, ...] = ("fcfs", "easy")
+    exact_limits: bool = False
+    urgent_queues: tuple[str, ...] = ()
+    inject_urgent: bool = False
+    seed: int = 0
+
+
+def simulate(question: Question, output: str) -> None:
+    """Replay and print.
+
+    Raises:
+        ClearwayError: with one line that says which file, scheduler or number cannot be used.
+    """
+    makers: list[Callable[[], Scheduler]] = [registry.load(registry.SCHEDULERS, name) for name in question.schedulers]
+    trace = read_swf(question.file)
+    nodes = question.nodes
+    if nodes is None:
+        if trace.size is None:
+            raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
+        nodes = -(-trace.size // question.processors_per_node)
+    trace = _prepared(trace, question, nodes)
+    _tell(trace, nodes)
+    found = []
+    for maker in makers:
+        scheduler = maker()
+        with progress_bar(scheduler.name, len(trace.jobs)) as tick:
+            found.append(metrics(replay(trace.jobs, nodes, scheduler, seed=question.seed, progress=tick)))
+    if output == "json":
+        render.print_json(_document(trace, nodes, found))
+    else:
+        render.console().print(_page(trace, nodes, found))
+
+
+def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
+    trace = trace.on_nodes(question.processors_per_node)
+    if question.exact_limits:
+        trace = trace.with_exact_limits()
+    if question.urgent_queues:
+        trace = trace.with_urgent_queues(question.urgent_queues)
+        if not any(job.urgent for job in trace.jobs):
+            known = ", ".join(f"{number} ({name})" for number, name in sorted(trace.queues.items()))
+            raise SimulationError(f"no job is in the queue {', '.join(question.urgent_queues)}; there are {known}")
+    if question.inject_urgent:
+        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed))
+    return trace
+
+
+def _tell(trace: Trace, nodes: int) -> None:
+    """What of the record is not replayed, on standard error."""
+    lines = [f"{trace.name}: {line}; left out" for line in trace.broken[:_BROKEN_SHOWN]]
+    if len(trace.broken) > _BROKEN_SHOWN:
+        lines.append(f"{trace.name}: {len(trace.broken):,} lines are broken in all")
+    if trace.never_ran:
+        lines.append(f"{trace.name}: {trace.never_ran:,} jobs never ran; left out")
+    too_large = sum(job.size > nodes for job in trace.jobs)
+    if too_large:
+        lines.append(f"{trace.name}: {too_large:,} jobs are larger than {nodes:,} nodes; left out")
+    for line in lines:
+        print(f"clearway: {render.visible(line)}", file=sys.stderr)
+
+
+@contextmanager
+def progress_bar(what: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal, for long runs."""
+    console = Console(stderr=True)
+    if jobs < _WORTH_A_BAR or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=jobs)
+        yield lambda ended: progress.update(task, completed=ended)
+
+
+def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
+    return {
+        "trace": trace.name,
+        "jobs": len(trace.jobs),
+        "never_ran": trace.never_ran,
+        "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
+        "too_large": sum(job.size > nodes for job in trace.jobs),
+        "nodes": nodes,
+        "schedulers": [each.as_json() for each in found],
+    }
+
+
+def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
+    numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
+    title = f"{trace.name}: {len(trace.jobs):,} jobs, {nodes:,} nodes; means, times in hours"
+    jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
+    for each in found:
+        for name, (count, spreads) in each.jobs.items():
+            if name != "all" or len(each.jobs) == 1 or "urgent" not in each.jobs:
+                jobs.add_row(each.scheduler, name, f"{count:,}", *_cells(spreads))
+    numbers = ("used", "productive", "preempted", "lost h", "saved h", "lateness")
+    title = "The machine; preemptions, node-hours lost and saved, Urgent Lateness"
+    machine = render.table("scheduler", *numbers, title=title, right=numbers)
+    for each in found:
+        machine.add_row(
+            each.scheduler,
+            f"{each.utilisation:.1%}",
+            f"{each.productive_utilisation:.1%}",
+            f"{each.preemptions:,}",
+            f"{each.lost_node_h:,.1f}",
+            f"{each.saved_node_h:,.1f}",
+            "-" if each.urgent_lateness is None else f"{each.urgent_lateness:,.2f}",
+        )
+    return Group(jobs, Text(), machine)
+
+
+def _cells(spreads: dict[str, Spread]) -> tuple[str, ...]:
+    hours = [f"{spreads[name].mean / 3_600:,.2f}" for name in ("wait_s", "response_s")]
+    slowdown = spreads["slowdown"]
+    return (*hours, f"{slowdown.mean:,.2f}", f"{slowdown.p95:,.2f}", f"{spreads['bounded_slowdown'].mean:,.2f}")

@@ -1,0 +1,408 @@
+"""The replay of a workload on a machine, event by event: ``replay(jobs, nodes, scheduler)``.
+
+Model. A machine has ``nodes`` equal units (whole nodes or processors, as the trace counts sizes). A job asks for
+``size`` of them, computes for ``run_s`` in truth and for at most ``limit_s`` as far as a scheduler may know. Between
+two events nothing changes. At each instant first all ends and departures happen, then all submissions, then the
+scheduler is asked once. The engine draws nothing at random; what a scheduler draws follows from ``machine.seed``: the
+same trace, scheduler and seed give the same result.
+
+A scheduler (``Scheduler``) is told what happens and acts through the ``Machine``:
+
+- ``machine.start(job)`` gives a waiting job nodes, or a suspended one its own nodes back;
+- ``machine.preempt(job, leave_s=, saved_s=, return_s=, keep_nodes=)`` takes a running job off. It holds its nodes
+  for ``leave_s`` more (swapping out, writing a checkpoint; 0: killed). ``saved_s`` of its work survives (None: all
+  of it). When it starts again it first spends ``return_s`` (swapping in, reading the checkpoint). With
+  ``keep_nodes`` it is suspended: it returns to the very same nodes, which until then serve only jobs that are
+  started with ``on_kept=True``. Without, it waits like any other and may return anywhere.
+  ``Scheduler.returned(job)`` is called when it has left its nodes;
+- ``machine.wake_at(time_s)`` has ``schedule`` called then, though nothing may happen;
+- ``machine.free``, ``running`` (by expected end), ``suspended``, ``leaving`` and ``free_later()`` say what there is.
+
+So the checkpoint models are arguments: a kill is ``saved_s=0`` (or the work at the last checkpoint), a system-level
+checkpoint ``leave_s=write, return_s=read``, a suspension in memory ``leave_s=swap out, return_s=swap in,
+keep_nodes=True``. What preemption costs is kept for every job: ``lost_s`` (work done again) and ``overhead_s`` (held
+nodes, but did not compute). At the end of a replay the machine's busy time is checked against
+work asked + work lost + overhead, to the node-second.
+
+Cost. Free nodes are a stack of numbers, taken and given back by slices; running jobs are kept sorted by expected
+end. An event costs O(log jobs) and a copy of the job's node numbers, besides what the scheduler does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from clearway.errors import SimulationError
+from clearway.simulation.trace import TraceJob, in_order
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    LEAVING = "leaving"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+
+
+class ReplayedJob:
+    """A job in a replay. All times in seconds; ``index`` is its place in the order of submission."""
+
+    __slots__ = (
+        "begun_s",
+        "done_s",
+        "end_s",
+        "epoch",
+        "expected_end_s",
+        "index",
+        "job_id",
+        "keeps_nodes",
+        "limit_s",
+        "lost_s",
+        "nodes",
+        "overhead_s",
+        "preemptions",
+        "return_s",
+        "run_s",
+        "saved_s",
+        "size",
+        "start_s",
+        "state",
+        "submit_s",
+        "taken_s",
+        "trace",
+        "urgent",
+    )
+
+    def __init__(self, trace: TraceJob, index: int) -> None:
+        self.trace = trace
+        self.index = index
+        self.job_id = trace.job_id
+        self.submit_s = trace.submit_s
+        self.size = trace.size
+        self.run_s: float = trace.run_s
+        self.limit_s: float = trace.limit_s
+        self.urgent = trace.urgent
+        self.state = State.WAITING
+        self.nodes: list[int] = []
+        self.start_s: float = -1  # of its first run
+        self.taken_s: float = -1  # since when it holds the nodes of this run
+        self.begun_s: float = -1  # since when it computes in this run: later than taken_s when it returns
+        self.expected_end_s: float = -1  # at its limit
+        self.end_s: float = -1
+        self.done_s: float = 0  # work that it had when this run began
+        self.return_s: float = 0  # what its next start spends before it computes
+        self.lost_s: float = 0
+        self.saved_s: float = 0  # work that a preemption did not cost
+        self.overhead_s: float = 0
+        self.preemptions = 0
+        self.keeps_nodes = False
+        self.epoch = 0  # events of an earlier epoch are void
+
+    def worked_s(self, now_s: float) -> float:
+        """How much of its work is done."""
+        return self.done_s + max(0, now_s - self.begun_s) if self.state is State.RUNNING else self.done_s
+
+
+class Scheduler(Protocol):
+    """Who starts next. One object schedules one replay."""
+
+    name: str
+
+    def begin(self, machine: Machine) -> None: ...
+
+    def submitted(self, job: ReplayedJob) -> None: ...
+
+    def ended(self, job: ReplayedJob) -> None:
+        """Its nodes are free."""
+
+    def returned(self, job: ReplayedJob) -> None:
+        """A preempted job has left its nodes; it waits, or is suspended."""
+
+    def schedule(self) -> None:
+        """Called once at each instant, when everything that happens then has been told."""
+
+
+class Machine:
+    """The nodes, and who holds them. Only the methods without an underscore are a scheduler's to call."""
+
+    def __init__(self, nodes: int, seed: int = 0) -> None:
+        self.nodes = nodes
+        self.seed = seed  # for what a scheduler draws
+        self.now_s: float = 0
+        self.free: list[int] = list(range(nodes - 1, -1, -1))  # the next to be given is the last
+        self.running: list[tuple[float, int, ReplayedJob]] = []  # expected end, index, job: sorted
+        self.leaving: dict[int, ReplayedJob] = {}  # by index; still on their nodes
+        self.suspended: dict[int, ReplayedJob] = {}  # by index
+        self.kept: dict[int, ReplayedJob] = {}  # node: the suspended job that returns to it
+        self.kept_free: dict[int, None] = {}  # those of them that nobody computes on, in the order they came
+        self.busy_node_s: float = 0
+        self._events: list[tuple[float, int, int, ReplayedJob | None]] = []  # time, index, epoch, job
+        self._wakes = 0
+
+    @property
+    def used(self) -> int:
+        """Nodes that somebody holds; those kept for a suspended job only when another computes there."""
+        return self.nodes - len(self.free) - len(self.kept_free)
+
+    def start(self, job: ReplayedJob, *, on_kept: bool = False) -> None:
+        """Start or resume a job now; ``on_kept`` lets it use the nodes of suspended jobs, which it takes first.
+
+        Raises:
+            SimulationError: when it does not wait, or its nodes are not free.
+        """
+        if job.state is State.WAITING:
+            self._allot(job, on_kept=on_kept)
+        elif job.state is State.SUSPENDED and self.can_resume(job):
+            for node in job.nodes:
+                del self.kept[node], self.kept_free[node]
+            del self.suspended[job.index]
+        else:
+            raise SimulationError(f"job {job.job_id} cannot start: it is {job.state.value}")
+        job.state = State.RUNNING
+        now_s = self.now_s
+        if job.start_s < 0:
+            job.start_s = now_s
+        job.taken_s = now_s
+        job.begun_s = begun_s = now_s + job.return_s
+        job.expected_end_s = expected_end_s = begun_s + job.limit_s - job.done_s
+        job.epoch += 1
+        insort(self.running, (expected_end_s, job.index, job))
+        heapq.heappush(self._events, (begun_s + job.run_s - job.done_s, job.index, job.epoch, job))
+
+    def can_resume(self, job: ReplayedJob) -> bool:
+        """Whether nobody computes on the nodes of this suspended job."""
+        kept_free = self.kept_free
+        return all(node in kept_free for node in job.nodes)
+
+    def preempt(
+        self,
+        job: ReplayedJob,
+        *,
+        leave_s: float = 0,
+        saved_s: float | None = None,
+        return_s: float = 0,
+        keep_nodes: bool = False,
+    ) -> None:
+        """Take a running job off its nodes; see the module's text."""
+        if job.state is not State.RUNNING:
+            raise SimulationError(f"job {job.job_id} cannot be preempted: it is {job.state.value}")
+        worked_s = job.worked_s(self.now_s)
+        kept_s = worked_s if saved_s is None else saved_s
+        if not 0 <= kept_s <= worked_s:
+            raise SimulationError(f"job {job.job_id} cannot save {kept_s} s of work: it has done {worked_s} s")
+        self._forget_running(job)
+        job.overhead_s += min(self.now_s, job.begun_s) - job.taken_s + leave_s
+        job.lost_s += worked_s - kept_s
+        job.saved_s += max(0, kept_s - job.done_s)
+        job.done_s = kept_s
+        job.return_s = return_s
+        job.keeps_nodes = keep_nodes
+        job.preemptions += 1
+        job.state = State.LEAVING
+        job.epoch += 1
+        self.leaving[job.index] = job
+        heapq.heappush(self._events, (self.now_s + leave_s, job.index, job.epoch, job))
+
+    def wake_at(self, time_s: float) -> None:
+        self._wakes += 1
+        heapq.heappush(self._events, (time_s, -1, self._wakes, None))
+
+    def free_later(self) -> list[tuple[float, int]]:
+        """When how many more nodes become free for ordinary jobs, by time, as far as limits tell.
+
+        A node that is kept becomes free when the suspended job, back on it as soon as everybody else has left its
+        nodes, is done.
+        """
+        if not self.kept and not self.leaving:
+            return [(end_s, job.size) for end_s, _, job in self.running]
+        coming = []
+        away_s: dict[int, float] = {}  # node: when whoever computes on a kept node is expected to leave it
+        kept = self.kept
+        for end_s, _, job in self.running:
+            ordinary = job.size
+            if kept:
+                for node in job.nodes:
+                    if node in kept:
+                        away_s[node] = end_s
+                        ordinary -= 1
+            if ordinary:
+                coming.append((end_s, ordinary))
+        for job in (*self.suspended.values(), *self.leaving.values()):
+            back_s = max((away_s.get(node, self.now_s) for node in job.nodes), default=self.now_s)
+            coming.append((back_s + job.return_s + job.limit_s - job.done_s, job.size))
+        coming.sort()
+        return coming
+
+    def _allot(self, job: ReplayedJob, *, on_kept: bool) -> None:
+        free, missing = self.free, job.size
+        if on_kept and self.kept_free:
+            kept = list(self.kept_free)[:missing]
+            for node in kept:
+                del self.kept_free[node]
+            job.nodes = kept
+            missing -= len(kept)
+        else:
+            job.nodes = []
+        if missing > len(free):
+            raise SimulationError(f"job {job.job_id} cannot start: {missing} nodes wanted, {len(free)} are free")
+        if missing:
+            job.nodes += free[-missing:]
+            del free[-missing:]
+
+    def _give_back(self, nodes: list[int]) -> None:
+        if not self.kept:
+            self.free += nodes
+            return
+        for node in nodes:
+            if node in self.kept:
+                self.kept_free[node] = None
+            else:
+                self.free.append(node)
+
+    def _forget_running(self, job: ReplayedJob) -> None:
+        del self.running[bisect_left(self.running, (job.expected_end_s, job.index))]
+
+    def _end(self, job: ReplayedJob) -> None:
+        self._forget_running(job)
+        self.busy_node_s += job.size * (self.now_s - job.taken_s)
+        job.overhead_s += job.begun_s - job.taken_s
+        job.done_s = job.run_s
+        job.end_s = self.now_s
+        job.state = State.ENDED
+        job.epoch += 1
+        self._give_back(job.nodes)
+        job.nodes = []
+
+    def _leave(self, job: ReplayedJob) -> None:
+        del self.leaving[job.index]
+        self.busy_node_s += job.size * (self.now_s - job.taken_s)
+        if job.keeps_nodes:
+            job.state = State.SUSPENDED
+            self.suspended[job.index] = job
+            for node in job.nodes:
+                self.kept[node] = job
+                self.kept_free[node] = None
+        else:
+            job.state = State.WAITING
+            self._give_back(job.nodes)
+            job.nodes = []
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one job; seconds."""
+
+    job: TraceJob
+    start_s: float
+    end_s: float
+    lost_s: float
+    saved_s: float
+    overhead_s: float
+    preemptions: int
+
+    @property
+    def response_s(self) -> float:
+        return self.end_s - self.job.submit_s
+
+    @property
+    def wait_s(self) -> float:
+        """All time that it did not compute: in the queue, suspended, or doing work again."""
+        return self.response_s - self.job.run_s
+
+    @property
+    def slowdown(self) -> float:
+        return self.response_s / self.job.run_s
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A whole replay: the outcome of every job by submission, and the machine's node-seconds."""
+
+    scheduler: str
+    nodes: int
+    outcomes: tuple[Outcome, ...]
+    too_large: tuple[TraceJob, ...]  # asked for more nodes than there are: left out
+    busy_node_s: float
+
+
+def replay(
+    jobs: Iterable[TraceJob],
+    nodes: int,
+    scheduler: Scheduler,
+    *,
+    seed: int = 0,
+    observe: Callable[[Machine], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Replay:
+    """Run all jobs that fit the machine.
+
+    ``observe`` sees the machine after each instant; ``progress`` hears how many jobs have ended, now and then.
+
+    Raises:
+        SimulationError: when the scheduler breaks a rule, or leaves a job waiting for ever.
+    """
+    ordered = in_order(jobs)
+    replayed = [ReplayedJob(job, index) for index, job in enumerate(job for job in ordered if job.size <= nodes)]
+    machine = Machine(nodes, seed)
+    scheduler.begin(machine)
+    _play(machine, replayed, scheduler, observe, progress)
+    for each in replayed:
+        if each.state is not State.ENDED:
+            raise SimulationError(f"{scheduler.name} left job {each.job_id} {each.state.value} for ever")
+    asked_node_s = sum(each.size * (each.run_s + each.lost_s + each.overhead_s) for each in replayed)
+    if abs(asked_node_s - machine.busy_node_s) > max(1e-9 * asked_node_s, 1e-3):
+        raise SimulationError(
+            f"{scheduler.name}: {machine.busy_node_s} node-seconds held, {asked_node_s} accounted for"
+        )
+    return Replay(
+        scheduler=scheduler.name,
+        nodes=nodes,
+        outcomes=tuple(
+            Outcome(each.trace, each.start_s, each.end_s, each.lost_s, each.saved_s, each.overhead_s, each.preemptions)
+            for each in replayed
+        ),
+        too_large=tuple(job for job in ordered if job.size > nodes),
+        busy_node_s=machine.busy_node_s,
+    )
+
+
+def _play(
+    machine: Machine,
+    jobs: list[ReplayedJob],
+    scheduler: Scheduler,
+    observe: Callable[[Machine], None] | None,
+    progress: Callable[[int], None] | None,
+) -> None:
+    events, pop = machine._events, heapq.heappop  # noqa: SLF001 - the loop is the machine's other half
+    coming, last, ended = 0, len(jobs), 0
+    now_s: float
+    while events or coming < last:
+        if coming < last and (not events or jobs[coming].submit_s < events[0][0]):
+            now_s = jobs[coming].submit_s
+        else:
+            now_s = events[0][0]
+        machine.now_s = now_s
+        while events and events[0][0] <= now_s:
+            _, _, epoch, job = pop(events)
+            if job is None or job.epoch != epoch:
+                continue
+            if job.state is State.RUNNING:
+                machine._end(job)  # noqa: SLF001 - see above
+                scheduler.ended(job)
+                ended += 1
+                if progress is not None and ended % 1_000 == 0:
+                    progress(ended)
+            else:
+                machine._leave(job)  # noqa: SLF001 - see above
+                scheduler.returned(job)
+        while coming < last and jobs[coming].submit_s <= now_s:
+            scheduler.submitted(jobs[coming])
+            coming += 1
+        scheduler.schedule()
+        if observe is not None:
+            observe(machine)

@@ -1,0 +1,129 @@
+"""What a replay came to: for its jobs in categories, and for the machine.
+
+For each job, in seconds: wait (all time that it did not compute), response (from submission to end; the WCJS paper
+calls it turnaround), slowdown = response / run time (equation 2 of the UJFB paper), and bounded slowdown, which takes
+a run time below ten minutes for ten minutes and is at least 1, so that the shortest jobs do not decide the mean. Urgent
+Lateness is the largest slowdown of an urgent job (equation 4 of the UJFB paper).
+
+For the machine: utilisation is the share of its node-seconds that somebody held, from the first submission to the
+last end; productive utilisation leaves out what was held for work done again and for saving and restoring
+(equation 26 of the WCJS paper). Lost node-hours are work done again; saved node-hours are those that preempted jobs
+did not have to do again, since their work so far was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from clearway.simulation.engine import Outcome, Replay
+
+BOUND_S = 600.0
+
+MEASURES: dict[str, Callable[[Outcome], float]] = {
+    "wait_s": lambda outcome: outcome.wait_s,
+    "response_s": lambda outcome: outcome.response_s,
+    "slowdown": lambda outcome: outcome.slowdown,
+    "bounded_slowdown": lambda outcome: max(1.0, outcome.response_s / max(outcome.job.run_s, BOUND_S)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """Where narrow ends and wide begins (nodes), and short and long (seconds of run time); the WCJS paper's are
+    4,096 nodes of Mira's 49,152 and two hours.
+    """
+
+    wide_above: int
+    long_above_s: float = 7_200.0
+
+    @classmethod
+    def of_machine(cls, nodes: int) -> Categories:
+        """The WCJS paper's share of the machine."""
+        return cls(max(1, nodes * 4_096 // 49_152))
+
+    def name(self, outcome: Outcome) -> str:
+        width = "wide" if outcome.job.size > self.wide_above else "narrow"
+        return f"{width}-{'long' if outcome.job.run_s > self.long_above_s else 'short'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One measure over one category of jobs."""
+
+    mean: float
+    median: float
+    p5: float
+    p25: float
+    p75: float
+    p95: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        array = np.asarray(values, dtype=float)
+        p5, p25, median, p75, p95 = (float(cut) for cut in np.percentile(array, (5, 25, 50, 75, 95)))
+        return cls(float(array.mean()), median, p5, p25, p75, p95, float(array.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """``jobs`` holds, for each category of jobs, how many there are and the spread of each measure."""
+
+    scheduler: str
+    nodes: int
+    jobs: dict[str, tuple[int, dict[str, Spread]]]
+    urgent_lateness: float | None  # None: no urgent job
+    utilisation: float
+    productive_utilisation: float
+    lost_node_h: float
+    saved_node_h: float
+    preemptions: int
+    preemptions_per_job: float
+    preempted_jobs: int
+
+    def as_json(self) -> dict[str, Any]:
+        document = asdict(self)
+        document["jobs"] = {
+            name: {"count": count, **{measure: asdict(spread) for measure, spread in spreads.items()}}
+            for name, (count, spreads) in self.jobs.items()
+        }
+        return document
+
+
+def metrics(replay: Replay, categories: Categories | None = None) -> Metrics:
+    """Of all jobs; of regular and urgent ones where there are both; and of the regular ones by width and length."""
+    outcomes = replay.outcomes
+    if categories is None:
+        categories = Categories.of_machine(replay.nodes)
+    groups: dict[str, list[Outcome]] = {"all": list(outcomes)}
+    urgent = [outcome for outcome in outcomes if outcome.job.urgent]
+    regular = [outcome for outcome in outcomes if not outcome.job.urgent]
+    if urgent:
+        groups |= {"regular": regular, "urgent": urgent}
+    for name in ("narrow-short", "narrow-long", "wide-short", "wide-long"):
+        groups[name] = [outcome for outcome in regular if categories.name(outcome) == name]
+    begin_s = min((outcome.job.submit_s for outcome in outcomes), default=0)
+    end_s = max((outcome.end_s for outcome in outcomes), default=0)
+    capacity_node_s = replay.nodes * (end_s - begin_s) or 1
+    preemptions = sum(outcome.preemptions for outcome in outcomes)
+    return Metrics(
+        scheduler=replay.scheduler,
+        nodes=replay.nodes,
+        jobs={
+            name: (len(group), {measure: Spread.of([of(each) for each in group]) for measure, of in MEASURES.items()})
+            for name, group in groups.items()
+            if group
+        },
+        urgent_lateness=max((outcome.slowdown for outcome in urgent), default=None),
+        utilisation=replay.busy_node_s / capacity_node_s,
+        productive_utilisation=sum(each.job.size * each.job.run_s for each in outcomes) / capacity_node_s,
+        lost_node_h=sum(each.job.size * each.lost_s for each in outcomes) / 3_600,
+        saved_node_h=sum(each.job.size * each.saved_s for each in outcomes) / 3_600,
+        preemptions=preemptions,
+        preemptions_per_job=preemptions / len(outcomes) if outcomes else 0.0,
+        preempted_jobs=sum(outcome.preemptions > 0 for outcome in outcomes),
+    )

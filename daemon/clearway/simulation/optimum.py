@@ -1,0 +1,265 @@
+"""The best schedule that could have been made had all jobs been known in advance, for a handful of jobs.
+
+Model (WCJS paper, section 5): rigid jobs on a machine of blocks (512 nodes each on Mira); a job of 2**k blocks runs on
+2**k neighbouring ones that begin at a multiple of it. A batch job may be interrupted once, by whatever job; it goes
+on in the same blocks and pays its overhead twice, to be written and to be read, and each part does at least a
+tenth of its work (constraint 51). Urgent jobs are never interrupted. The mean slowdown of the batch jobs is least
+(objective 36) while that of the urgent ones stays within a threshold (constraint 37, as the text says: the mean); a
+threshold that no schedule keeps to is loosened step by step.
+
+The paper orders jobs by numbered sequences in each partition, which needs jobs x partitions x sequences binary
+variables. Here a binary variable says for each two parts which one is first; it counts only where their blocks
+overlap. That says the same with a few hundred binary variables, and needs no bound on the sequences.
+
+Cost: a mixed-integer program solved by HiGHS, exponential in the number of jobs; five batch and two urgent jobs on
+16 blocks take seconds. What is found within the time limit comes with the proven bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+LEAST_SHARE = 0.1  # of its work, in each part of an interrupted job
+_INFEASIBLE = 2  # scipy's status
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineJob:
+    """A job as the optimum sees it: its run time is known. ``overhead_s`` is one write, and one read, of its image."""
+
+    job_id: int
+    blocks: int
+    submit_s: float
+    run_s: float
+    urgent: bool
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1 or self.blocks & (self.blocks - 1):
+            raise ValueError(f"job {self.job_id}: {self.blocks} blocks, which is not a power of two")
+        if self.run_s <= 0 or self.submit_s < 0 or self.overhead_s < 0:
+            raise ValueError(f"job {self.job_id}: run time, submit time and overhead must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where and when a job, or a part of an interrupted one, has its blocks; overhead included."""
+
+    job_id: int
+    first_block: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineOptimum:
+    """Mean slowdowns, the threshold that was kept, and ``bound``: no schedule has a lower batch slowdown."""
+
+    batch_slowdown: float
+    urgent_slowdown: float
+    threshold: float
+    bound: float
+    parts: tuple[Part, ...]
+
+
+def offline_optimum(
+    jobs: Sequence[OfflineJob],
+    blocks: int,
+    *,
+    threshold: float = 1.2,
+    loosen_by: float = 0.1,
+    loosest: float = 10.0,
+    time_limit_s: float = 60.0,
+) -> OfflineOptimum | None:
+    """The least mean batch slowdown with the urgent one within the first threshold that can be kept.
+
+    None when no schedule was found up to ``loosest``, or none in time. ValueError for jobs larger than the machine.
+    """
+    for job in jobs:
+        if job.blocks > blocks:
+            raise ValueError(f"job {job.job_id} needs {job.blocks} blocks, the machine has {blocks}")
+    program = _Program(sorted(jobs, key=lambda job: job.job_id), blocks)
+    while threshold <= loosest:
+        status, found = program.solve(threshold, time_limit_s)
+        if found is not None or status != _INFEASIBLE:
+            return found
+        threshold = round(threshold + loosen_by, 9)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _PartColumns:
+    """One part in the program: its length is ``sum(coefficient * column) + constant``."""
+
+    job: int  # index
+    start: int
+    length: dict[int, float]
+    constant: float
+    exists: int | None  # the column that says whether this part is there; None: it always is
+
+
+class _Program:
+    def __init__(self, jobs: Sequence[OfflineJob], blocks: int) -> None:
+        self._jobs = jobs
+        self._horizon = max(job.submit_s for job in jobs) + sum(job.run_s + 2 * job.overhead_s for job in jobs)
+        self._lower: list[float] = []
+        self._upper: list[float] = []
+        self._whole: list[int] = []
+        self._rows: list[dict[int, float]] = []
+        self._row_lower: list[float] = []
+        self._places = self._all_places(blocks)
+        self._parts = [part for index, job in enumerate(jobs) for part in self._parts_of(index, job)]
+        for one, other in combinations(range(len(jobs)), 2):
+            self._apart(one, other)
+
+    def solve(self, threshold: float, time_limit_s: float) -> tuple[int, OfflineOptimum | None]:
+        """HiGHS's status, and the schedule where there is one."""
+        urgent = [index for index, job in enumerate(self._jobs) if job.urgent]
+        batch = [index for index, job in enumerate(self._jobs) if not job.urgent]
+        objective, constant = self._mean_slowdown(batch)
+        mean_urgent, urgent_constant = self._mean_slowdown(urgent)
+        matrix, row_lower = list(self._rows), list(self._row_lower)
+        if urgent:
+            matrix.append({column: -value for column, value in mean_urgent.items()})
+            row_lower.append(urgent_constant - threshold)
+        costs = np.zeros(len(self._lower))
+        costs[list(objective)] = list(objective.values())
+        result = milp(
+            costs,
+            integrality=np.array(self._whole),
+            bounds=Bounds(np.array(self._lower), np.array(self._upper)),
+            constraints=LinearConstraint(_sparse(matrix, len(costs)), lb=np.array(row_lower)),
+            options={"time_limit": time_limit_s, "mip_rel_gap": 1e-6},
+        )
+        if result.x is None:
+            return int(result.status), None
+        parts = tuple(sorted(self._read(result.x), key=lambda part: (part.start_s, part.job_id)))
+        ends = {part.job_id: part.end_s for part in parts}  # the later part comes later
+        return int(result.status), OfflineOptimum(
+            batch_slowdown=mean_slowdown(self._jobs, ends, urgent=False),
+            urgent_slowdown=mean_slowdown(self._jobs, ends, urgent=True),
+            threshold=threshold,
+            bound=float(result.mip_dual_bound) + constant,
+            parts=parts,
+        )
+
+    # ---- columns and rows --------------------------------------------------------------------------------------
+
+    def _column(self, lower: float, upper: float, *, whole: bool = False) -> int:
+        self._lower.append(lower)
+        self._upper.append(upper)
+        self._whole.append(int(whole))
+        return len(self._lower) - 1
+
+    def _row(self, cells: dict[int, float], at_least: float) -> None:
+        self._rows.append(cells)
+        self._row_lower.append(at_least)
+
+    def _all_places(self, blocks: int) -> list[dict[int, int]]:
+        """For each job a column for each first block that it may have; exactly one of them is taken.
+
+        Places over which the same larger jobs run are alike, so the first of them will do: with the largest job
+        placed first, what is in use stays a beginning of the machine, and no job need leave a gap before it.
+        """
+        places: list[dict[int, int]] = [{} for _ in self._jobs]
+        touched = 0
+        for index in sorted(range(len(self._jobs)), key=lambda index: (-self._jobs[index].blocks, index)):
+            size = self._jobs[index].blocks
+            firsts = range(0, min(touched, blocks - size) + 1, size)
+            places[index] = {first: self._column(0, 1, whole=True) for first in firsts}
+            self._row(dict.fromkeys(places[index].values(), 1.0), 1.0)
+            self._row(dict.fromkeys(places[index].values(), -1.0), -1.0)
+            touched += size
+        return places
+
+    def _parts_of(self, index: int, job: OfflineJob) -> list[_PartColumns]:
+        start = self._column(job.submit_s, self._horizon)
+        if job.urgent:
+            return [_PartColumns(index, start, {}, job.run_s, None)]
+        again = self._column(job.submit_s, self._horizon)
+        interrupted = self._column(0, 1, whole=True)
+        later_share = self._column(0, 1 - LEAST_SHARE)
+        # An interrupted job does at least a tenth of its work in either part, another one all of it in the first.
+        self._row({later_share: 1.0, interrupted: -LEAST_SHARE}, 0.0)
+        self._row({later_share: -1.0, interrupted: 1 - LEAST_SHARE}, 0.0)
+        first = _PartColumns(index, start, {interrupted: job.overhead_s, later_share: -job.run_s}, job.run_s, None)
+        second = _PartColumns(
+            index, again, {interrupted: job.overhead_s, later_share: job.run_s}, 0.0, exists=interrupted
+        )
+        self._follows(first, second)
+        return [first, second]
+
+    def _follows(self, first: _PartColumns, then: _PartColumns, *unless: tuple[int, float]) -> None:
+        """``then`` starts after ``first`` ends, but for each ``unless`` column that has the value given with it."""
+        cells = {then.start: 1.0, first.start: -1.0}
+        for column, value in first.length.items():
+            cells[column] = cells.get(column, 0.0) - value
+        at_least = first.constant
+        for column, value in unless:
+            # The horizon holds every part one after another, so it is as large as any difference of times.
+            sign = self._horizon if value else -self._horizon
+            cells[column] = cells.get(column, 0.0) + sign
+            at_least -= self._horizon if not value else 0.0
+        self._row(cells, at_least)
+
+    def _apart(self, one: int, other: int) -> None:
+        """No two parts of two jobs have a block at the same time."""
+        small, large = sorted((one, other), key=lambda index: self._jobs[index].blocks)
+        overlap = self._column(0, 1)
+        size = self._jobs[large].blocks
+        for first, column in self._places[large].items():
+            inside = [mine for block, mine in self._places[small].items() if first <= block < first + size]
+            self._row({overlap: 1.0, column: -1.0} | dict.fromkeys(inside, -1.0), -1.0)
+        for mine in (part for part in self._parts if part.job == one):
+            for theirs in (part for part in self._parts if part.job == other):
+                mine_first = self._column(0, 1, whole=True)
+                absent = [(part.exists, 0.0) for part in (mine, theirs) if part.exists is not None]
+                self._follows(mine, theirs, (mine_first, 0.0), (overlap, 0.0), *absent)
+                self._follows(theirs, mine, (mine_first, 1.0), (overlap, 0.0), *absent)
+
+    # ---- results -----------------------------------------------------------------------------------------------
+
+    def _mean_slowdown(self, indices: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Mean (end - submit) / run time as a row, and what is to be added to it."""
+        cells: dict[int, float] = {}
+        constant = 0.0
+        for index in indices:
+            job, last = self._jobs[index], self._last(index)
+            weight = 1 / (job.run_s * len(indices))
+            cells[last.start] = weight
+            for column, value in last.length.items():
+                cells[column] = cells.get(column, 0.0) + weight * value
+            constant += weight * (last.constant - job.submit_s)
+        return cells, constant
+
+    def _last(self, index: int) -> _PartColumns:
+        return [part for part in self._parts if part.job == index][-1]
+
+    def _read(self, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[Part]:
+        read = []
+        for part in self._parts:
+            if part.exists is not None and values[part.exists] < 0.5:
+                continue
+            start = float(values[part.start])
+            length = part.constant + sum(float(values[column]) * value for column, value in part.length.items())
+            (place,) = (first for first, column in self._places[part.job].items() if values[column] > 0.5)
+            read.append(Part(self._jobs[part.job].job_id, place, start, start + length))
+        return read
+
+
+def mean_slowdown(jobs: Sequence[OfflineJob], ends: dict[int, float], *, urgent: bool) -> float:
+    """Mean of (end - submit) / run time over the urgent or the batch jobs; 1 where there are none."""
+    slowdowns = [(ends[job.job_id] - job.submit_s) / job.run_s for job in jobs if job.urgent == urgent]
+    return sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
+
+
+def _sparse(rows: Sequence[dict[int, float]], columns: int) -> csr_array:
+    entries = [(row, column, value) for row, cells in enumerate(rows) for column, value in cells.items()]
+    at_rows, at_columns, values = zip(*entries, strict=True)
+    return csr_array((values, (at_rows, at_columns)), shape=(len(rows), columns))

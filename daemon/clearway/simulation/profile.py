@@ -1,0 +1,66 @@
+"""How many nodes are free from when to when, as far as limits tell: the plan of conservative backfilling.
+
+A list of moments, ascending, and beside it how many nodes are free from each to the next; from the last on for
+ever. Finding a place costs one pass over the moments at most, taking or giving one a pass over those it covers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+
+class Profile:
+    def __init__(self, now_s: float, free: int, coming: Iterable[tuple[float, int]] = ()) -> None:
+        """``coming``: when how many more become free, by time; what is overdue comes now."""
+        self.times: list[float] = [now_s]
+        self.free: list[int] = [free]
+        for time_s, more in coming:
+            free += more
+            if time_s > self.times[-1]:
+                self.times.append(time_s)
+                self.free.append(free)
+            else:
+                self.free[-1] = free
+
+    def advance(self, now_s: float) -> None:
+        """Forget what lies before now."""
+        passed = bisect_right(self.times, now_s) - 1
+        if passed > 0:
+            del self.times[:passed], self.free[:passed]
+        self.times[0] = now_s
+
+    def earliest(self, size: int, duration_s: float) -> float:
+        """The first moment from which so many nodes are free for so long."""
+        times, free, last = self.times, self.free, len(self.times)
+        i = 0
+        while True:
+            while free[i] < size:
+                i += 1
+            start_s = times[i]
+            end_s = start_s + duration_s
+            i += 1
+            while i < last and free[i] >= size and times[i] < end_s:
+                i += 1
+            if i == last or times[i] >= end_s:
+                return start_s
+
+    def take(self, start_s: float, end_s: float, size: int) -> None:
+        """So many nodes fewer in between; with a negative size, more."""
+        first = self._moment(start_s)
+        last = self._moment(end_s)
+        free = self.free
+        for i in range(first, last):
+            free[i] -= size
+
+    def room_before(self, size: int, end_s: float) -> bool:
+        """Whether so many nodes are free at any moment before this one."""
+        return max(self.free[: bisect_left(self.times, end_s)], default=0) >= size
+
+    def _moment(self, time_s: float) -> int:
+        """The place of this moment, which is put in where it is missing."""
+        place = bisect_left(self.times, time_s)
+        if place == len(self.times) or self.times[place] != time_s:
+            self.times.insert(place, time_s)
+            self.free.insert(place, self.free[place - 1])
+        return place

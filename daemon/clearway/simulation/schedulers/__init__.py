@@ -1,0 +1,1 @@
+"""Schedulers for the simulator: one file each, found through the entry points ``clearway.schedulers``."""

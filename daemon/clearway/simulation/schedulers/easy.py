@@ -1,0 +1,101 @@
+"""EASY backfilling: others overtake the first job of the queue only where that does not delay it.
+
+When the first job does not fit, the limits of the running jobs tell when it will (its shadow time), and how many
+nodes will then be left over (extra). A later job that fits now starts if it ends by the shadow time, or needs no
+more than the extra nodes. Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
+estimates in scheduling the IBM SP2 with backfilling", as the UJFB paper cites it.
+
+Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as nobody leaves,
+the shadow time and the extra nodes stay what they are, and who was refused then is refused again, since every
+refusal only grows with the clock. The pass compares whole numbers in a list beside the queue, and is left out when
+fewer nodes are free than the smallest waiting job needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from clearway.simulation.engine import Machine, ReplayedJob
+
+
+class Easy:
+    name = "easy"
+    machine: Machine
+
+    def __init__(self) -> None:
+        self.queue: list[ReplayedJob] = []
+        self.sizes: list[int] = []  # of the queue's jobs
+        self.seen = 0  # so many of the queue were looked at since nodes became free
+        self.shadow_s: float = inf
+        self.extra = 0
+
+    def begin(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def submitted(self, job: ReplayedJob) -> None:
+        self.queue.append(job)
+        self.sizes.append(job.size)
+
+    def ended(self, job: ReplayedJob) -> None:  # noqa: ARG002 - whoever it was, nodes are free
+        self.seen = 0
+
+    def returned(self, job: ReplayedJob) -> None:
+        """Preempted jobs come back to where they were: by submission."""
+        place = next((i for i, other in enumerate(self.queue) if other.index > job.index), len(self.queue))
+        self.queue.insert(place, job)
+        self.sizes.insert(place, job.size)
+        self.seen = 0
+
+    def schedule(self) -> None:
+        machine, queue, sizes = self.machine, self.queue, self.sizes
+        if not self.seen:
+            started = 0
+            for size in sizes:
+                if size > len(machine.free):
+                    break
+                machine.start(queue[started])
+                started += 1
+            if started:
+                del queue[:started], sizes[:started]
+            if not queue:
+                return
+            self.shadow_s, self.extra = self.reservation(queue[0])
+            self.seen = 1
+        if self.seen < len(queue):
+            free = len(machine.free)
+            window_s = self.shadow_s - machine.now_s
+            fitting = [i for i in range(self.seen, len(sizes)) if sizes[i] <= free] if free else []
+            taken = self.backfill(fitting, window_s) if fitting else []
+            for i in reversed(taken):
+                del queue[i], sizes[i]
+            self.seen = len(queue)
+
+    def reservation(self, head: ReplayedJob) -> tuple[float, int]:
+        """When the first job will start at the latest, and how many nodes will be left then."""
+        machine = self.machine
+        free = len(machine.free)
+        shadow_s = inf
+        for end_s, size in machine.free_later():
+            if end_s > shadow_s:
+                break
+            free += size
+            if free >= head.size:
+                shadow_s = end_s
+        return shadow_s, free - head.size
+
+    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
+        """Start those of these places in the queue that may overtake; the places of those started, ascending."""
+        machine, queue = self.machine, self.queue
+        taken = []
+        for i in fitting:
+            job = queue[i]
+            if job.size > len(machine.free):
+                continue
+            if job.limit_s + job.return_s - job.done_s > window_s:  # of a preempted job: what is left of it
+                if job.size > self.extra:
+                    continue
+                self.extra -= job.size
+            machine.start(job)
+            taken.append(i)
+        return taken

@@ -1,0 +1,46 @@
+"""First come, first served: nobody overtakes.
+
+The base of the schedulers with one queue in the order of submission: they differ in what they do once the first
+job does not fit (``behind``).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from operator import attrgetter
+
+from clearway.simulation.engine import Machine, ReplayedJob
+
+BY_INDEX = attrgetter("index")
+
+
+class Fcfs:
+    name = "fcfs"
+    machine: Machine
+
+    def __init__(self) -> None:
+        self.queue: list[ReplayedJob] = []
+
+    def begin(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def submitted(self, job: ReplayedJob) -> None:
+        self.queue.append(job)
+
+    def ended(self, job: ReplayedJob) -> None:
+        pass
+
+    def returned(self, job: ReplayedJob) -> None:
+        """Preempted jobs were submitted before those that wait, so they come first."""
+        insort(self.queue, job, key=BY_INDEX)
+
+    def schedule(self) -> None:
+        machine, queue = self.machine, self.queue
+        started = 0
+        for job in queue:
+            if job.size > len(machine.free):
+                break
+            machine.start(job)
+            started += 1
+        if started:
+            del queue[:started]

@@ -1,0 +1,119 @@
+"""Real-time jobs beside batch jobs: two queues, and preemption by weighted cost (WCJS paper, section 6).
+
+Algorithm 1: an urgent job whose estimated slowdown (1 + wait / time limit, equation 56) has passed the threshold is
+in the high-priority queue; everybody else is in the other one, which is scheduled by ``wfp`` and only while the
+first is empty. Algorithm 2, for those in the first, the highest slowdown first: free nodes serve; else the eligible
+batch jobs with the least sum of scores are preempted, by the very planner ``weighted-cost`` that the daemon offers;
+else the job waits. How they leave and what they lose is the checkpoint model's matter.
+
+Where the paper is silent: the threshold is its 1.2 (sections 5.4 and 7.2) for every category; a place is any set of
+nodes; nodes that preempted jobs are still leaving are the urgent job's for whom they leave; a job with a higher
+slowdown that finds no place does not keep the next ones from theirs.
+"""
+
+from __future__ import annotations
+
+from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.planning.weighted_cost import WeightedCost as Planner
+from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime
+from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.schedulers.wfp import Wfp
+
+THRESHOLD = 1.2
+
+
+class WeightedCost(Wfp):
+    name = "weighted-cost"
+
+    def __init__(
+        self,
+        model: CheckpointModel | None = None,
+        *,
+        threshold: float = THRESHOLD,
+        unit_nodes: int = MIRA.unit_nodes,
+        planner: Planner | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model or JustInTime()
+        self.threshold = threshold
+        self.unit_nodes = unit_nodes
+        self.planner = planner or Planner()
+        self.promised: dict[int, ReplayedJob] = {}  # by index: urgent jobs for whom others are leaving
+
+    def submitted(self, job: ReplayedJob) -> None:
+        super().submitted(job)
+        if job.urgent:  # a second later its slowdown is above the threshold, not at it
+            self.machine.wake_at(job.submit_s + int((self.threshold - 1) * job.limit_s) + 1)
+
+    def schedule(self) -> None:
+        self.order()
+        high = [job for job in self.queue if job.urgent and self.estimated_slowdown(job) > self.threshold]
+        high.sort(key=lambda job: (-self.estimated_slowdown(job), job.index))
+        for job in high:
+            if job.index not in self.promised:
+                self._place(job)
+            elif job.size <= len(self.machine.free):
+                self._start(job)
+        if not any(job.urgent and self.estimated_slowdown(job) > self.threshold for job in self.queue):
+            self.start_in_order()
+
+    def estimated_slowdown(self, job: ReplayedJob) -> float:
+        """Equation 56 for a job that waits."""
+        return 1 + (self.machine.now_s - job.submit_s) / job.limit_s
+
+    def _place(self, job: ReplayedJob) -> None:
+        """Lines 1 to 28 of Algorithm 2."""
+        leaving = sum(each.size for each in self.machine.leaving.values())
+        spoken_for = sum(each.size for each in self.promised.values())
+        missing = job.size - (len(self.machine.free) + leaving - spoken_for)
+        if missing > 0:
+            chosen = self._chosen(job, missing)
+            if not chosen:
+                return
+            for each in chosen:
+                departure = self.model.departure(each, self.machine.now_s)
+                self.machine.preempt(
+                    each, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
+                )
+            self.promised[job.index] = job
+        elif job.size <= len(self.machine.free) - max(0, spoken_for - leaving):
+            self._start(job)
+        else:
+            self.promised[job.index] = job
+
+    def _start(self, job: ReplayedJob) -> None:
+        self.promised.pop(job.index, None)
+        self.machine.start(job)
+        self.remove(job)
+
+    def _chosen(self, job: ReplayedJob, missing: int) -> list[ReplayedJob]:
+        """The batch jobs that leave for this one; none where there is no eligible set."""
+        running = {each.index: each for _, _, each in self.machine.running if not each.urgent}
+        problem = EvictionProblem(
+            nodes_needed=missing * self.unit_nodes,
+            max_delay_s=1,  # the rule knows no deadline, and its options take no time
+            step_s=1,
+            candidates=tuple(self._candidate(each) for _, each in sorted(running.items())),
+            preemptor_nodes=job.size * self.unit_nodes,
+        )
+        best = self.planner.solve(problem).points[-1]
+        by_id = {str(each.job_id): each for each in running.values()}
+        return [by_id[action.job_id] for action in best.actions] if best.feasible else []
+
+    def _candidate(self, job: ReplayedJob) -> Candidate:
+        now_s = self.machine.now_s
+        nodes = job.size * self.unit_nodes
+        worked_s = job.worked_s(now_s)
+        saved_s = self.model.departure(job, now_s).saved_s
+        if saved_s is None:
+            option = Option(Action.SYS_CHECKPOINT, lost_work_node_s=0)
+        else:
+            option = Option(Action.KILL, lost_work_node_s=nodes * (worked_s - saved_s))
+        return Candidate(
+            job_id=str(job.job_id),
+            nodes=nodes,
+            options=(option,),
+            ran_s=worked_s,
+            remaining_s=job.limit_s - worked_s,
+            waited_s=now_s - job.submit_s - worked_s,
+        )

@@ -1,0 +1,41 @@
+"""The rule of Argonne's Blue Gene machines: large jobs that wait long for their length stand first; EASY behind.
+
+The score is (wait / time limit) ** 3 x size ("WFP", of the scheduler Cobalt that the WCJS paper's baseline
+simulates: its section 6.3 names the three quantities, not the formula, which is that of Tang et al., "Fault-aware,
+utility-based job scheduling on Blue Gene/P systems"). Whenever a job is submitted or leaves, the queue is ordered
+anew; the first job that does not fit keeps its reservation as in EASY, until the order changes. Ties go by submission.
+
+Cost: a sort and a pass over the queue at each event.
+"""
+
+from __future__ import annotations
+
+from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.schedulers.easy import Easy
+
+
+class Wfp(Easy):
+    name = "wfp"
+
+    def schedule(self) -> None:
+        self.order()
+        self.start_in_order()
+
+    def order(self) -> None:
+        """The queue by score; all of it is to be looked at."""
+        now_s = self.machine.now_s
+        self.queue.sort(key=lambda job: (-wfp_score(job, now_s), job.index))
+        self.sizes = [job.size for job in self.queue]
+        self.seen = 0
+
+    def remove(self, job: ReplayedJob) -> None:
+        place = self.queue.index(job)
+        del self.queue[place], self.sizes[place]
+
+    def start_in_order(self) -> None:
+        if self.queue:
+            super().schedule()
+
+
+def wfp_score(job: ReplayedJob, now_s: float) -> float:
+    return (float(now_s - job.submit_s) / job.limit_s) ** 3 * job.size

@@ -1,0 +1,122 @@
+"""Will a running job end in time? From how long earlier jobs of its user and name took. Pure; needs no numpy.
+
+Model: X is how long a job lasts; it has run for r seconds and is given w more. The chance is the conditional survival
+
+    P(X <= r + w | X > r) = 1 - S(r + w) / S(r),      S(t) = P(X > t)
+
+with S as in the stochastic-jobs paper. Of samples S(t) is the share that lasted longer than t. A job that has run
+longer than all that is known has a chance of 0: nothing is known of it, and nothing is promised.
+
+Few samples prove little. Of the m samples that lasted longer than r, k ended within r + w; ``EndChance.at_least`` is
+the lower end of Wilson's interval for k out of m: the true chance is less in one case of twenty. Plan with that.
+A sample that the time limit cut short says only that it lasted longer than that: it counts until then, and not after
+(the product-limit estimate of Kaplan and Meier, which equals the formula above where nothing was cut short).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+_ONE_SIDED_95 = 1.6448536269514722
+
+
+@dataclass(frozen=True, slots=True)
+class EndChance:
+    """How likely a running job is to end in time."""
+
+    probability: float
+    at_least: float
+    """With 95 % confidence; 0 where nothing is known."""
+    samples: int
+    """Earlier jobs that lasted longer than this one has so far: what the probability is made of."""
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """How long the jobs of one user and name lasted, seconds: those that ended, and those cut short."""
+
+    ended_s: tuple[float, ...] = ()
+    cut_s: tuple[float, ...] = ()
+
+    ordered: tuple[tuple[float, ...], tuple[float, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ordered", (tuple(sorted(self.ended_s)), tuple(sorted(self.cut_s))))
+
+    def chance_of_end(self, ran_s: float, within_s: float) -> EndChance:
+        """The chance that a job which has run for ``ran_s`` ends in the next ``within_s``."""
+        ended, cut = self.ordered
+        first, last = bisect_right(ended, ran_s), bisect_right(ended, ran_s + max(0.0, within_s))
+        left, lasting = len(ended) - first, len(cut) - bisect_left(cut, ran_s)
+        known = left + lasting
+        if known == 0:
+            return EndChance(0.0, 0.0, 0)
+        survival, at = 1.0, first
+        while at < last:
+            same = bisect_right(ended, ended[at])
+            there = len(ended) - at + len(cut) - bisect_left(cut, ended[at])
+            survival *= 1.0 - (same - at) / there
+            at = same
+        probability = 1.0 - survival
+        return EndChance(probability, _wilson_lower(probability, known), known)
+
+
+def probability_of_end(survival: Callable[[float], float], ran_s: float, within_s: float) -> float:
+    """The chance that a job which has run for ``ran_s`` ends in the next ``within_s``, of any distribution.
+
+    ``survival`` is P(X > t). Of one of ``clearway.walltime.distributions``:
+    ``lambda t: float(times.survival(np.array([t]))[0])``.
+    """
+    left = survival(ran_s)
+    if left <= 0 or within_s <= 0:
+        return 0.0
+    return min(1.0, max(0.0, 1.0 - survival(ran_s + within_s) / left))
+
+
+def _wilson_lower(share: float, count: int) -> float:
+    z2 = _ONE_SIDED_95**2
+    middle = share + z2 / (2 * count)
+    spread = _ONE_SIDED_95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count * count))
+    return max(0.0, (middle - spread) / (1 + z2 / count))
+
+
+# -- what users ask for ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What jobs of one user and name ask for, and what they take; seconds."""
+
+    jobs: int
+    asked_s: float | None
+    """The median of the time limits; None where they had none."""
+    median_s: float
+    most_s: float
+    """Nine in ten took no longer."""
+    longest_s: float
+    cut: int
+    """Jobs that their time limit ended."""
+
+
+def advice(run_times: RunTimes, asked_s: Iterable[float]) -> Advice | None:
+    """What to tell the owner of these jobs; None when there are none."""
+    lasted = sorted((*run_times.ended_s, *run_times.cut_s))
+    if not lasted:
+        return None
+    asked = sorted(asked_s)
+    return Advice(
+        jobs=len(lasted),
+        asked_s=_at(asked, 0.5) if asked else None,
+        median_s=_at(lasted, 0.5),
+        most_s=_at(lasted, 0.9),
+        longest_s=lasted[-1],
+        cut=len(run_times.cut_s),
+    )
+
+
+def _at(ordered: list[float], share: float) -> float:
+    """The smallest value such that at least this share is not larger."""
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1]

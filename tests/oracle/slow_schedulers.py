@@ -1,0 +1,207 @@
+"""The simulator's schedulers again, second by second and with nothing remembered that can be counted anew.
+
+Slow, and written from the definitions: a machine is a number of nodes, time goes 0, 1, 2 ..., and at every second
+each rule looks at all jobs. Only for a few jobs and small times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from clearway.simulation.trace import TraceJob
+
+Swap = Callable[[int], tuple[int, int]]  # job_id: seconds out and in
+
+
+@dataclass
+class Slow:
+    job: TraceJob
+    start: int | None = None
+    place: int | None = None  # where conservative backfilling has put it
+    # of UJFB: what it has computed, where it is, and what it spends before it computes
+    done: int = 0
+    end: int | None = None
+    status: str = "waiting"
+    nodes: list[int] = field(default_factory=list)
+    until: int = 0  # swapping until then
+    back_s: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.job.size
+
+    @property
+    def limit(self) -> int:
+        return self.job.limit_s
+
+
+Rule = Callable[[int, list[Slow], list[Slow], int], list[Slow]]
+
+
+def starts(jobs: Sequence[TraceJob], nodes: int, rule: Rule) -> dict[int, int]:
+    """When each job starts, by job_id."""
+    slow = [Slow(job) for job in jobs]
+    now = 0
+    while any(each.start is None for each in slow):
+        waiting = [each for each in slow if each.start is None and each.job.submit_s <= now]
+        running = [each for each in slow if each.start is not None and now < each.start + each.job.run_s]
+        for each in rule(now, waiting, running, nodes):
+            each.start = now
+        now += 1
+    return {each.job.job_id: each.start for each in slow if each.start is not None}
+
+
+def fcfs(_now: int, waiting: list[Slow], running: list[Slow], nodes: int) -> list[Slow]:
+    free, started = nodes - sum(each.size for each in running), []
+    for each in waiting:
+        if each.size > free:
+            break
+        free -= each.size
+        started.append(each)
+    return started
+
+
+def ujf(now: int, waiting: list[Slow], running: list[Slow], nodes: int) -> list[Slow]:
+    return fcfs(now, sorted(waiting, key=lambda each: not each.job.urgent), running, nodes)
+
+
+def easy(now: int, waiting: list[Slow], running: list[Slow], nodes: int) -> list[Slow]:
+    return _backfilled(now, waiting, running, nodes, lambda rest: rest)
+
+
+def sjf_backfill(now: int, waiting: list[Slow], running: list[Slow], nodes: int) -> list[Slow]:
+    return _backfilled(now, waiting, running, nodes, lambda rest: sorted(rest, key=lambda each: each.limit))
+
+
+def _backfilled(
+    now: int, waiting: list[Slow], running: list[Slow], nodes: int, order: Callable[[list[Slow]], list[Slow]]
+) -> list[Slow]:
+    """Who overtakes must leave the first job's start, as far as limits tell, where it is."""
+    started = fcfs(now, waiting, running, nodes)
+    rest = waiting[len(started) :]
+    if not rest:
+        return started
+    ends = [(each.size, (now if each.start is None else each.start) + each.limit) for each in [*running, *started]]
+
+    def head_starts(holders: list[tuple[int, int]]) -> int:
+        second = now
+        while nodes - sum(size for size, end in holders if end > second) < rest[0].size:
+            second += 1
+        return second
+
+    for each in order(rest[1:]):
+        fits = each.size <= nodes - sum(size for size, end in ends)
+        if fits and head_starts([*ends, (each.size, now + each.limit)]) <= head_starts(ends):
+            ends.append((each.size, now + each.limit))
+            started.append(each)
+    return started
+
+
+class Conservative:
+    """Places are kept; when a job has ended before its limit each in turn is moved to the earliest that it finds."""
+
+    def __init__(self) -> None:
+        self.known: list[Slow] = []
+
+    def __call__(self, now: int, waiting: list[Slow], running: list[Slow], nodes: int) -> list[Slow]:
+        holders = [(each.start or 0, (each.start or 0) + each.limit, each.size) for each in running]
+        gone = [each for each in self.known if each not in running]
+        early = any((each.start or 0) + each.limit > now for each in gone)
+        moved = [each for each in waiting if early and each.place is not None]
+        for each in [*moved, *(each for each in waiting if each.place is None)]:
+            each.place = _earliest(now, each, holders + _places(waiting, each), nodes)
+        begun = [each for each in waiting if each.place == now]
+        self.known = [*running, *begun]
+        return begun
+
+
+def _places(waiting: list[Slow], but: Slow) -> list[tuple[int, int, int]]:
+    placed = [each for each in waiting if each is not but and each.place is not None]
+    return [(each.place or 0, (each.place or 0) + each.limit, each.size) for each in placed]
+
+
+def _earliest(now: int, job: Slow, holders: list[tuple[int, int, int]], nodes: int) -> int:
+    second = now
+    while any(
+        nodes - sum(size for begin, end, size in holders if begin <= at < end) < job.size
+        for at in range(second, second + job.limit)
+    ):
+        second += 1
+    return second
+
+
+def ujfb(jobs: Sequence[TraceJob], nodes: int, swap: Swap) -> dict[int, tuple[int, int]]:
+    """First start and end of each job, by job_id; limits are exact."""
+    slow = [Slow(job) for job in jobs]
+    kept: dict[int, Slow] = {}
+    kept_free: list[int] = []
+    free = list(range(nodes))
+    urgent: list[Slow] = []
+    now = 0
+    while any(each.end is None for each in slow):
+        for each in slow:
+            if each.status == "running" and now - each.until >= each.job.run_s - each.done:
+                each.status, each.end = "ended", now
+                for node in each.nodes:
+                    (kept_free if node in kept else free).append(node)
+            elif each.status == "leaving" and each.until == now:
+                each.status = "suspended"
+                kept |= dict.fromkeys(each.nodes, each)
+                kept_free += each.nodes
+        urgent += [each for each in slow if each.job.urgent and each.job.submit_s == now]
+        urgent.sort(key=lambda one: (one.limit, one.job.job_id))
+        while urgent and urgent[0].size <= len(free) + len(kept_free):
+            first = urgent.pop(0)
+            _begin(first, now, [(kept_free or free).pop(0) for _ in range(first.size)])
+        wanted = 0
+        for each in urgent:
+            wanted += each.size
+            leaving = sum(other.size for other in slow if other.status == "leaving")
+            missing = wanted - len(free) - len(kept_free) - leaving
+            regular = [other for other in slow if other.status == "running" and not other.job.urgent]
+            if missing > sum(other.size for other in regular):
+                break
+            for other in sorted(regular, key=lambda one: (-_left(one, now), -one.job.job_id)):
+                if missing > 0:
+                    missing -= other.size
+                    out_s, other.back_s = swap(other.job.job_id)
+                    other.done += max(0, now - other.until)
+                    other.status, other.until = "leaving", now + out_s
+        if not urgent and not any(each.status == "leaving" for each in slow):
+            for each in slow:
+                if each.status == "suspended" and all(node in kept_free for node in each.nodes):
+                    for node in each.nodes:
+                        kept_free.remove(node)
+                        del kept[node]
+                    _begin(each, now, each.nodes)
+            waiting = [e for e in slow if e.status == "waiting" and not e.job.urgent and e.job.submit_s <= now]
+            places = _holders(slow, kept, now)
+            for each in waiting:
+                second = _earliest(now, each, places, nodes)
+                places.append((second, second + each.limit, each.size))
+                if second == now:
+                    _begin(each, now, [free.pop(0) for _ in range(each.size)])
+        now += 1
+    return {each.job.job_id: (each.start or 0, each.end or 0) for each in slow}
+
+
+def _begin(each: Slow, now: int, nodes: list[int]) -> None:
+    each.status, each.nodes, each.until = "running", nodes, now + each.back_s
+    each.start = now if each.start is None else each.start
+
+
+def _left(each: Slow, now: int) -> int:
+    """Until its end, with what it still swaps."""
+    return max(each.until, now) - now + each.job.run_s - each.done - max(0, now - each.until)
+
+
+def _holders(slow: list[Slow], kept: dict[int, Slow], now: int) -> list[tuple[int, int, int]]:
+    """Who holds how many nodes until when, of those that no suspended job keeps; and the suspended jobs."""
+    running = [each for each in slow if each.status == "running"]
+    holders = [(now, now + _left(each, now), sum(node not in kept for node in each.nodes)) for each in running]
+    for each in slow:
+        if each.status == "suspended":
+            back = max((now + _left(one, now) for one in running if set(one.nodes) & set(each.nodes)), default=now)
+            holders.append((now, back + each.back_s + each.job.run_s - each.done, each.size))
+    return holders

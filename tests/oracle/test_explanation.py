@@ -1,0 +1,164 @@
+"""What sparing, choosing, waiting and simple rules would have cost, beside exhaustive search and direct runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from clearway.explanation import Cost, Explanation, cost_of, explain
+from clearway.model import Action, Choice, EvictionProblem, Option
+from clearway.planning.backtracking import Backtracking
+from clearway.planning.base import Planner
+from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.loss_per_node_prune import LossPerNodePrune
+from clearway.planning.slurm_default import SlurmDefault
+from clearway.planning.youngest_first import YoungestFirst
+from clearway.planning.youngest_prune import YoungestPrune
+from tests.builders import plan
+from tests.oracle.exhaustive import nodes_freed, whole_steps
+from tests.oracle.problems import SHAPES, random_problem
+
+PROBLEMS_PER_SHAPE = 25
+RULES: tuple[type, ...] = (SlurmDefault, YoungestFirst, YoungestPrune, LossPerNodePrune)
+
+
+def problems(shape: str) -> Iterator[EvictionProblem]:
+    """Those that have a plan, and need one."""
+    first = SHAPES.index(shape)
+    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
+        problem = random_problem(seed, jobs=1 + seed // len(SHAPES) % 5)
+        if problem.nodes_needed > 0 and EvictionDP().solve(problem).choose() is not None:
+            yield problem
+
+
+def explained(problem: EvictionProblem, planner: Planner | None = None, **limits: Callable[[], bool]) -> Explanation:
+    planner = planner or EvictionDP()
+    curve = planner.solve(problem)
+    chosen = curve.choose()
+    assert chosen is not None
+    return explain(plan(problem=problem, curve=curve, chosen=chosen), planner, **limits)
+
+
+def least(problem: EvictionProblem, suits: Callable[[Collection[str]], bool]) -> tuple[Fraction, int, int] | None:
+    """By trying everything: the least cost of a plan for any deadline whose leaving jobs suit."""
+    costs = [
+        cost
+        for step in range(problem.last_step + 1)
+        for picked in itertools.product(*[_ways(job.options, step * problem.step_s) for job in problem.candidates])
+        if (cost := _cost(problem, picked, step, suits)) is not None
+    ]
+    return min(costs, default=None)
+
+
+def _ways(options: tuple[Option, ...], deadline_s: int) -> list[Option | None]:
+    ready = [option for option in options if option.ready_s <= deadline_s]
+    ends = [option for option in ready if option.action is Action.END]
+    return [*ends[:1]] if ends else [None, *ready]
+
+
+def _cost(
+    problem: EvictionProblem,
+    picked: tuple[Option | None, ...],
+    step: int,
+    suits: Callable[[Collection[str]], bool],
+) -> tuple[Fraction, int, int] | None:
+    taken = [(job.job_id, option) for job, option in zip(problem.candidates, picked, strict=True) if option is not None]
+    used = [option for _, option in taken if option.action is not Action.END]
+    steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for option in used)
+    gone = {job_id for job_id, _ in taken}
+    if steps > step or nodes_freed(problem, gone) < problem.nodes_needed or not suits(gone):
+        return None
+    lost = sum((Fraction(str(option.lost_work_node_s)) for option in used), Fraction(0))
+    return (lost, steps * problem.step_s, len(used))
+
+
+def same(cost: Cost | None, expected: tuple[Fraction, int, int] | None) -> bool:
+    if cost is None or expected is None:
+        return cost is None and expected is None
+    lost = abs(cost.lost_work_node_s - float(expected[0])) < 1e-6
+    return lost and (cost.checkpoint_s, cost.preemptees) == expected[1:]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> None:
+    told = 0
+    for problem in problems(shape):
+        found = explained(problem)
+        assert found.complete
+        for each in found.alternatives:
+            others = replace(problem, candidates=tuple(c for c in problem.candidates if c.job_id != each.job_id))
+            if each.choice is Choice.CHOSEN:
+                expected = least(others, lambda _: True)
+            else:
+                expected = least(problem, lambda gone, job_id=each.job_id: job_id in gone)  # type: ignore[misc]
+            assert each.known
+            assert same(each.cost, expected), (problem, each, expected)
+            told += 1
+    assert told >= PROBLEMS_PER_SHAPE
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_another_exact_planner_explains_the_same(shape: str) -> None:
+    for problem in problems(shape):
+        assert explained(problem, Backtracking()).alternatives == explained(problem).alternatives
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rules_would_have_lost_what_they_lose_when_they_are_run(shape: str) -> None:
+    for problem in problems(shape):
+        found = explained(problem)
+        for outcome, rule in zip(found.rules, RULES, strict=True):
+            assert outcome.rule == rule.name  # type: ignore[attr-defined]
+            point = rule().solve(problem).choose()
+            assert outcome.cost == (None if point is None else cost_of(point))
+            assert outcome.cost is None or outcome.cost >= found.cost, "a rule is never better than the optimum"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_later_deadline_saves_what_the_longer_problem_says(shape: str) -> None:
+    for problem in problems(shape):
+        found = explained(problem)
+        longer = EvictionDP().solve(replace(problem, max_delay_s=2 * problem.max_delay_s)).choose()
+        assert longer is not None
+        best = min([found.cost, *(later.cost for later in found.later)])
+        assert best == cost_of(longer)
+        assert sorted(found.later, key=lambda later: later.cost, reverse=True) == list(found.later)
+
+
+def test_jobs_that_end_before_twice_the_delay_are_counted_in() -> None:
+    problem = random_problem(0, jobs=3)
+    candidate = replace(
+        problem.candidates[0],
+        nodes=4,
+        node_names=(),
+        options=(Option(Action.KILL, 500.0),),
+        remaining_s=70.0,
+    )
+    problem = EvictionProblem(nodes_needed=4, max_delay_s=60, step_s=10, candidates=(candidate,))
+    (later,) = explained(problem).later
+    assert (later.max_delay_s, later.cost) == (100, Cost(0.0, 0, 0))  # 70 s, and the 30 s of Slurm's own slack
+
+
+def test_without_time_nothing_is_claimed() -> None:
+    problem = next(problems("plain"))
+    counts = iter([True, False])
+    found = explained(problem, go_on=lambda: next(counts))
+    assert not found.complete
+    assert [outcome.rule for outcome in found.rules] == ["slurm-default"]
+    assert not any(each.known for each in found.alternatives)
+    assert found.later == ()
+
+
+@pytest.mark.parametrize("seed", range(0, 400, 7))
+def test_explaining_changes_nothing_and_does_not_depend_on_the_order_of_candidates(seed: int) -> None:
+    problem = random_problem(seed, jobs=4)
+    if EvictionDP().solve(problem).choose() is None:
+        return
+    before = repr(problem)
+    turned = replace(problem, candidates=tuple(reversed(problem.candidates)))
+    assert explained(problem) == explained(turned)
+    assert repr(problem) == before

@@ -1,0 +1,94 @@
+"""The WCJS paper's schedulers and checkpoint models in a replay."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from clearway.simulation.checkpoint_models import (
+    ApplicationCheckpoints,
+    CheckpointModel,
+    JustInTime,
+    NoCheckpoints,
+    Storage,
+    SystemCheckpoints,
+)
+from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.schedulers.high_priority import HighPriority
+from clearway.simulation.schedulers.weighted_cost import WeightedCost
+from clearway.simulation.schedulers.wfp import Wfp
+from clearway.simulation.trace import TraceJob
+from tests.oracle import slow_realtime
+from tests.simulation.test_schedulers import NODES, conserved, job, workloads
+
+
+def seconds(transfer_s: int) -> Storage:
+    """A file system that takes so long for every image."""
+    return Storage(unit_nodes=1, node_gib=transfer_s, nodes_per_io_node=1, io_node_gib_s=1, file_system_gib_s=1e9)
+
+
+@pytest.mark.parametrize(
+    ("rule", "scheduler"),
+    [
+        ("wfp", Wfp),
+        ("high-priority", HighPriority),
+        ("weighted-cost", lambda: WeightedCost(JustInTime(seconds(2)), unit_nodes=1)),
+    ],
+)
+@settings(max_examples=300, deadline=None)
+@given(jobs=workloads(most_urgent=4))
+def test_jobs_start_and_end_when_the_slow_rule_says(
+    rule: str, scheduler: type[Scheduler], jobs: tuple[TraceJob, ...]
+) -> None:
+    done = replay(jobs, NODES, scheduler(), observe=conserved)
+    assert {o.job.job_id: (o.start_s, o.end_s) for o in done.outcomes} == slow_realtime.replayed(jobs, NODES, rule, 2)
+
+
+def test_transfer_times_are_those_of_equation_34() -> None:
+    mira = Storage()
+    assert mira.transfer_s(1) == mira.transfer_s(13) == 16 * 128 / 4
+    assert mira.transfer_s(96) == 3_641  # 16 GiB x 49,152 nodes at 216 GiB/s
+
+
+def test_the_papers_example_of_application_checkpoints() -> None:
+    """A limit of 120 minutes, 5 minutes a checkpoint, 10 %: two of them, one each 40 minutes (section 7.1.4)."""
+    model = ApplicationCheckpoints(10, seconds(300))
+    given_job = job(1, 0, 7_200, 1)
+    assert model.interval_s(given_job) == 2_400
+    whole = model.lengthened(TraceJob(1, 0, 5_000, 1, requested_s=7_200))
+    assert whole.run_s == 5_000 + 2 * 300
+
+
+class PreemptsAt(Easy):
+    def __init__(self, model: CheckpointModel, at_s: int) -> None:
+        super().__init__()
+        self.model = model
+        self.at_s = at_s
+        self.done = False
+
+    def schedule(self) -> None:
+        if self.machine.now_s == self.at_s and not self.done:
+            self.done = True
+            _, _, running = self.machine.running[0]
+            leaves = self.model.departure(running, self.at_s)
+            self.machine.preempt(running, leave_s=leaves.leave_s, saved_s=leaves.saved_s, return_s=leaves.return_s)
+        super().schedule()
+
+
+@pytest.mark.parametrize(
+    ("model", "lost_s", "held_s"),
+    [
+        (NoCheckpoints(), 50, 50 + 100),
+        (JustInTime(seconds(3)), 0, 50 + 3 + 3 + 50),
+        # Each 20 s, and after the last: 115 s. The second was ready at 46 s.
+        (SystemCheckpoints(20, seconds(3)), 4, 50 + 3 + (115 - 46)),
+        # Two in 100 s make 106 s. The first was ready after 33.3 s and 3 s.
+        (ApplicationCheckpoints(6, seconds(3)), 50 - 36.333333, 50 + 3 + (106 - 36.333333)),
+    ],
+)
+def test_what_a_preempted_job_loses(model: CheckpointModel, lost_s: float, held_s: float) -> None:
+    jobs = [model.lengthened(job(1, 0, 100, 1)), job(2, 50, 1, NODES)]
+    first, _ = replay(jobs, NODES, PreemptsAt(model, 50), observe=conserved).outcomes
+    assert first.lost_s == pytest.approx(lost_s)
+    assert first.job.run_s + first.lost_s + first.overhead_s == pytest.approx(held_s)

@@ -1,0 +1,178 @@
+"""The simulator's schedulers beside slow ones that count everything anew each second; and what holds at every event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearway import registry
+from clearway.errors import SimulationError
+from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
+from clearway.simulation.schedulers import ujfb as ujfb_module
+from clearway.simulation.schedulers.conservative import Conservative
+from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.schedulers.fcfs import Fcfs
+from clearway.simulation.schedulers.sjf_backfill import ShortestJobFirstBackfill
+from clearway.simulation.schedulers.ujf import Ujf
+from clearway.simulation.schedulers.ujfb import Ujfb
+from clearway.simulation.trace import TraceJob, in_order
+from tests.oracle import slow_schedulers as slow
+
+NODES = 6
+EXAMPLES = 300
+
+
+@st.composite
+def workloads(draw: st.DrawFn, *, exact: bool = False, most_urgent: int = 3) -> tuple[TraceJob, ...]:
+    count = draw(st.integers(1, 12))
+    urgent = draw(st.lists(st.integers(0, count - 1), max_size=most_urgent, unique=True))
+    jobs = []
+    for number in range(count):
+        run_s = draw(st.integers(1, 12))
+        jobs.append(
+            TraceJob(
+                job_id=number + 1,
+                submit_s=draw(st.integers(0, 25)),
+                run_s=run_s,
+                size=draw(st.integers(1, NODES)),
+                requested_s=run_s + (0 if exact else draw(st.integers(0, 8))),
+                urgent=number in urgent,
+            )
+        )
+    ordered = in_order(jobs)
+    return tuple(
+        TraceJob(number, j.submit_s, j.run_s, j.size, j.requested_s, urgent=j.urgent)
+        for number, j in enumerate(ordered, start=1)
+    )
+
+
+def starts(done: Replay) -> dict[int, float]:
+    return {outcome.job.job_id: outcome.start_s for outcome in done.outcomes}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rule"),
+    [
+        (Fcfs, lambda: slow.fcfs),
+        (Ujf, lambda: slow.ujf),
+        (Easy, lambda: slow.easy),
+        (ShortestJobFirstBackfill, lambda: slow.sjf_backfill),
+        (Conservative, slow.Conservative),
+    ],
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(jobs=workloads())
+def test_every_job_starts_when_the_slow_scheduler_starts_it(
+    scheduler: Callable[[], Scheduler], rule: Callable[[], slow.Rule], jobs: tuple[TraceJob, ...]
+) -> None:
+    done = replay(jobs, NODES, scheduler(), observe=conserved)
+    assert starts(done) == slow.starts(jobs, NODES, rule())
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(jobs=workloads(exact=True, most_urgent=6), out_s=st.integers(1, 3), in_s=st.integers(0, 3))
+def test_ujfb_does_what_the_slow_one_does(jobs: tuple[TraceJob, ...], out_s: int, in_s: int) -> None:
+    def swap(job_id: int) -> tuple[int, int]:
+        return out_s + job_id % 2, in_s
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ujfb_module, "swap_times_s", lambda job_id, _seed: swap(job_id))
+        done = replay(jobs, NODES, Ujfb(), observe=conserved)
+    assert {o.job.job_id: (o.start_s, o.end_s) for o in done.outcomes} == slow.ujfb(jobs, NODES, swap)
+
+
+def conserved(machine: Machine) -> None:
+    """No node is used twice, none is lost, and none is used by a job that does not run."""
+    held = [node for _, _, job in machine.running for node in job.nodes]
+    held += [node for job in machine.leaving.values() for node in job.nodes]
+    assert sorted([*held, *machine.free, *machine.kept_free]) == list(range(machine.nodes))
+    assert len(held) == machine.used
+    assert all(len(job.nodes) == job.size for _, _, job in machine.running)
+    assert set(machine.kept) == {node for job in machine.suspended.values() for node in job.nodes}
+    assert all(job.state is State.SUSPENDED for job in machine.suspended.values())
+    assert [end for end, _, _ in machine.running] == sorted(end for end, _, _ in machine.running)
+
+
+@pytest.mark.parametrize("name", registry.names(registry.SCHEDULERS))
+@settings(max_examples=100, deadline=None)
+@given(jobs=workloads(most_urgent=6))
+def test_every_job_ends_with_all_its_work_done(name: str, jobs: tuple[TraceJob, ...]) -> None:
+    done = replay(jobs, NODES, registry.load(registry.SCHEDULERS, name)(), observe=conserved)
+    assert [outcome.job for outcome in done.outcomes] == list(jobs)
+    for outcome in done.outcomes:
+        assert outcome.start_s >= outcome.job.submit_s
+        assert outcome.end_s - outcome.start_s >= outcome.job.run_s
+        if not outcome.preemptions:
+            assert outcome.end_s - outcome.start_s == outcome.job.run_s
+    work = sum(o.job.size * (o.job.run_s + o.lost_s + o.overhead_s) for o in done.outcomes)
+    assert done.busy_node_s == pytest.approx(work)
+
+
+@settings(max_examples=50, deadline=None)
+@given(jobs=workloads(most_urgent=6))
+def test_the_same_trace_and_seed_give_the_same_replay(jobs: tuple[TraceJob, ...]) -> None:
+    assert repr(replay(jobs, NODES, Ujfb(), seed=3)) == repr(replay(reversed(jobs), NODES, Ujfb(), seed=3))
+
+
+def job(number: int, submit_s: int, run_s: int, size: int, *, urgent: bool = False) -> TraceJob:
+    return TraceJob(number, submit_s, run_s, size, requested_s=run_s, urgent=urgent)
+
+
+def test_an_urgent_job_takes_the_nodes_of_the_job_with_longest_to_run_and_gives_them_back() -> None:
+    jobs = (job(1, 0, 1_000, 3), job(2, 0, 500, 3), job(3, 100, 10, 2, urgent=True), job(4, 101, 400, 6))
+    out_s, in_s = ujfb_module.swap_times_s(1, 0)
+    first, second, urgent, last = replay(jobs, NODES, Ujfb()).outcomes
+    assert (urgent.start_s, urgent.end_s) == (100 + out_s, 110 + out_s)
+    assert (first.preemptions, second.preemptions, first.lost_s) == (1, 0, 0)
+    assert first.end_s == pytest.approx(1_000 + 10 + out_s + in_s)
+    assert last.start_s == first.end_s
+
+
+def test_a_job_that_loses_work_does_it_again() -> None:
+    class KillOnce(Easy):
+        def schedule(self) -> None:
+            if self.machine.now_s == 40:
+                self.machine.preempt(self.machine.running[0][2], saved_s=30, leave_s=5, return_s=7)
+            super().schedule()
+
+    done = replay((job(1, 0, 100, 2), job(2, 40, 1, 6)), NODES, KillOnce(), observe=conserved)
+    killed, other = done.outcomes
+    assert (killed.lost_s, killed.saved_s, killed.overhead_s, killed.preemptions) == (10, 30, 12, 1)
+    assert (killed.end_s, other.start_s) == (45 + 7 + 70, 122)
+    assert done.busy_node_s == 2 * (100 + 10 + 12) + 6
+
+
+def test_a_job_larger_than_the_machine_is_left_out_and_named() -> None:
+    done = replay((job(1, 0, 10, 7), job(2, 0, 10, 6)), NODES, Fcfs())
+    assert [each.job_id for each in done.too_large] == [1]
+    assert [outcome.job.job_id for outcome in done.outcomes] == [2]
+
+
+class StartsBlindly(Fcfs):
+    name = "starts-blindly"
+
+    def schedule(self) -> None:
+        for each in self.queue:
+            self.machine.start(each)
+
+
+class NeverStarts(Fcfs):
+    name = "never-starts"
+
+    def schedule(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "why"),
+    [
+        (StartsBlindly, "job 2 cannot start: 4 nodes wanted, 2 are free"),
+        (NeverStarts, "never-starts left job 1 waiting for ever"),
+    ],
+)
+def test_a_scheduler_that_breaks_the_rules_is_stopped(scheduler: Callable[[], Scheduler], why: str) -> None:
+    with pytest.raises(SimulationError, match=why):
+        replay((job(1, 0, 5, 4), job(2, 0, 5, 4)), NODES, scheduler())

@@ -1,0 +1,103 @@
+"""``clearway simulate``: its JSON, its table, and one clear line for what cannot be replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway import registry
+from clearway.cli.app import app
+
+runner = CliRunner()
+LOG = """\
+; MaxProcs: 8
+; Queue: 1 daily
+; Queue: 2 now
+1 0 -1 3600 6 -1 -1 6 7200 -1 1 1 1 1 1 -1 -1 -1
+2 10 -1 600 4 -1 -1 4 600 -1 1 1 1 1 2 -1 -1 -1
+3 20 -1 1800 2 -1 -1 2 1800 -1 1 1 1 1 1 -1 -1 -1
+4 30 -1 -1 2 -1 -1 2 1800 -1 5 1 1 1 1 -1 -1 -1
+5 40 -1 60 9 -1 -1 9 60 -1 1 1 1 1 1 -1 -1 -1
+oops
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.swf"
+    path.write_text(LOG)
+    return path
+
+
+def simulated(*options: str) -> dict[str, Any]:
+    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_json_has_the_form_that_programs_rely_on(log: Path) -> None:
+    made = simulated(str(log), "--scheduler", "fcfs, easy")
+    assert list(made) == ["trace", "jobs", "never_ran", "broken_lines", "too_large", "nodes", "schedulers"]
+    assert (made["nodes"], made["never_ran"], made["too_large"]) == (8, 1, 1)
+    assert made["broken_lines"] == [{"line": 9, "why": "1 fields, not 18"}]
+    fcfs, easy = made["schedulers"]
+    assert fcfs["jobs"]["all"]["count"] == 3
+    assert fcfs["jobs"]["all"]["wait_s"]["mean"] == pytest.approx((0 + 3_590 + 3_580) / 3)
+    assert easy["jobs"]["all"]["wait_s"]["mean"] == pytest.approx((0 + 3_590 + 0) / 3)
+    assert easy["jobs"]["all"]["slowdown"]["largest"] == pytest.approx(4_190 / 600)
+    assert easy["jobs"]["all"]["bounded_slowdown"]["p5"] == pytest.approx(1.0)
+    assert easy["utilisation"] == pytest.approx((6 * 3_600 + 4 * 600 + 2 * 1_800) / (8 * 4_200))
+    assert easy["urgent_lateness"] is None
+
+
+def test_urgent_jobs_of_a_queue_are_told_apart(log: Path) -> None:
+    made = simulated(str(log), "--scheduler", "ujfb", "--urgent-queue", "now", "--exact-limits")
+    ujfb = made["schedulers"][0]
+    assert ujfb["jobs"]["urgent"]["count"] == 1
+    assert 1 < ujfb["urgent_lateness"] < 602.1 / 600
+    assert (ujfb["preemptions"], ujfb["lost_node_h"]) == (1, 0)
+    assert ujfb["saved_node_h"] == pytest.approx(6 * 10 / 3_600)
+    assert ujfb["productive_utilisation"] < ujfb["utilisation"]
+
+
+def test_the_same_seed_gives_the_same_bytes(log: Path) -> None:
+    options = ["simulate", str(log), "--scheduler", ",".join(registry.names(registry.SCHEDULERS)), "-o", "json"]
+    options += ["--inject-urgent", "--nodes", "600", "--seed", "5"]
+    assert runner.invoke(app, options).stdout_bytes == runner.invoke(app, options).stdout_bytes
+
+
+def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
+    result = runner.invoke(app, ["simulate", str(log), "--processors-per-node", "2", "--scheduler", "easy"])
+    assert result.exit_code == 0
+    assert "log: 4 jobs, 4 nodes; means, times in hours" in result.stdout
+    assert result.stderr.splitlines() == [
+        "clearway: log: line 9: 1 fields, not 18; left out",
+        "clearway: log: 1 jobs never ran; left out",
+        "clearway: log: 1 jobs are larger than 4 nodes; left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--scheduler", "esay"], "unknown scheduler 'esay'; known are conservative, easy"),
+        (["--urgent-queue", "never"], "no job is in the queue never; there are 1 (daily), 2 (now)"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_line(log: Path, options: list[str], why: str) -> None:
+    result = runner.invoke(app, ["simulate", str(log), *options])
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_trace_without_a_size_needs_one(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text("".join(line for line in LOG.splitlines(keepends=True) if "MaxProcs" not in line))
+    result = runner.invoke(app, ["simulate", str(path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "does not say how large the machine is; give --nodes" in result.stderr

@@ -1,0 +1,120 @@
+"""Which runs have ended between two snapshots, and what the daemon remembers of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearway.memory import Memory
+from clearway.model import ClusterSnapshot, Job, JobState, Skipped
+from clearway.run_times import RunKey, RunRecord, Seen, advice_on, look, sentence
+from clearway.store.repository import SqlStore
+from clearway.walltime.remaining import RunTimes, advice
+from tests.builders import NOW, after, job, snapshot
+
+RUNNING = job("101", name="fit", time_limit_s=7_200)
+
+
+def ended(then: list[Job], now: ClusterSnapshot, preempted: tuple[str, ...] = ()) -> list[RunRecord]:
+    runs, none = look({}, snapshot(then), ())
+    assert none == []
+    return look(runs, now, preempted)[1]
+
+
+def at(seconds: float, *jobs: Job, **fields: Any) -> ClusterSnapshot:
+    return snapshot(jobs, taken_at=after(seconds), **fields)
+
+
+def test_a_run_that_is_seen_no_more_has_ended() -> None:
+    other = job("102", name="fit")
+    (record,) = ended([RUNNING, other], at(10, other))
+    assert (record.job_id, record.user, record.app, record.nodes) == ("101", "alice", "fit", 1)
+    assert (record.run_s, record.limit_s, record.cut) == (3_610.0, 7_200, False)
+    assert ended([RUNNING], at(10, replace(RUNNING, state=JobState.ENDED)))[0].run_s == 3_610.0
+
+
+def test_its_end_is_when_it_began_to_complete() -> None:
+    runs, _ = look({}, snapshot([RUNNING]), ())
+    completing = replace(RUNNING, state=JobState.COMPLETING)
+    for seconds in (10, 20, 30):
+        runs, none = look(runs, at(seconds, completing), ())
+        assert none == []
+    assert look(runs, at(40), ())[1][0].run_s == 3_610.0
+
+
+def test_what_was_requeued_suspended_or_preempted_says_nothing() -> None:
+    waiting = replace(RUNNING, state=JobState.PENDING, start_time=None, restart_count=1)
+    again = replace(RUNNING, start_time=after(5), restart_count=1)
+    for now in (waiting, again, replace(RUNNING, state=JobState.SUSPENDED)):
+        assert ended([RUNNING], at(10, now)) == []
+    assert ended([RUNNING], at(10), preempted=("101",)) == []
+    runs, _ = look({}, snapshot([RUNNING]), ())
+    runs, _ = look(runs, at(1, replace(RUNNING, state=JobState.COMPLETING)), ())
+    runs, none = look(runs, at(2, waiting), ())
+    assert (dict(runs), none) == ({}, [])
+
+
+def test_a_job_that_cannot_be_read_has_not_ended() -> None:
+    unreadable = at(10, skipped=(Skipped(kind="job", ident="101", why="?"),))
+    runs, _ = look({}, snapshot([RUNNING]), ())
+    assert look(runs, unreadable, ()) == (runs, [])
+
+
+def test_the_time_limit_cuts() -> None:
+    assert ended([RUNNING], at(3_599.0))[0].cut is False
+    assert ended([RUNNING], at(3_600.0))[0].cut is True
+    assert ended([replace(RUNNING, time_limit_s=None)], at(1e6))[0].cut is False
+
+
+def test_what_a_job_calls_itself_counts_before_its_name() -> None:
+    said = replace(RUNNING, comment="clearway:app=solver")
+    assert ended([said], at(10))[0].key == RunKey("alice", "solver")
+
+
+def test_the_daemon_remembers(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
+    memory = Memory(store, listener=None)  # type: ignore[arg-type]  # told of checkpoints and restarts only
+    key = RunKey("alice", "fit")
+    memory.look_for_ends(snapshot([replace(RUNNING, job_id=str(n), start_time=after(-n)) for n in range(1, 21)]), ())
+    assert memory.runs(key) == ()
+    memory.look_for_ends(at(80), ())
+    found = memory.runs(key)
+    assert sorted(each.run_s for each in found) == [80.0 + n for n in range(1, 21)]
+    assert advice_on(found).asked_s == 7_200  # type: ignore[union-attr]
+
+    chance = memory.chance_of_end(replace(RUNNING, start_time=after(-85)), NOW, after(5))
+    assert (chance.probability, chance.samples) == (pytest.approx(5 / 15), 15)
+    assert memory.chance_of_end(job("5", user="bob"), NOW, after(5)).samples == 0
+
+    memory.forget()
+    assert set(memory.runs(key)) == set(found), "from the store"
+    memory.look_for_ends(snapshot([RUNNING]), ())
+    memory.look_for_ends(at(10), ())
+    assert memory.runs(key)[0].job_id == "101"
+    assert memory.chance_of_end(RUNNING, NOW, after(10)).probability == 1.0
+    store.close()
+
+
+def test_nothing_is_kept_of_what_was_not_seen_to_run() -> None:
+    assert look({}, at(0), ()) == ({}, [])
+    runs, none = look({}, at(0, replace(RUNNING, state=JobState.COMPLETING)), ())
+    assert (dict(runs), none) == ({}, [])
+    assert dict(look({}, at(0, RUNNING), ())[0]) == {("101", RUNNING.start_time): Seen(RUNNING)}
+
+
+def test_advice_is_a_sentence() -> None:
+    def said(ended_s: float, count: int, asked_s: list[float], cut_s: tuple[float, ...] = ()) -> str:
+        found = advice(RunTimes((ended_s,) * count, cut_s), asked_s)
+        assert found is not None
+        return sentence(found)
+
+    day = 86_400.0
+    assert said(10_800.0, 50, [day], (day, day)) == (
+        "jobs of this name ask for 1d00h and take 3h00m (nine in ten at most 3h00m); "
+        "2 of 52 were cut by their time limit"
+    )
+    assert said(60.0, 10, []) == "jobs of this name ask for no limit and take 1m00s (nine in ten at most 1m00s)"
+    assert said(5.0, 9, []).startswith("only 9 known: too few to advise")

@@ -1,0 +1,107 @@
+"""Chances that running jobs end in time, against counting, formulas and simulated jobs."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearway.walltime.distributions import FAMILIES, continuous, empirical, sample
+from clearway.walltime.remaining import RunTimes, advice, probability_of_end
+
+TIMES = st.lists(st.integers(1, 50).map(float), min_size=1, max_size=40)
+
+
+@given(TIMES, st.integers(0, 60), st.integers(0, 60))
+def test_of_samples_it_is_counting(times: list[float], ran_s: int, within_s: int) -> None:
+    longer = [each for each in times if each > ran_s]
+    within = [each for each in longer if each <= ran_s + within_s]
+    found = RunTimes(tuple(times)).chance_of_end(ran_s, within_s)
+    assert found.samples == len(longer)
+    assert found.probability == pytest.approx(len(within) / len(longer) if longer else 0.0)
+    assert 0.0 <= found.at_least <= found.probability + 1e-12
+    curve = empirical(times)
+    survival = lambda t: float(curve.survival(np.array([t]))[0])  # noqa: E731
+    assert found.probability == pytest.approx(probability_of_end(survival, ran_s, within_s), abs=1e-9)
+
+
+@given(TIMES, TIMES, st.integers(0, 60))
+def test_it_grows_with_the_time_given(ended: list[float], cut: list[float], ran_s: int) -> None:
+    known = RunTimes(tuple(ended), tuple(cut))
+    chances = [known.chance_of_end(ran_s, within_s) for within_s in range(0, 70, 5)]
+    assert chances[0].probability == 0.0
+    for before, after in pairwise(chances):
+        assert before.probability <= after.probability + 1e-12
+        assert before.at_least <= after.at_least + 1e-12
+        assert after.probability <= 1.0
+
+
+def test_a_job_cut_short_counts_as_long_as_it_was_seen() -> None:
+    """Kaplan and Meier by hand: of 4 one ends at 10; one is cut at 15; of the 2 left one ends at 20."""
+    known = RunTimes(ended_s=(10.0, 20.0, 30.0), cut_s=(15.0,))
+    assert known.chance_of_end(0, 10).probability == pytest.approx(1 / 4)
+    assert known.chance_of_end(0, 20).probability == pytest.approx(1 - 3 / 4 * 1 / 2)
+    assert known.chance_of_end(12, 10).probability == pytest.approx(1 / 2)
+    assert known.chance_of_end(0, 20).probability > RunTimes((10.0, 20.0, 30.0, 99.0)).chance_of_end(0, 19).probability
+
+
+def test_nothing_is_promised_where_nothing_is_known() -> None:
+    for known, ran_s in ((RunTimes(), 0), (RunTimes((10.0, 20.0)), 20), (RunTimes((), (5.0,)), 6)):
+        found = known.chance_of_end(ran_s, 1e9)
+        assert (found.probability, found.at_least, found.samples) == (0.0, 0.0, 0)
+    assert RunTimes((10.0,)).chance_of_end(5, -3).probability == 0.0
+
+
+def test_few_samples_promise_less_than_many() -> None:
+    few, many = RunTimes((10.0,) * 3), RunTimes((10.0,) * 300)
+    assert few.chance_of_end(0, 10).probability == many.chance_of_end(0, 10).probability == 1.0
+    assert few.chance_of_end(0, 10).at_least < 0.55
+    assert many.chance_of_end(0, 10).at_least > 0.99
+
+
+def test_the_lower_bound_holds_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(11)
+    held = 0
+    for _ in range(2_000):
+        times = random.exponential(1.0, 60)
+        held += RunTimes(tuple(times)).chance_of_end(0.3, 0.8).at_least <= 1 - math.exp(-0.8)
+    assert 0.92 <= held / 2_000 <= 0.98
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_of_a_distribution_it_is_what_simulated_jobs_do(name: str) -> None:
+    times = continuous(name, FAMILIES[name].paper)
+    drawn = sample(times, 40_000, seed=5)
+    ran_s, within_s = float(np.quantile(drawn, 0.3)), float(np.quantile(drawn, 0.4))
+    left = drawn[drawn > ran_s]
+    share = float((left <= ran_s + within_s).mean())
+    survival = lambda t: float(times.survival(np.array([t]))[0])  # noqa: E731
+    error = 4.5 * math.sqrt(0.25 / len(left))
+    assert probability_of_end(survival, ran_s, within_s) == pytest.approx(share, abs=error)
+
+
+def test_an_exponential_job_does_not_age() -> None:
+    chances = [probability_of_end(lambda t: math.exp(-t), ran_s, 2.0) for ran_s in (0.0, 1.0, 5.0)]
+    assert chances == pytest.approx([1 - math.exp(-2)] * 3)
+    assert probability_of_end(lambda t: max(0.0, 1 - t), 2.0, 1.0) == 0.0  # longer than the longest
+
+
+def test_advice_is_quantiles() -> None:
+    assert advice(RunTimes(), [3600.0]) is None
+    found = advice(RunTimes(tuple(float(n) for n in range(1, 20)), (20.0,)), [100.0, 300.0, 200.0])
+    assert found is not None
+    assert (found.jobs, found.asked_s, found.median_s, found.most_s, found.longest_s, found.cut) == (
+        20,
+        200.0,
+        10.0,
+        18.0,
+        20.0,
+        1,
+    )
+    few = advice(RunTimes((5.0,)), [])
+    assert few is not None
+    assert few.asked_s is None
