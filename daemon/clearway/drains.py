@@ -107,7 +107,7 @@ class Drains:
         # A kill was the last resort: who is past saving is not asked once more because of somebody else.
         killed = {p.job_id for p in open_ones if p.action is Action.KILL}
         asked = {p.job_id for p in open_ones if p.asked_at is not None}
-        avoid = killed | (under_way.avoid & asked)
+        avoid = frozenset(killed) | (under_way.avoid & asked)
         return plan_drain(
             order,
             snapshot,
