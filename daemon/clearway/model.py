@@ -28,6 +28,9 @@ class JobState(StrEnum):
         return self not in (JobState.PENDING, JobState.ENDED)
 
 
+FIRST = 4_294_967_290  # the highest priority that a job is given, less a few that Slurm keeps for itself
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job as Slurm schedules it: an array task or a heterogeneous component is a job of its own."""

@@ -91,6 +91,22 @@ def test_jobs_go_on_elsewhere_and_the_nodes_stay_empty(make_world: Callable[...,
     assert any(run[0] in ("n1", "n2") for job_id in late for run in world.cluster.jobs[job_id].runs)
 
 
+def test_a_moved_job_is_first_in_the_queue_until_it_runs_again(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    moved = saver(world, "n1", priority=5)
+    for number in range(2, 9):
+        world.submit(Program(work_s=60 + number), on=(f"n{number}",))
+    others = [world.submit(num_nodes=1, priority=900) for _ in range(5)]
+    begun = drain(world, "n1")
+    world.run_until(lambda: now(world, begun).started_at is not None, 60)
+    world.run_until(world.settled, 200, every_s=1.0)
+    assert world.state(moved) is JobState.RUNNING
+    assert world.cluster.jobs[moved].job.priority == 5
+    assert not any(world.started(job_id) for job_id in others)
+    kinds = [step.kind for step in world.store.steps(begun.eviction_id)]
+    assert kinds.index("first_in_queue") < kinds.index("start_now") < kinds.index("usual_priority")
+
+
 def test_a_job_that_cannot_be_saved_stops_the_drain_and_nothing_was_done(make_world: Callable[..., World]) -> None:
     world = make_world()
     saved, deaf = saver(world, "n1"), world.submit(on=("n2",), ran_s=600, user="bob")

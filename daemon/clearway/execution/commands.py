@@ -88,6 +88,10 @@ class Commander:
                 self._backend.resume(p.job)
             case Command.START_NOW:
                 self._backend.start_now(p.job_id)
+            case Command.FIRST_IN_QUEUE:
+                self._backend.first_in_queue(p.job_id)
+            case Command.USUAL_PRIORITY:
+                self._backend.usual_priority(p.job_id)
             case Command.ASK_CHECKPOINT:
                 claims, _ = read_claims(p.job)
                 to_batch = claims is None or claims.to == "batch"

@@ -252,6 +252,7 @@ class Executor:
             may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
             may_kill=not open_saves,
             wanted=e.state.before_start,
+            first=e.drain is not None,
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
             kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
             retry_after=timedelta(seconds=self._config.retry_after),

@@ -51,6 +51,14 @@ class SlurmBackend(Protocol):
         """
         ...
 
+    def first_in_queue(self, job_id: str) -> None:
+        """Give the job the priority ``FIRST``: Slurm starts it before everybody else, where it fits."""
+        ...
+
+    def usual_priority(self, job_id: str) -> None:
+        """Let Slurm work out the job's priority again; success also when the job has ended."""
+        ...
+
     def set_comment(self, job_id: str, comment: str) -> None: ...
 
     def attach(self, job_id: str, reservation: str) -> None:

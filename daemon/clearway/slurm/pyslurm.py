@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.slurm import parse, rights
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
@@ -154,6 +154,16 @@ class PyslurmBackend:
             raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
         self._rest.before_start(current)
         self._change_job("start_now", job_id)
+
+    def first_in_queue(self, job_id: str) -> None:
+        self._known(job_id)
+        self._change_job("set_priority", job_id, priority=FIRST)
+
+    def usual_priority(self, job_id: str) -> None:
+        current = self.job(job_id)
+        if current is not None and current.state is not JobState.ENDED and current.priority == FIRST:
+            with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
+                self._change_job("release", job_id)
 
     def set_comment(self, job_id: str, comment: str) -> None:
         self._known(job_id)
