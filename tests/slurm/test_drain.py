@@ -21,7 +21,12 @@ UNPROTECTED = 'min_runtime = 1\nprotected_users = []\nspare_before_end = "80s"'
 
 def config_for(folder: Path, cluster: SlurmCluster) -> str:
     """The token ``tester`` may drain."""
-    return config_text(folder, cluster.conf, candidates=UNPROTECTED, drain='operators = ["tester"]')
+    changes = {
+        "candidates": UNPROTECTED,
+        "execution": "kill_allowance = 12\nconcurrent_checkpoints = 2",
+        "drain": 'operators = ["tester"]',
+    }
+    return config_text(folder, cluster.conf, **changes)
 
 
 @pytest.fixture
@@ -114,13 +119,11 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
         beside = saver(cluster, "-N1", "-n4")
         assert [nodes_of(cluster, job_id) for job_id in (serial, other)] == [{"node1"}] * 2
         assert nodes_of(cluster, inside) == {"node2", "node3"}
-        planned = clearway(daemon, "drain", "node[1-2]", "--dry-run")
-        assert planned.returncode == 0, planned.stderr
-        assert serial in planned.stdout
+        planned = daemon.post("/api/v1/drains/what-if", {"nodes": "node[1-2]"}).json()
+        assert {a["job_id"] for a in planned["plan"]["chosen"]["actions"]} == {serial, other, inside}
         assert not drained(cluster)
-        done = clearway(daemon, "drain", "node[1-2]", "--reason", "new memory", "--wait")
-        assert done.returncode == 0, done.stderr
-        assert "The nodes are empty." in done.stdout
+        assert ask(daemon, "drains", nodes="node[1-2]", reason="new memory").startswith("drain 1")
+        daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
         reason = f"clearway drain {newest(daemon).eviction_id}: new memory"
         assert drained(cluster) == {"node1": reason, "node2": reason}
         assert {node(cluster, name)[0] for name in ("node1", "node2")} == {"IDLE+DRAIN"}
@@ -138,7 +141,7 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
         told = daemon.get(f"/api/v1/evictions/{ended.eviction_id}").json()
         assert told["drain"]["nodes"] == ["node1", "node2"]
         assert "clearway_nodes_emptied_total 2.0" in daemon.get("/metrics").text
-        assert clearway(daemon, "undrain", "node[1-2]").stdout.strip() == "brought back node[1-2]"
+        assert ask(daemon, "undrains", nodes="node[1-2]") == "brought back node[1-2]"
         assert not drained(cluster)
         again = cluster.sbatch("true", "-w", "node[1-2]", "-N2", "--output=/dev/null", user="cwalice")
         cluster.wait_state(again, "COMPLETED", timeout=30)
@@ -150,6 +153,10 @@ def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: Slurm
         saved = saver(cluster, "-N1", "-n4", steps=600)
         deaf = cluster.sbatch(LOOP, "--requeue", "-N1", "-n4", "--output=/dev/null", user="cwbob")
         cluster.wait_state(deaf, "RUNNING")
+        planned = clearway(daemon, "drain", "node[1-2]", "--dry-run")
+        assert planned.returncode == 1
+        assert "Not possible: 1 job(s) in the way" in planned.stdout
+        assert not drained(cluster)
         refused = clearway(daemon, "drain", "node[1-2]", "--wait")
         assert refused.returncode == 1
         assert f"1 job(s) in the way: job {deaf} of cwbob: it cannot save itself" in refused.stdout
@@ -157,13 +164,16 @@ def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: Slurm
         assert not drained(cluster)
         assert [cluster.job(job_id)["Restarts"] for job_id in (saved, deaf)] == ["0", "0"]
         assert node(cluster, "node1") == ("ALLOCATED", "")
-        assert ask(daemon, "drains", nodes="node[1-2]", force=True).startswith("drain 2")
-        daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
+        forced = clearway(daemon, "drain", "node[1-2]", "--force", "--reason", "new memory", "--wait")
+        assert forced.returncode == 0, forced.stderr
+        assert forced.stdout.splitlines()[-1] == "The nodes are empty."
         assert {p.job_id: p.action for p in newest(daemon).preemptions} == {
             saved: Action.APP_CHECKPOINT,
             deaf: Action.KILL,
         }
-        assert set(drained(cluster)) == {"node1", "node2"}
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 2: new memory")
+        assert clearway(daemon, "undrain", "node[1-2]").stdout.strip() == "brought back node[1-2]"
+        assert not drained(cluster)
 
 
 def test_parallel_leave_lets_jobs_end_that_also_run_elsewhere(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
