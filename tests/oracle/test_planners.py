@@ -95,6 +95,14 @@ def test_no_problem_that_hypothesis_finds_differs(problem: EvictionProblem) -> N
     assert_exact(problem)
 
 
+def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
+    ends = Candidate("1", 4, (Option(Action.END, ready_s=50),))
+    slow = Candidate("2", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=76),))
+    quick = Candidate("3", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=38),))
+    assert_exact(EvictionProblem(1, 88, 2, (ends, slow, quick)))
+    assert_exact(EvictionProblem(1, 88, 2, (ends, slow)))
+
+
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_no_job_and_one_job(jobs: int) -> None:
     for seed in range(60):

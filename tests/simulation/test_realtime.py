@@ -14,6 +14,7 @@ from clearway.simulation.checkpoint_models import (
     SystemCheckpoints,
 )
 from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.schedulers.clearway import Clearway
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.high_priority import HighPriority
 from clearway.simulation.schedulers.weighted_cost import WeightedCost
@@ -92,3 +93,47 @@ def test_what_a_preempted_job_loses(model: CheckpointModel, lost_s: float, held_
     first, _ = replay(jobs, NODES, PreemptsAt(model, 50), observe=conserved).outcomes
     assert first.lost_s == pytest.approx(lost_s)
     assert first.job.run_s + first.lost_s + first.overhead_s == pytest.approx(held_s)
+
+
+def clearway(*, saves: bool = True, within_s: float = 600) -> Clearway:
+    """On nodes that write their memory in 10 s, all six at a time."""
+    storage = Storage(unit_nodes=1, node_gib=10, nodes_per_io_node=1, io_node_gib_s=1, file_system_gib_s=10)
+    model = JustInTime(storage) if saves else NoCheckpoints()
+    return Clearway(model, storage=storage, max_delay_s=lambda _: within_s)
+
+
+def test_clearway_waits_for_a_job_that_ends_in_time_and_saves_no_other() -> None:
+    jobs = (job(1, 0, 200, 3), job(2, 0, 900, 3), job(3, 100, 50, 3, urgent=True))
+    short, long, urgent = replay(jobs, NODES, clearway(), observe=conserved).outcomes
+    assert (short.preemptions, long.preemptions) == (0, 0)
+    assert urgent.start_s == short.end_s == 200
+
+
+def test_clearway_saves_the_job_with_the_smaller_image_when_no_end_comes_in_time() -> None:
+    jobs = (job(1, 0, 900, 4), job(2, 0, 900, 2), job(3, 100, 50, 2, urgent=True))
+    large, small, urgent = replay(jobs, NODES, clearway(within_s=60), observe=conserved).outcomes
+    assert (large.preemptions, small.preemptions, small.lost_s) == (0, 1, 0)
+    assert urgent.start_s == 110
+    assert small.end_s == 110 + 50 + 10 + 800
+
+
+def test_clearway_kills_the_job_that_loses_least_where_none_can_be_saved() -> None:
+    jobs = (job(1, 0, 900, 3), job(2, 50, 900, 3), job(3, 100, 50, 2, urgent=True))
+    first, second, urgent = replay(jobs, NODES, clearway(saves=False, within_s=60), observe=conserved).outcomes
+    assert (first.preemptions, second.preemptions, second.lost_s) == (0, 1, 50)
+    assert urgent.start_s == 100
+
+
+def test_nodes_of_a_plan_are_kept_from_others() -> None:
+    """Job 1's nodes come free at 150; job 4, which would fit, may not have them: the urgent job waits for job 2 too."""
+    jobs = (job(1, 0, 150, 3), job(2, 0, 160, 3), job(3, 100, 50, 6, urgent=True), job(4, 120, 5, 3))
+    *_, urgent, waits = replay(jobs, NODES, clearway(), observe=conserved).outcomes
+    assert urgent.start_s == 160
+    assert waits.start_s == 210
+
+
+def test_two_urgent_jobs_never_count_on_the_same_nodes() -> None:
+    jobs = (job(1, 0, 900, 3), job(2, 0, 900, 3), job(3, 100, 50, 3, urgent=True), job(4, 100, 50, 3, urgent=True))
+    one, other, *urgent = replay(jobs, NODES, clearway(within_s=60), observe=conserved).outcomes
+    assert (one.preemptions, other.preemptions) == (1, 1)
+    assert [outcome.start_s for outcome in urgent] == [110, 110]

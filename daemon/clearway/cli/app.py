@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
-from clearway.cli import demo, render
+from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
@@ -44,6 +44,8 @@ evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_
 app.add_typer(evictions_app, name="evictions")
 app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")
+walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
+walltime_app.command("status")(walltime_chain.status)
 
 
 class Output(StrEnum):

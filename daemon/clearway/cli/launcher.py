@@ -29,7 +29,8 @@ def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
     Raises:
         ConfigError: when this installation is not whole, or the folder cannot be written.
     """
-    wanted = {source(drivers): folder / "clearway-run"}
+    run = source(drivers)
+    wanted = {path: folder / path.name for path in (run, run.with_name("clearway-chain"))}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
     try:
         for origin, path in wanted.items():

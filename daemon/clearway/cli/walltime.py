@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from itertools import pairwise
@@ -16,9 +19,10 @@ from rich.text import Text
 
 from clearway.cli import render
 from clearway.cli.plan_file import BAD_INPUT
+from clearway.cli.walltime_samples import read_distribution
 from clearway.durations import format_duration
 from clearway.errors import WalltimeError
-from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, parse
+from clearway.walltime.distributions import Discrete, Distribution, Floats
 from clearway.walltime.fit import best_fit
 from clearway.walltime.model import Costs, SequencePlan
 from clearway.walltime.request_sequence import Strategy, chunks, plan
@@ -30,8 +34,9 @@ walltime_app = typer.Typer(
 )
 
 MOST_CHUNKS = 200_000
-"""More take minutes and hundreds of MiB; epsilon or --chunks says how fine it need be."""
-_MOST_BYTES = 64 * 2**20
+"""More take hundreds of MiB; epsilon or --chunks says how fine it need be."""
+LONGEST_S = 300.0
+"""Usually so many steps take seconds, at worst their square counts: then the command gives up after this."""
 _BAR = 40
 _PLOT_ROWS = 20
 
@@ -51,93 +56,89 @@ class Output(StrEnum):
     JSON = "json"
 
 
-@walltime_app.callback()
-def walltime() -> None:
-    """Keeps ``plan`` a command of its own, whatever stands beside it."""
+DistributionOption = Annotated[
+    str,
+    typer.Option(
+        help="How long jobs last: exponential:rate=1.0, weibull:scale=1.0,shape=0.5, gamma:shape=2,rate=2, "
+        "lognormal:mu=3.0,sigma=0.5, pareto:scale=1.5,shape=3, truncnormal:mu=8,variance=2,low=1,high=20, "
+        "uniform:low=1,high=20, beta:a=2,b=2, boundedpareto:low=1,high=20,shape=2.1; samples:FILE (one time a line); "
+        "sacct:user=USER,name=NAME[,days=90] (completed jobs in Slurm's accounting), "
+        "history:user=USER,name=NAME (the daemon's database)."
+    ),
+]
+UnitOption = Annotated[Unit, typer.Option(help="Unit of the distribution's parameters, and of the times in a file.")]
+CheckpointOption = Annotated[float, typer.Option(help="Seconds that a checkpoint takes.")]
+RestartOption = Annotated[float, typer.Option(help="Seconds that a restart takes.")]
+AlphaOption = Annotated[float, typer.Option(help="Cost of a second asked for.")]
+BetaOption = Annotated[float, typer.Option(help="Cost of a second used.")]
+GammaOption = Annotated[float, typer.Option(help="Cost of a request, in the same unit.")]
+EpsilonOption = Annotated[float, typer.Option(help="At most so far above the least cost (0.1: 10 %).")]
+StrategyOption = Annotated[
+    Strategy, typer.Option(help="Best checkpoints, all, or none; -per: requests of equal steps.")
+]
+ChunksOption = Annotated[
+    int | None,
+    typer.Option("--chunks", help="Cut the times into so many steps, instead of what epsilon or the best period says."),
+]
+ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML), for history:.")
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 
 
 @walltime_app.command("plan")
 def plan_requests(
-    distribution: Annotated[
-        str,
-        typer.Option(
-            help="How long jobs last: exponential:rate=1.0, weibull:scale=1.0,shape=0.5, gamma:shape=2,rate=2, "
-            "lognormal:mu=3.0,sigma=0.5, pareto:scale=1.5,shape=3, truncnormal:mu=8,variance=2,low=1,high=20, "
-            "uniform:low=1,high=20, beta:a=2,b=2, boundedpareto:low=1,high=20,shape=2.1, or samples:FILE "
-            "(one time a line)."
-        ),
-    ],
-    unit: Annotated[Unit, typer.Option(help="Unit of the distribution's parameters and of samples.")] = Unit.HOURS,
-    checkpoint_s: Annotated[float, typer.Option(help="Seconds that a checkpoint takes.")] = 360.0,
-    restart_s: Annotated[float, typer.Option(help="Seconds that a restart takes.")] = 360.0,
-    alpha: Annotated[float, typer.Option(help="Cost of a second asked for.")] = 1.0,
-    beta: Annotated[float, typer.Option(help="Cost of a second used.")] = 0.0,
-    gamma: Annotated[float, typer.Option(help="Cost of a request, in the same unit.")] = 0.0,
-    epsilon: Annotated[float, typer.Option(help="At most so far above the least cost (0.1: 10 %).")] = 1.0,
-    strategy: Annotated[
-        Strategy, typer.Option(help="Best checkpoints, all, or none; -per: requests of equal steps.")
-    ] = Strategy.DYN_PROG_COUNT,
-    chunk_count: Annotated[
-        int | None,
-        typer.Option(
-            "--chunks", help="Cut the times into so many steps, instead of what epsilon or the best period says."
-        ),
-    ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    distribution: DistributionOption,
+    unit: UnitOption = Unit.HOURS,
+    checkpoint_s: CheckpointOption = 360.0,
+    restart_s: RestartOption = 360.0,
+    alpha: AlphaOption = 1.0,
+    beta: BetaOption = 0.0,
+    gamma: GammaOption = 0.0,
+    epsilon: EpsilonOption = 1.0,
+    strategy: StrategyOption = Strategy.DYN_PROG_COUNT,
+    chunk_count: ChunksOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """The sequence of walltime requests, and of checkpoints, of least expected cost."""
-    try:
+    with bad_input("plan"):
         costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
-        samples, times = read_distribution(distribution, unit.seconds)
-        _check_size(strategy, times, costs, epsilon, chunk_count)
-        planned = plan(strategy, times, costs, epsilon=epsilon, count=chunk_count)
-    except WalltimeError as error:
-        print(f"clearway: {render.visible(f'walltime plan: {error}')}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+        samples, times = read_distribution(distribution, unit.seconds, config)
+        planned = made_plan(strategy, times, costs, epsilon, chunk_count)
     if output is Output.JSON:
         render.print_json(asdict(planned))
     else:
         show(planned, times, samples, unit.seconds)
 
 
-def read_distribution(specification: str, unit_s: float) -> tuple[Floats | None, Distribution]:
-    """What --distribution says, in seconds; and the samples if it is made of them."""
-    kind, _, file = specification.partition(":")
-    if kind != "samples":
-        return None, parse(specification, unit_s)
-    samples = read_samples(Path(file)) * unit_s
-    return samples, empirical(samples)
+@contextmanager
+def bad_input(command: str) -> Iterator[None]:
+    """What cannot be planned is one line on standard error, exit status 2."""
+    try:
+        yield
+    except WalltimeError as error:
+        print(f"clearway: {render.visible(f'walltime {command}: {error}')}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
 
 
-def read_samples(file: Path) -> Floats:
-    """One time a line; empty lines and what follows ``#`` do not count.
+def made_plan(
+    strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None
+) -> SequencePlan:
+    """The plan, of a size that can be computed while somebody waits.
 
     Raises:
-        WalltimeError: the file cannot be read, or a line is no execution time.
+        WalltimeError: see ``request_sequence.plan``; or it is too large.
     """
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise WalltimeError(f"{file} is larger than {_MOST_BYTES // 2**20} MiB")
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise WalltimeError(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise WalltimeError(f"{file} is not a text file") from None
-    values: list[float] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not (entry := line.partition("#")[0].strip()):
-            continue
-        try:
-            value = float(entry)
-        except ValueError:
-            raise WalltimeError(f"{file}, line {number}: {entry!r:.40} is not a number") from None
-        if not 0 <= value < float("inf"):
-            raise WalltimeError(f"{file}, line {number}: {entry:.40} is no execution time")
-        values.append(value)
-    try:
-        return checked_samples(values)
-    except WalltimeError as error:
-        raise WalltimeError(f"{file}: {error}") from None
+    _check_size(strategy, times, costs, epsilon, chunk_count)
+    end = time.monotonic() + LONGEST_S
+
+    def in_time() -> None:
+        if time.monotonic() > end:
+            raise WalltimeError(f"not done within {LONGEST_S:g} s: take a larger --epsilon, or fewer --chunks")
+
+    return plan(strategy, times, costs, epsilon=epsilon, count=chunk_count, proceed=in_time)
 
 
 def _check_size(strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None) -> None:

@@ -76,7 +76,9 @@ def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
 
 def _solve(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool, float]:
     """The best for each deadline (in steps) where enough nodes can be freed, whether proven, and the gap if not."""
-    whole = replace(windows[0], last_step=windows[-1].last_step)  # of all, the first misses the most nodes
+    missing = [window for window in windows if window.missing]
+    # Of all, the first misses the most nodes. Ways that take longer than the last of them has time are left out.
+    whole = replace(windows[0], last_step=(missing or windows)[-1].last_step)
     items, exact = items_of(whole)
     reach = sum([max([pick.nodes for pick in item.picks]) for item in items])
     answers = {step: Answer(0, 0, 0, []) for window in windows if not window.missing for step in window.deadlines}

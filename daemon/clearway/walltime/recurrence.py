@@ -27,7 +27,7 @@ So the worst case is O(n^2) time; memory is O(n), besides the chain kept for eac
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -60,13 +60,18 @@ class _Chain:
 
 
 def cheapest(
-    values: Floats, survival: Floats, costs: Costs, checkpoints: Checkpoints = Checkpoints.CHOSEN
+    values: Floats,
+    survival: Floats,
+    costs: Costs,
+    checkpoints: Checkpoints = Checkpoints.CHOSEN,
+    proceed: Callable[[], None] = lambda: None,
 ) -> list[tuple[int, bool]]:
     """The best milestones, as (index into ``values`` from 1, checkpoint after it).
 
-    ``values`` are v_1 .. v_n, ``survival`` S_1 .. S_n; S must fall, and S_n be 0.
+    ``values`` are v_1 .. v_n, ``survival`` S_1 .. S_n; S must fall, and S_n be 0. ``proceed`` is called for each
+    checkpoint that is looked at, and may raise to give up.
     """
-    return _Recurrence(values, survival, costs, checkpoints).solve()
+    return _Recurrence(values, survival, costs, checkpoints).solve(proceed)
 
 
 class _Recurrence:
@@ -89,12 +94,13 @@ class _Recurrence:
         self.active: list[int] = []
         """Milestones not yet retired, largest first."""
 
-    def solve(self) -> list[tuple[int, bool]]:
+    def solve(self, proceed: Callable[[], None] = lambda: None) -> list[tuple[int, bool]]:
         chains: list[_Chain] = [_Chain((), 0.0)] * (self.n + 1)
         furthest = self.n - 1
         for c in range(self.n - 1, 0, -1):
             if self.checkpoints is Checkpoints.NONE:
                 break
+            proceed()
             furthest = self._find_best(c, furthest)
             chains[c] = self._chain(c)
             self.after[c] = self.costs.beta * self.costs.checkpoint * self.s[c] + chains[c].cost

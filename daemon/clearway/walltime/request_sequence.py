@@ -9,7 +9,7 @@ distribution (samples) needs no chunks: its own times are the only milestones wo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from clearway.walltime.model import Costs, Milestone, Request, SequencePlan
 from clearway.walltime.recurrence import Checkpoints, cheapest
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Proceed: TypeAlias = Callable[[], None]
 
 MOST_PERIODS = 1_000
 
@@ -138,10 +139,12 @@ def discretised(distribution: Distribution, count: int) -> Discrete:
     return Discrete(edges[1:][mass > 0], mass[mass > 0])
 
 
-def dynamic(distribution: Distribution, costs: Costs, strategy: Strategy, count: int) -> tuple[Milestone, ...]:
+def dynamic(
+    distribution: Distribution, costs: Costs, strategy: Strategy, count: int, proceed: Proceed = lambda: None
+) -> tuple[Milestone, ...]:
     """DYN-PROG-COUNT, ALL-CKPT or NO-CKPT over ``count`` chunks; of a discrete distribution, exact."""
     steps = distribution if isinstance(distribution, Discrete) else discretised(distribution, count)
-    chosen = cheapest(steps.values, steps.tail, costs, _CHECKPOINTS[strategy])
+    chosen = cheapest(steps.values, steps.tail, costs, _CHECKPOINTS[strategy], proceed)
     return tuple(Milestone(float(steps.values[i - 1]), checkpoint) for i, checkpoint in chosen)
 
 
@@ -169,7 +172,12 @@ def best_periods(distribution: Distribution, costs: Costs, strategy: Strategy, m
 
 
 def milestones_of(
-    strategy: Strategy, distribution: Distribution, costs: Costs, epsilon: float, count: int | None
+    strategy: Strategy,
+    distribution: Distribution,
+    costs: Costs,
+    epsilon: float,
+    count: int | None,
+    proceed: Proceed = lambda: None,
 ) -> tuple[Milestone, ...]:
     """The strategy's sequence; ``count`` overrides what epsilon, or the search for the best period, would give."""
     if count is not None and count < 1:
@@ -177,15 +185,24 @@ def milestones_of(
     if strategy.periodic:
         return periodic(distribution, strategy, count or best_periods(distribution, costs, strategy))
     if isinstance(distribution, Discrete):
-        return dynamic(distribution, costs, strategy, 0)
-    return dynamic(distribution, costs, strategy, count or chunks(distribution, costs, epsilon))
+        return dynamic(distribution, costs, strategy, 0, proceed)
+    return dynamic(distribution, costs, strategy, count or chunks(distribution, costs, epsilon), proceed)
 
 
 def plan(
-    strategy: Strategy, distribution: Distribution, costs: Costs, *, epsilon: float = 1.0, count: int | None = None
+    strategy: Strategy,
+    distribution: Distribution,
+    costs: Costs,
+    *,
+    epsilon: float = 1.0,
+    count: int | None = None,
+    proceed: Proceed = lambda: None,
 ) -> SequencePlan:
-    """The strategy's sequence of requests with its expected cost; all times in seconds."""
-    milestones = milestones_of(strategy, distribution, costs, epsilon, count)
+    """The strategy's sequence of requests with its expected cost; all times in seconds.
+
+    ``proceed`` is called again and again by the dynamic programs, and may raise to give up.
+    """
+    milestones = milestones_of(strategy, distribution, costs, epsilon, count, proceed)
     return SequencePlan(
         strategy=strategy.value,
         expected_cost=expected_cost(milestones, distribution, costs),

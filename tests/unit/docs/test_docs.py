@@ -163,6 +163,8 @@ def check_clearway(arguments: list[str]) -> None:
         command = command.commands[word]
         options = {"--help"} | {name for item in command.params for name in item.opts}
     for word in rest:
+        if word == "--":  # the rest is another command's
+            return
         if word.startswith("-"):
             assert word.partition("=")[0] in options, f"{command.name} has no option {word}"
 

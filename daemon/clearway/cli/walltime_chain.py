@@ -1,0 +1,233 @@
+"""``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and where such jobs are.
+
+It needs Slurm and the launcher on the nodes, and no daemon. The folder of a chain belongs to its user; the job's
+launcher writes to it, so it must lie where the nodes can write too (a home directory usually does).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearway.cli import render
+from clearway.cli import walltime as options
+from clearway.cli.walltime_samples import read_distribution
+from clearway.durations import format_duration
+from clearway.errors import SlurmError, WalltimeError
+from clearway.slurm.process import Commands
+from clearway.walltime.chain import (
+    ChainState,
+    SlurmView,
+    first_state,
+    limit_minutes,
+    parse_queue,
+    parse_state,
+    plan_text,
+    standing,
+)
+from clearway.walltime.model import Costs, SequencePlan
+from clearway.walltime.request_sequence import Strategy
+
+DEFAULT_CHAINS = Path("~/.clearway/chains")
+REFUSED = 1
+_OURS = re.compile(r"(--time|--array|--no-requeue|--open-mode)(=|$)|-[ta]")
+_SBATCH_TIMEOUT_S = 60.0
+
+ChainsOption = Annotated[
+    Path, typer.Option("--chains", envvar="CLEARWAY_CHAINS", help="Folder of your chains; all nodes must see it.")
+]
+
+
+def submit(
+    sbatch: Annotated[list[str], typer.Argument(help="What sbatch is given, after --: its options and the script.")],
+    distribution: options.DistributionOption,
+    unit: options.UnitOption = options.Unit.HOURS,
+    checkpoint_s: options.CheckpointOption = 360.0,
+    restart_s: options.RestartOption = 360.0,
+    alpha: options.AlphaOption = 1.0,
+    beta: options.BetaOption = 0.0,
+    gamma: options.GammaOption = 0.0,
+    epsilon: options.EpsilonOption = 1.0,
+    strategy: options.StrategyOption = Strategy.DYN_PROG_COUNT,
+    chunk_count: options.ChunksOption = None,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    chains: ChainsOption = DEFAULT_CHAINS,
+) -> None:
+    """Submit a job that asks for one walltime after the other, as planned, until its program has ended."""
+    with options.bad_input("submit"):
+        costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
+        _, times = read_distribution(distribution, unit.seconds, config)
+        _check_arguments(sbatch)
+        planned = options.made_plan(strategy, times, costs, epsilon, chunk_count)
+        folder = _make_folder(chains.expanduser(), planned, costs, sbatch)
+    _submit(folder, planned, sbatch)
+
+
+def status(
+    chains: ChainsOption = DEFAULT_CHAINS,
+    output: options.OutputOption = options.Output.TABLE,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete the folders of those that are over.")] = False,
+) -> None:
+    """Your chains, a line each: which request, how much work is safe, and what came of it."""
+    where = chains.expanduser()
+    folders = sorted(path.parent for path in where.glob("*/plan"))
+    queue = _queue() if folders else {}
+    rows: list[dict[str, object]] = []
+    for folder in folders:
+        job = _text(folder / "job")
+        count = len(_text(folder / "plan").splitlines())
+        state: ChainState | None = None
+        try:
+            state = parse_state(_text(folder / "state"))
+            said = standing(state, None if queue is None else queue.get(job), asked=queue is not None)
+        except WalltimeError as error:
+            said = f"damaged: {error}"
+        if forget and state is not None and state.stage.over:
+            shutil.rmtree(folder)
+            continue
+        known = {"request": None, "asked_s": None, "saved_s": None, "code": None} if state is None else asdict(state)
+        rows.append(
+            {
+                "chain": folder.name,
+                "job_id": job,
+                "state": said,
+                "request": known["request"],
+                "requests": count,
+                "asked_s": known["asked_s"],
+                "saved_s": known["saved_s"],
+                "exit_code": known["code"],
+            }
+        )
+    if output is options.Output.JSON:
+        render.print_json(rows)
+    else:
+        _show(rows, where)
+
+
+# -- submitting ------------------------------------------------------------------------------------------------
+
+
+def _check_arguments(sbatch: Sequence[str]) -> None:
+    """Refuse what a chain decides itself, or cannot be.
+
+    Raises:
+        WalltimeError: with the argument, and where it stands.
+    """
+    for argument in sbatch:
+        if _OURS.match(argument):
+            raise WalltimeError(f"{argument}: a chain sets its own time limits, requeues, and is no array")
+        _check_export(argument, argument)
+    texts = {script: script.read_text(encoding="utf-8", errors="replace") for script in _files(sbatch)}
+    for script, text in texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for word in line.split()[1:] if line.startswith("#SBATCH") else []:
+                if re.match(r"--array(=|$)|-a", word):
+                    raise WalltimeError(f"{script}, line {number}: a chain is one job and no array")
+                _check_export(word, f"{script}, line {number}")
+    if texts and not any("clearway-run" in text for text in texts.values()):
+        print(
+            f"clearway: {render.visible(str(next(iter(texts))))} does not start clearway-run: unless your site adds "
+            "it, only the first request is made",
+            file=sys.stderr,
+        )
+
+
+def _files(sbatch: Sequence[str]) -> list[Path]:
+    """The script, and whatever else sbatch is given that is a file."""
+    return [path for path in (Path(each) for each in sbatch if not each.startswith("-")) if path.is_file()]
+
+
+def _check_export(argument: str, where: str) -> None:
+    if argument.startswith("--export=") and "ALL" not in argument:
+        raise WalltimeError(f"{where}: the job needs an environment variable of the chain: write --export=ALL,...")
+
+
+def _make_folder(chains: Path, planned: SequencePlan, costs: Costs, sbatch: Sequence[str]) -> Path:
+    plan = plan_text(planned.sequence)
+    stem = next((path.stem for path in _files(sbatch)), "job")
+    try:
+        chains.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=re.sub(r"[^A-Za-z0-9._+-]", "_", stem)[:40] + "-", dir=chains)).resolve()
+        (folder / "plan").write_text(plan)
+        (folder / "state").write_text(first_state(planned.sequence, costs))
+    except OSError as error:
+        raise WalltimeError(f"{chains}: {error.strerror}") from None
+    return folder
+
+
+def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
+    minutes = limit_minutes(planned.sequence[0].request_s)
+    command = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--time={minutes}", *sbatch]
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
+            command,
+            env=os.environ | {"CLEARWAY_CHAIN": str(folder)},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_SBATCH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = error.strerror if isinstance(error, OSError) else f"no answer within {_SBATCH_TIMEOUT_S:g} s"
+        print(f"clearway: walltime submit: sbatch: {why}", file=sys.stderr)
+        if isinstance(error, OSError):
+            shutil.rmtree(folder)
+        raise typer.Exit(REFUSED) from None
+    job = done.stdout.strip().partition(";")[0]
+    if done.returncode != 0 or not job.isdecimal():
+        shutil.rmtree(folder)  # sbatch has said why
+        raise typer.Exit(done.returncode or REFUSED)
+    (folder / "job").write_text(f"{job}\n")
+    requests = len(planned.sequence)
+    print(
+        f"job {job}: the first of {requests} request{'s' * (requests != 1)}, "
+        f"{format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}"
+    )
+
+
+# -- where they are --------------------------------------------------------------------------------------------
+
+
+def _queue() -> dict[str, SlurmView] | None:
+    """What Slurm says of all jobs of this user; None, with the reason on standard error, when it does not answer."""
+    user = f"--user={getpass.getuser()}"
+    try:
+        return parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
+    except SlurmError as error:
+        print(f"clearway: Slurm does not say where the jobs are: {render.visible(str(error))}", file=sys.stderr)
+        return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _show(rows: Sequence[dict[str, object]], where: Path) -> None:
+    if not rows:
+        print(f"no chains in {render.visible(str(where))}")
+        return
+    right = ("job", "request", "asks for", "work saved")
+    table = render.table("chain", "job", "state", "request", "asks for", "work saved", right=right)
+    for row in rows:
+        table.add_row(
+            render.visible(str(row["chain"])),
+            str(row["job_id"]) or "-",
+            render.visible(str(row["state"])),
+            "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+            *(format_duration(each) if isinstance(each := row[key], float) else "-" for key in ("asked_s", "saved_s")),
+        )
+    render.console().print(table)

@@ -1,0 +1,235 @@
+"""Clearway in a replay: its own detection, policy and planner over a base scheduler.
+
+Batch jobs are scheduled by EASY backfilling, in the order of submission or of ``wfp``. Urgent ones stand before them,
+as in a partition of higher priority. For one that does not start by itself ``clearway.detection`` says by when it must
+run, and ``clearway.decision.decide`` makes the plan, from a snapshot of the simulated machine: the very functions
+that the daemon calls, with a configuration of the same form. As in the daemon, the nodes of a plan are kept for the
+urgent job from then on, checkpoints begin at once, a job that ends in time is waited for, and where there is no plan
+the next event brings another try.
+
+How a preempted job leaves in the replay is the checkpoint model's matter; what the plan believes of it stands in the
+jobs' claims and in ``costs`` of the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from clearway.config import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
+from clearway.decision import NoPlan, decide
+from clearway.detection import preemptors
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Node
+from clearway.planning.base import Planner
+from clearway.planning.eviction_dp import EvictionDP
+from clearway.policy import UnderWay
+from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
+from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.schedulers.wfp import Wfp, wfp_score
+
+URGENT_PARTITION = "urgent"
+BATCH_PARTITION = "batch"
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_CHECKPOINTERS = {"simulated": Action.SYS_CHECKPOINT}
+_MIB = 1_024
+
+
+def simulated_site(storage: Storage = MIRA, *, save: bool = True) -> Config:
+    """A site whose jobs can all be saved (or none), that has urgent jobs in a partition, and no other guards.
+
+    Images of several jobs are written side by side: each takes its share of the file system, and the last one is
+    ready one node's time later, for which the plan leaves room at the deadline.
+    """
+    alone_s = storage.transfer_s(1)
+    return Config(
+        preemptors=(PreemptorRule(name="urgent", partition=(URGENT_PARTITION,)),),
+        candidates=CandidatesConfig(min_runtime=0, max_preemptions=1_000, allow_kill=not save),
+        costs=CostsConfig(
+            file_system_mib_s=storage.file_system_gib_s * _MIB,
+            node_mib_s=storage.file_system_gib_s * _MIB,
+            checkpoint_overhead=0,
+        ),
+        execution=ExecutionConfig(kill_allowance=alone_s if save else 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Eviction:
+    """A plan under way: the urgent job, and whose nodes it waits for."""
+
+    preemptor: ReplayedJob
+    waits_for: tuple[ReplayedJob, ...]
+
+    def held(self) -> int:
+        """Free nodes that nobody else may have."""
+        return self.preemptor.size - sum(job.size for job in self.waits_for if job.nodes)
+
+
+class Clearway(Wfp):
+    name = "clearway"
+
+    def __init__(
+        self,
+        model: CheckpointModel | None = None,
+        *,
+        config: Config | None = None,
+        storage: Storage = MIRA,
+        planner: Planner | None = None,
+        order: Literal["submission", "wfp"] = "submission",
+        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.2 * job.limit_s,
+    ) -> None:
+        super().__init__()
+        self.model = model or JustInTime(storage)
+        self.config = config or simulated_site(storage, save=not isinstance(self.model, NoCheckpoints))
+        self.storage = storage
+        self.planner = planner or EvictionDP()
+        self.by_score = order == "wfp"
+        self.max_delay_s = max_delay_s
+        self.open: dict[int, _Eviction] = {}  # by the urgent job's index
+        self.preempted: dict[str, int] = {}
+
+    def begin(self, machine: Machine) -> None:
+        super().begin(machine)
+        self.names = tuple(f"n{number:06}" for number in range(machine.nodes))
+
+    def order(self) -> None:
+        now_s = self.machine.now_s
+        if self.by_score:
+            self.queue.sort(key=lambda job: (not job.urgent, -wfp_score(job, now_s), job.index))
+        else:
+            self.queue.sort(key=lambda job: (not job.urgent, job.index))
+        self.sizes = [job.size for job in self.queue]
+        self.seen = 0
+
+    def schedule(self) -> None:
+        self.order()
+        urgent = [job for job in self.queue if job.urgent]
+        for job in urgent:
+            mine = self.open.get(job.index)
+            others = self._held(but=mine)
+            if job.size <= len(self.machine.free) - others:
+                self.open.pop(job.index, None)
+                self.machine.start(job)
+                self.remove(job)
+        waiting = [job for job in urgent if job.state is State.WAITING and job.index not in self.open]
+        if waiting:
+            self._plan(waiting)
+        self._start_others()
+
+    def _held(self, but: _Eviction | None = None) -> int:
+        return sum(max(0, eviction.held()) for eviction in self.open.values() if eviction is not but)
+
+    def _start_others(self) -> None:
+        """The base scheduler's turn, with the nodes that are kept for urgent jobs out of its sight."""
+        free = self.machine.free
+        count = min(self._held(), len(free))
+        kept = free[len(free) - count :]
+        del free[len(free) - count :]
+        planned = [job for job in self.queue if job.index in self.open]
+        for job in planned:
+            self.remove(job)
+        self.start_in_order()
+        free += kept
+        self.queue[:0] = planned
+        self.sizes[:0] = [job.size for job in planned]
+
+    def _plan(self, waiting: list[ReplayedJob]) -> None:
+        by_id = {str(job.job_id): job for _, _, job in self.machine.running} | {str(job.job_id): job for job in waiting}
+        snapshot = self._snapshot(waiting)
+        for preemptor in preemptors(snapshot, self.config.preemptors):
+            plan = decide(
+                preemptor,
+                snapshot,
+                self.config,
+                self.planner,
+                snapshot.taken_at,
+                preempted=self.preempted,
+                under_way=self._under_way(),
+                actions=_CHECKPOINTERS,
+            )
+            if isinstance(plan, NoPlan):
+                continue
+            chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]
+            for job, action in chosen:
+                if action is not Action.END:
+                    departure = self.model.departure(job, self.machine.now_s)
+                    self.machine.preempt(
+                        job, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
+                    )
+                    self.preempted[str(job.job_id)] = job.preemptions
+            job = by_id[preemptor.job.job_id]
+            self.open[job.index] = _Eviction(job, tuple(each for each, _ in chosen))
+
+    # ---- the machine as the daemon would see it ------------------------------------------------------------------
+
+    def _snapshot(self, waiting: list[ReplayedJob]) -> ClusterSnapshot:
+        machine = self.machine
+        now = self._time(machine.now_s)
+        jobs = [self._pending(job) for job in waiting]
+        jobs += [self._holder(job, JobState.RUNNING) for _, _, job in machine.running]
+        jobs += [self._holder(job, JobState.UNKNOWN) for job in machine.leaving.values()]
+        partitions = (URGENT_PARTITION, BATCH_PARTITION)
+        free = set(machine.free)
+        nodes = tuple(
+            Node(
+                name=name,
+                available=True,
+                raw_state="IDLE" if number in free else "ALLOCATED",
+                cpus=1,
+                memory_mib=round(self.storage.node_gib * _MIB * self.storage.unit_nodes),
+                partitions=partitions,
+                alloc_cpus=0 if number in free else 1,
+            )
+            for number, name in enumerate(self.names)
+        )
+        return ClusterSnapshot(taken_at=now, jobs=tuple(jobs), nodes=nodes)
+
+    def _pending(self, job: ReplayedJob) -> Job:
+        return Job(
+            job_id=str(job.job_id),
+            user="urgent",
+            state=JobState.PENDING,
+            raw_state="PENDING",
+            partitions=(URGENT_PARTITION,),
+            num_nodes=job.size,
+            submit_time=self._time(job.submit_s),
+            time_limit_s=round(job.limit_s),
+            comment=f"clearway:max_delay={max(1, round(self.max_delay_s(job)))}s",
+            reason="Resources",
+            priority=1,
+        )
+
+    def _holder(self, job: ReplayedJob, state: JobState) -> Job:
+        """A job on its nodes. Its start is when it would have begun had it computed all it has done in this run."""
+        image_mib = round(job.size * self.storage.unit_nodes * self.storage.node_gib * _MIB)
+        saves = f"clearway:checkpoint=signal,checkpointer=simulated,size_mib={image_mib}"
+        return Job(
+            job_id=str(job.job_id),
+            user="urgent" if job.urgent else "batch",
+            state=state,
+            raw_state=state.name,
+            partitions=(URGENT_PARTITION if job.urgent else BATCH_PARTITION,),
+            num_nodes=job.size,
+            submit_time=self._time(job.submit_s),
+            start_time=self._time(job.begun_s - job.done_s),
+            time_limit_s=round(job.limit_s),
+            nodes=tuple(self.names[number] for number in job.nodes),
+            cpus=job.size,
+            comment="" if isinstance(self.model, NoCheckpoints) or job.urgent else saves,
+            restart_count=job.preemptions,
+        )
+
+    def _under_way(self) -> UnderWay:
+        """What other plans claim: those they wait for, and so many of the free nodes."""
+        evictions = self.open.values()
+        holders = {job for eviction in evictions for job in eviction.waits_for if job.nodes}
+        nodes = {self.names[number] for job in holders for number in job.nodes}
+        free = self.machine.free
+        nodes |= {self.names[number] for number in free[len(free) - min(self._held(), len(free)) :]}
+        return UnderWay(jobs=frozenset(str(job.job_id) for job in holders), nodes=frozenset(nodes))
+
+    @staticmethod
+    def _time(seconds: float) -> datetime:
+        return _EPOCH + timedelta(seconds=seconds)

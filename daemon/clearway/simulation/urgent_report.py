@@ -1,0 +1,252 @@
+"""The UJFB paper's experiments as one HTML page that needs nothing else, and as a table for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from itertools import pairwise
+
+from clearway.simulation.urgent_study import (
+    BINS,
+    PAPER,
+    PAPER_ABOVE_2,
+    PAPER_PREEMPTIONS,
+    SCHEDULERS,
+    SWAP_FACTORS,
+    SWAP_WORKLOAD,
+    WORKLOADS,
+    UrgentStudy,
+    Workload,
+)
+
+_COLOURS = ("#111111", "#d08700", "#2166ac", "#1b7837", "#b2182b", "#762a83")
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 300, 230, 52, 24, 44
+_STYLE = (
+    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
+    "td:first-child,th:first-child{text-align:left}svg{width:19em;max-width:100%;font:11px sans-serif}"
+    ".misses{color:#b2182b;font-weight:bold}"
+)
+_TITLES = {"fcfs": "FCFS", "ujf": "UJF", "conservative": "Backfill", "easy": "EASY", "ujfb": "UJFB"}
+_NEAR = 1.02  # of EASY and of conservative backfilling, for regular jobs
+_ABOUT = """\
+<h1>Urgent jobs on a shared machine: the UJFB paper's experiments</h1>
+<p>A recorded workload is replayed under {count} schedulers. In three workloads an urgent job of 128 processors for 10
+minutes, 256 for 6.5 or 512 for 4 comes at a busy moment of every 720 hours; DWD has urgent jobs of its own, weather
+forecasts. <b>FCFS</b> starts jobs in the order in which they came. <b>UJF</b> does too, but urgent ones first.
+<b>Backfill</b> (conservative) and <b>EASY</b> let jobs overtake where nobody, or not the first, is delayed.
+<b>UJFB</b> is Backfill, but an urgent job starts at once, and jobs are suspended in memory where nodes are missing.</p>
+<p><i>Slowdown</i> is the time from submission to end divided by the run time: 1 means no delay. <i>Urgent Lateness</i>
+is the largest slowdown of any urgent job. Response times and slowdowns are means over the regular jobs. Where urgent
+jobs are injected, {seeds} drawings are replayed: means are over all, lateness is the largest of all.</p>"""
+_DIFFERENCES = """\
+<h2>Where our data and ours differ from the paper's</h2><ul>
+<li>SDSC-DS: {sdsc} jobs ran and are replayed; the log counts {sdsc_never} more that were cancelled before they ran. The
+paper counts all 96,089.</li>
+<li>LANL-CM5: the paper counts 201,387 jobs, which is the size of the log before cleaning; the cleaned one holds
+122,060. The paper takes swap times from each job's recorded memory; here they are drawn, as for the others.</li>
+<li>SX-ACE: 1,024 nodes as in the paper, for which the recorded jobs are far too many (the log's own header says 2,560):
+the queue grows all year, and response times are those of a queue, not of a schedule.</li>
+<li>Swap times are drawn for each job: out 0.2 to 2 s, in 0.1 to 2 s; the paper derives similar ones from process
+sizes drawn between 0.5 and 1.25 GB. Which moments of a month are drawn, the paper does not say.</li>
+<li>DWD: most urgent jobs that are late wait for other urgent jobs. The paper does not say in which order the urgent
+queue is served; here the shortest goes first.</li>
+<li>The paper ran the Alea simulator; its bars carry no numbers, so only those that its text or tables state stand
+here.</li></ul>"""
+
+
+def as_csv(study: UrgentStudy) -> str:
+    text = io.StringIO()
+    rows = [asdict(cell) for cell in study.cells]
+    for row in rows:
+        row["histogram"] = " ".join(map(str, row["histogram"]))
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_html(study: UrgentStudy) -> str:
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Urgent jobs</title>",
+        f"<style>{_STYLE}</style>",
+        _ABOUT.format(count=len(SCHEDULERS), seeds=study.seeds),
+    ]
+    if study.absent:
+        parts.append(f"<p class=misses>Not found, so left out: {escape(', '.join(study.absent))}.</p>")
+    there = [workload for workload in WORKLOADS if workload.name in study.traces]
+    parts.append(_summary(study, there))
+    for workload in there:
+        parts += [f"<h2>{workload.name} ({workload.figure})</h2>", _table(study, workload), _figure(study, workload)]
+    if SWAP_WORKLOAD in study.traces:
+        parts.append(_swap(study))
+    if "DWD" in study.traces:
+        parts.append(_distribution(study))
+    ran, never = study.traces.get("SDSC-DS", (84_893, 11_176))
+    parts.append(_DIFFERENCES.format(sdsc=f"{ran:,}", sdsc_never=f"{never:,}"))
+    return "\n".join(parts) + "\n"
+
+
+def _summary(study: UrgentStudy, workloads: Sequence[Workload]) -> str:
+    """What must hold, and whether it does."""
+    rows = [
+        (
+            "<h2>What was to be shown</h2><table><tr><th>workload<th>Urgent Lateness of UJFB<th>to be<th>"
+            "response / EASY<th>response / Backfill<th>slowdown / EASY<th>slowdown / Backfill<th>to be</tr>"
+        )
+    ]
+    for workload in workloads:
+        late = study.lateness(workload.name, "ujfb")
+        others = min(study.lateness(workload.name, name) for name in SCHEDULERS if name != "ujfb")
+        good = late <= workload.limit if workload.limit else late < others
+        wanted = f"at most {workload.limit}" if workload.limit else f"below all others' ({others:,.1f})"
+        cells = [f"<td>{workload.name}", _marked(f"{late:,.3f}", good=good), f"<td>{wanted}"]
+        for measure in ("response_s", "slowdown"):
+            for other in ("easy", "conservative"):
+                ratio = _mean(study, workload, "ujfb", measure) / _mean(study, workload, other, measure)
+                cells.append(_marked(f"{ratio:.3f}", good=ratio <= _NEAR))
+        rows.append("<tr>" + "".join(cells) + f"<td>at most {_NEAR}")
+    return "\n".join(
+        [
+            *rows,
+            (
+                "</table><p>Red: not so. UJFB's regular jobs are scheduled by conservative backfilling, so where that "
+                "and EASY differ, UJFB is as far from EASY as conservative backfilling itself; the tables below show "
+                "both.</p>"
+            ),
+        ]
+    )
+
+
+def _table(study: UrgentStudy, workload: Workload) -> str:
+    rows = [
+        (
+            "<table><tr><th>scheduler<th>response (h)<th>slowdown<th>Urgent Lateness<th>the paper's<th>"
+            "mean slowdown of urgent jobs<th>preemptions a drawing<th>the paper's</tr>"
+        )
+    ]
+    for name in SCHEDULERS:
+        key = (workload.name, name)
+        paper = f"{PAPER[key]:,.2f}" if key in PAPER else ""
+        preempted = str(PAPER_PREEMPTIONS.get(key, ""))
+        rows.append(
+            f"<tr><td>{_TITLES[name]}<td>{_mean(study, workload, name, 'response_s') / 3_600:,.2f}"
+            f"<td>{_mean(study, workload, name, 'slowdown'):,.2f}<td>{study.lateness(workload.name, name):,.3f}"
+            f"<td>{paper}<td>{_mean(study, workload, name, 'urgent_slowdown'):,.3f}"
+            f"<td>{_mean(study, workload, name, 'preemptions'):,.1f}<td>{preempted}"
+        )
+    urgent = _mean(study, workload, "ujfb", "urgent_jobs")
+    return "\n".join([*rows, f"</table><p>{urgent:,.1f} urgent jobs a drawing.</p>"])
+
+
+def _figure(study: UrgentStudy, workload: Workload) -> str:
+    names = [_TITLES[name] for name in SCHEDULERS]
+    responses = [_mean(study, workload, name, "response_s") / 3_600 for name in SCHEDULERS]
+    slowdowns = [_mean(study, workload, name, "slowdown") for name in SCHEDULERS]
+    late = [study.lateness(workload.name, name) for name in SCHEDULERS]
+    meaning = (
+        "<p>Left: how long a regular job takes from submission to end. Middle: how many times its run time that is. "
+        "Both want low bars, and UJFB's as low as Backfill's and EASY's: that is the price of urgency. Right: the "
+        "worst delay of an urgent job, where 1 is none. Logarithmic axes.</p>"
+    )
+    return meaning + "".join(
+        (
+            _bars("response of regular jobs (h)", names, responses),
+            _bars("slowdown of regular jobs", names, slowdowns),
+            _bars("Urgent Lateness", names, late),
+        )
+    )
+
+
+def _swap(study: UrgentStudy) -> str:
+    names = [f"x {factor}" for factor in SWAP_FACTORS]
+    measures = ("response_s", "slowdown")
+    relative = [
+        [_swap_mean(study, measure, factor) / _swap_mean(study, measure, 1) for factor in SWAP_FACTORS]
+        for measure in measures
+    ]
+    late = [study.lateness(SWAP_WORKLOAD, "ujfb", factor) for factor in SWAP_FACTORS]
+    relative.append([each / late[0] for each in late])
+    titles = ("response", "slowdown", "Urgent Lateness")
+    heads = "".join(f"<th>{name}" for name in names)
+    rows = "".join(
+        f"<tr><td>{title}" + "".join(f"<td>{value:.3f}" for value in values)
+        for title, values in zip(titles, relative, strict=True)
+    )
+    return (
+        f"<h2>Longer swapping times (Figure 13, {SWAP_WORKLOAD})</h2><p>UJFB with swap times as drawn, and 20 and "
+        "40 times as long, as from disks; each measure divided by its value for the first. Regular jobs hardly feel "
+        f"it, urgent jobs do (the paper: up to 1.95 times).</p><table><tr><th>{heads}{rows}</table>"
+        + "".join(
+            _bars(f"{title}, relative", names, values, logarithmic=False)
+            for title, values in zip(titles, relative, strict=True)
+        )
+    )
+
+
+def _distribution(study: UrgentStudy) -> str:
+    dwd = study.of("DWD", "ujfb")[0]
+    names = [f"{low:g}-{high:g}" if math.isfinite(high) else f"over {low:g}" for low, high in pairwise(BINS)]
+    shares = [count / dwd.jobs for count in dwd.histogram]
+    rows = "".join(f"<tr><td>{name}<td>{share:.2%}" for name, share in zip(names, shares, strict=True))
+    good = dwd.above_2 <= PAPER_ABOVE_2
+    verdict = f"<span{'' if good else ' class=misses'}>{dwd.above_2:.1%}</span>"
+    return (
+        "<h2>Slowdowns on DWD under UJFB (Figure 17)</h2><p>How many of all jobs have which slowdown. Urgent jobs with "
+        f"more than 2 are {verdict} of all jobs (the paper: {PAPER_ABOVE_2:.1%}); the others are hardly "
+        f"delayed.</p><table><tr><th>slowdown<th>jobs{rows}</table>"
+        + _bars("share of all jobs (%)", names, [100 * share for share in shares])
+    )
+
+
+def _mean(study: UrgentStudy, workload: Workload, scheduler: str, measure: str) -> float:
+    return study.mean(workload.name, scheduler, lambda cell: float(getattr(cell, measure)))
+
+
+def _swap_mean(study: UrgentStudy, measure: str, factor: int) -> float:
+    return study.mean(SWAP_WORKLOAD, "ujfb", lambda cell: float(getattr(cell, measure)), factor)
+
+
+def _marked(text: str, *, good: bool) -> str:
+    return f"<td>{text}" if good else f"<td class=misses>{text}"
+
+
+def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarithmic: bool = True) -> str:
+    """A bar for each name; a logarithmic axis begins at a power of ten below the smallest."""
+    positive = [value for value in values if value > 0]
+    low = 10.0 ** math.floor(math.log10(min(positive, default=1)) - 1e-9) if logarithmic else 0.0
+    high = max(positive, default=1.0)
+    span = math.log10(high / low) if logarithmic else high
+
+    def height(value: float) -> float:
+        share = (math.log10(value / low) if value > low else 0.0) if logarithmic else value
+        return share / (span or 1.0) * (_HEIGHT - _TOP - _BOTTOM)
+
+    width = (_WIDTH - _LEFT) / len(names)
+    floor = _HEIGHT - _BOTTOM
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f'<text x="{_WIDTH / 2}" y="13" text-anchor="middle">{escape(title)}</text>',
+        f'<line x1="{_LEFT - 4}" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="#888"/>',
+        f'<text x="{_LEFT - 6}" y="{floor + 4}" text-anchor="end">{low:,.4g}</text>',
+    ]
+    for number, (name, value) in enumerate(zip(names, values, strict=True)):
+        x, tall = _LEFT + number * width, height(value)
+        middle = x + width / 2
+        parts += [
+            (
+                f'<rect x="{x + width * 0.15:.1f}" y="{floor - tall:.1f}" width="{width * 0.7:.1f}" '
+                f'height="{tall:.1f}" fill="{_COLOURS[number % len(_COLOURS)]}"/>'
+            ),
+            f'<text x="{middle:.1f}" y="{floor - tall - 3:.1f}" text-anchor="middle">{_short(value)}</text>',
+            f'<text transform="translate({middle + 4:.1f},{floor + 8}) rotate(30)">{escape(name)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

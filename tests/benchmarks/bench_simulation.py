@@ -1,0 +1,101 @@
+"""How fast recorded workloads are replayed, in how much memory, and beside AccaSim; all in processor time.
+
+Run with ``pytest tests/benchmarks/bench_simulation.py -s``. Needs the traces (see ``trace_problems``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.metrics import metrics
+from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.schedulers.fcfs import Fcfs
+from clearway.simulation.swf import read_swf
+from clearway.simulation.trace import Trace
+from tests.benchmarks.accasim_rules import AccaSimEasy, run_accasim
+from tests.benchmarks.trace_problems import FOLDER
+
+YEARS = (  # file, records, processors, allowed seconds of processor time, reading included
+    ("SDSC-DS-2004-2.1-cln.swf.xz", 96_069, 1_664, 20.0),  # 2 on a quiet machine
+    ("LANL-CM5-1994-4.1-cln.swf.xz", 122_060, 1_024, 30.0),  # 3
+)
+MOST_MIB = 1_024
+TIMES_ACCASIM = 10  # about 30 on a quiet machine
+AGREES = 0.01
+KTH, KTH_NODES = "KTH-SP2-1996-2.1-cln.swf.xz", 100
+
+_MEASURE = """
+import resource, sys, time
+from pathlib import Path
+from clearway.simulation.engine import replay
+from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.swf import read_swf
+begin = time.process_time()
+trace = read_swf(Path(sys.argv[1]))
+done = replay(trace.jobs, int(sys.argv[2]), Easy())
+assert len(done.outcomes) == len(trace.jobs)
+spent_s = time.process_time() - begin
+print(len(trace.jobs) + trace.never_ran, spent_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def path_of(name: str) -> Path:
+    path = FOLDER / name
+    if not path.exists():
+        pytest.skip(f"{path} is absent")
+    return path
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "records", "nodes", "allowed_s"), YEARS)
+def test_a_year_under_easy(name: str, records: int, nodes: int, allowed_s: float) -> None:
+    command = [sys.executable, "-c", _MEASURE, str(path_of(name)), str(nodes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    count, spent_s, peak_mib = map(float, done.stdout.split())
+    print(f"{name}: {count:,.0f} records in {spent_s:.2f} s, {peak_mib:.0f} MiB")
+    assert count == records
+    assert spent_s < allowed_s
+    assert peak_mib < MOST_MIB
+
+
+def replayed(trace: Trace, scheduler: Scheduler) -> tuple[float, float, float]:
+    """Mean wait, mean slowdown, seconds of processor time."""
+    begin = time.process_time()
+    done = replay(trace.jobs, KTH_NODES, scheduler)
+    spent_s = time.process_time() - begin
+    spreads = metrics(done).jobs["all"][1]
+    return spreads["wait_s"].mean, spreads["slowdown"].mean, spent_s
+
+
+@pytest.mark.timeout(900)
+def test_fcfs_agrees_with_accasim(tmp_path: Path) -> None:
+    trace = read_swf(path_of(KTH))
+    theirs = run_accasim(trace, KTH_NODES, "fcfs", tmp_path)
+    wait_s, slowdown, spent_s = replayed(trace, Fcfs())
+    print(
+        f"FCFS: mean wait {wait_s:,.2f} s, AccaSim {theirs.wait_s:,.2f}; {theirs.spent_s / spent_s:.0f} times as fast"
+    )
+    assert wait_s == pytest.approx(theirs.wait_s, rel=AGREES)
+    assert slowdown == pytest.approx(theirs.slowdown, rel=AGREES)
+
+
+@pytest.mark.timeout(900)
+def test_easy_is_ten_times_as_fast_as_accasims_and_agrees_by_its_rules(tmp_path: Path) -> None:
+    """The usual EASY differs from AccaSim's, which does not keep to its reservation: ``accasim_rules`` says how."""
+    trace = read_swf(path_of(KTH))
+    theirs = run_accasim(trace, KTH_NODES, "easy", tmp_path)
+    wait_s, slowdown, _ = replayed(trace, AccaSimEasy())
+    usual_s, _, spent_s = replayed(trace, Easy())
+    print(
+        f"EASY: mean wait {usual_s:,.2f} s; by AccaSim's rules {wait_s:,.2f} s, AccaSim {theirs.wait_s:,.2f} s; "
+        f"{len(trace.jobs) / spent_s:,.0f} jobs/s, AccaSim {len(trace.jobs) / theirs.spent_s:,.0f}"
+    )
+    assert wait_s == pytest.approx(theirs.wait_s, rel=AGREES)
+    assert slowdown == pytest.approx(theirs.slowdown, rel=AGREES)
+    assert theirs.spent_s / spent_s >= TIMES_ACCASIM

@@ -1,0 +1,244 @@
+"""Chains of walltime requests on a real Slurm, as an ordinary user and without a daemon.
+
+Slurm lets a requeued job wait two minutes; the tests lift that, so as not to wait too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway.cli.app import app
+from clearway.walltime.chain import ChainState, Stage, first_state, limit_minutes, parse_state, plan_text
+from clearway.walltime.model import Costs, Milestone
+from clearway.walltime.request_sequence import requests
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.test_service_user import SERVICE_USER, as_service_user
+
+LAUNCHER = Path(__file__).parents[2] / "plugins/slurm/clearway-run"
+STEPPER = Path(__file__).with_name("stepper.py")
+PYTHON = "/usr/bin/python3"
+
+
+class Chain:
+    """One chain: its folder, its job, and the stepper's file."""
+
+    def __init__(self, cluster: SlurmCluster, milestones: list[tuple[float, bool]], costs: Costs) -> None:
+        self.cluster = cluster
+        self.sequence = requests([Milestone(*each) for each in milestones], costs)
+        self.folder = cluster.work / f"chain-{os.urandom(4).hex()}"
+        self.folder.mkdir()
+        (self.folder / "plan").write_text(plan_text(self.sequence))
+        (self.folder / "state").write_text(first_state(self.sequence, costs))
+        for path in (self.folder, self.folder / "plan", self.folder / "state"):
+            os.chown(path, pwd.getpwnam("cwalice").pw_uid, -1)
+        self.file = self.folder / "saved"
+        self.job = ""
+
+    def start(
+        self, work_s: float, *, checkpoint_s: float = 0.5, restart_s: float = 0.5, status: int = 0, before: str = ":"
+    ) -> None:
+        stepper = shlex.join(
+            [PYTHON, str(STEPPER), str(self.file), str(work_s), str(checkpoint_s), str(restart_s), str(status)]
+        )
+        run = f"{before}\nexec {LAUNCHER} --checkpoint-file {self.file} -- {stepper}"
+        options = ["-n1", "--requeue", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
+        export = f"--export=ALL,CLEARWAY_CHAIN={self.folder}"
+        self.job = self.cluster.sbatch(run, *options, export, user="cwalice")
+
+    @property
+    def state(self) -> ChainState:
+        return parse_state((self.folder / "state").read_text())
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    @property
+    def did(self) -> list[str]:
+        """What the program says it did."""
+        return Path(f"{self.file}.log").read_text().splitlines()
+
+    def wait(self, done: Callable[[], Any], timeout: float = 60) -> None:
+        def look() -> Any:
+            self.cluster.lift_waits()
+            return done()
+
+        self.cluster.wait_for(look, timeout, f"{done}; {self.state}")
+
+    def wait_over(self) -> str:
+        """Until the job has left; its exit code as Slurm writes it."""
+        self.wait(lambda: self.state.stage.over)
+        self.cluster.wait_state(self.job, "COMPLETED", "FAILED", "CANCELLED")
+        return self.cluster.job(self.job)["ExitCode"]
+
+
+def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluster) -> None:
+    """The first request is lost, the second ends in a checkpoint, the third is long enough."""
+    chain = Chain(cluster, [(3, False), (6, True), (100, False)], Costs(1, 1))
+    chain.start(9, status=7)
+    code = chain.wait_over()
+
+    assert code == "7:0", "the program's own"
+    assert (chain.state.stage, chain.state.code, chain.state.request) == (Stage.ENDED, 7, 3)
+    first, again, saved, restarted, done = chain.did
+    assert (first, again, done) == ("from 0.00", "from 0.00", "done")
+    assert saved.removeprefix("saved ") == restarted.removeprefix("from ")
+    assert 4.5 <= float(saved.removeprefix("saved ")) <= 6.5
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
+    assert cluster.job(chain.job)["Restarts"] == "2"
+    # The last: 1 s to restart, the work up to 100 s that is not saved, no checkpoint; and Slurm's limit behind it.
+    assert chain.state.asked_s == pytest.approx(101 - chain.state.saved_s, abs=0.02)
+    assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
+
+
+def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
+    accounting_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = accounting_cluster
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    cluster.reset()
+    chain = Chain(cluster, [(2, True), (200, False)], Costs(1, 1))
+    chain.start(4)
+    assert chain.wait_over() == "0:0"
+    assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
+    assert chain.did[0] == "from 0.00"
+    assert float(chain.did[2].removeprefix("from ")) > 1
+    cluster.reset()
+
+
+def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
+    chain = Chain(cluster, [(2, True), (4, True), (60, False)], Costs(1, 1))
+    chain.start(6, checkpoint_s=3)
+    assert chain.wait_over() == "0:0"
+    saves = [line for line in chain.log.splitlines() if " saved " in line]
+    assert len(saves) == 2
+    (asked,) = [line for line in chain.log.splitlines() if "requeued request=2 " in line]
+    first_saved_s = int(saves[0].split("work_cs=")[1].split()[0]) / 100
+    asked_s = int(asked.split("asked_cs=")[1].split()[0]) / 100
+    assert asked_s >= 1 + 4 - first_saved_s + 3, "restart, work, and the three seconds that it takes"
+    assert [line for line in chain.did if line == "from 0.00"] == ["from 0.00"]
+
+
+def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster) -> None:
+    chain = Chain(cluster, [(1, False), (2, False)], Costs(1, 1))
+    chain.start(600)
+    assert chain.wait_over() == "124:0"
+    assert chain.state.stage is Stage.STOPPED
+    assert "longer than the longest time" in chain.state.reason
+    assert cluster.job(chain.job)["Restarts"] == "1"
+
+    cluster.run("scontrol", "requeue", chain.job)  # somebody runs it again: it is over
+    chain.wait(lambda: cluster.state(chain.job) == "FAILED")
+    assert chain.did == ["from 0.00", "from 0.00"]
+
+
+def test_where_slurm_refuses_to_requeue_the_program_goes_on(cluster: SlurmCluster) -> None:
+    chain = Chain(cluster, [(2, True), (60, False)], Costs(1, 1))
+    chain.start(5, status=3)
+    cluster.wait_state(chain.job, "RUNNING")
+    cluster.run("scontrol", "update", f"JobId={chain.job}", "Requeue=0")
+    chain.wait(lambda: chain.state.stage is Stage.STOPPED)
+    assert chain.wait_over() == "3:0"
+    assert "does not requeue" in chain.state.reason
+    assert chain.did[-1] == "done"
+    assert cluster.job(chain.job)["Restarts"] == "0"
+
+
+def test_a_limit_that_slurm_refuses_stops_the_chain(cluster: SlurmCluster) -> None:
+    tools = cluster.work / f"bin-{os.urandom(4).hex()}"
+    tools.mkdir()
+    refusal = 'case "$*" in *TimeLimit*) echo "Requested time limit is invalid" >&2; exit 1 ;; esac'
+    (tools / "scontrol").write_text(f'#!/bin/sh\n{refusal}\nexec /usr/bin/scontrol "$@"\n')
+    (tools / "scontrol").chmod(0o755)
+    chain = Chain(cluster, [(2, True), (60, False)], Costs(1, 1))
+    chain.start(9, before=f"export PATH={tools}:$PATH")
+    chain.wait(lambda: chain.state.stage is Stage.STOPPED)
+    assert "refuses a time limit of 2 minutes: Requested time limit is invalid" in chain.state.reason
+    cluster.wait_state(chain.job, "CANCELLED")
+
+
+def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> None:
+    """Clearway, an administrator or a broken node: the plan does not move on."""
+    chain = Chain(cluster, [(30, False)], Costs(1, 1))
+    chain.start(5)
+    chain.wait(lambda: Path(f"{chain.file}.log").exists())
+    cluster.run("scontrol", "requeue", chain.job)
+    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert chain.wait_over() == "0:0"
+    assert "interrupted by TERM" in chain.log
+    assert (chain.state.stage, chain.state.request, chain.did) == (Stage.ENDED, 1, ["from 0.00", "from 0.00", "done"])
+
+
+def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
+    """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
+    chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
+    chain.start(7)
+    chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
+    chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
+    cluster.run("scontrol", "requeue", chain.job)
+    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert chain.wait_over() == "0:0"
+    _, saved, restarted, done = chain.did
+    assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
+    assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
+
+
+def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
+    """submit, status, and the end, with the commands alone."""
+    home = cluster.work / "home"
+    home.mkdir()
+    os.chown(home, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
+    (home / "times.txt").write_text("# seconds\n" + "4\n" * 12 + "9\n" * 8)
+    script = home / "fit.sh"
+    stepper = shlex.join([PYTHON, str(STEPPER), str(home / "state"), "7", "0.5", "0.5", "0"])
+    script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {LAUNCHER} --checkpoint-file {home}/state -- {stepper}\n")
+    chains = ["--chains", str(home / "chains")]
+
+    def clearway(*arguments: str) -> tuple[int, str, str]:
+        return as_service_user(lambda: _run(arguments))  # type: ignore[no-any-return]
+
+    plan = ["--distribution", f"samples:{home}/times.txt", "--unit", "s", "--checkpoint-s", "1", "--restart-s", "1"]
+    refused = clearway("walltime", "submit", *plan, *chains, "--", "--time=10", str(script))
+    assert refused[0] == 2
+    assert "--time=10: a chain sets its own time limits" in refused[2]
+    assert clearway("walltime", "status", *chains)[1].startswith("no chains in")
+
+    code, said, errors = clearway("walltime", "submit", *plan, *chains, "--", f"--chdir={home}", str(script))
+    assert (code, errors) == (0, "")
+    job = said.split()[1].rstrip(":")
+    assert "the first of 2 requests, 5s; chain fit-" in said
+
+    def listed() -> dict[str, Any]:
+        (row,) = json.loads(clearway("walltime", "status", *chains, "-o", "json")[1])
+        return row  # type: ignore[no-any-return]
+
+    cluster.wait_for(lambda: listed()["state"] == "running", 30)
+    assert (listed()["job_id"], listed()["request"], listed()["requests"], listed()["asked_s"]) == (job, 1, 2, 5.0)
+    cluster.wait_for(lambda: listed()["state"].startswith("waiting"), 30)
+    assert listed()["saved_s"] == pytest.approx(4.0, abs=1.0)
+    cluster.wait_for(lambda: cluster.lift_waits() or listed()["state"] == "done", 30)
+    table = clearway("walltime", "status", *chains)[1]
+    assert "2 of 2" in table
+    assert clearway("walltime", "status", *chains, "--forget")[1].startswith("no chains in")
+
+    unknown = clearway("walltime", "submit", *plan, *chains, "--", "--partition=nowhere", str(script))
+    assert unknown[0] == 1
+    assert list((home / "chains").iterdir()) == [], "nothing is left of a chain that Slurm did not take"
+
+
+def _run(arguments: tuple[str, ...]) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    sys.stdout.flush()
+    return result.exit_code, result.stdout, result.stderr
