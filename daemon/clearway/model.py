@@ -347,6 +347,7 @@ class Plan:
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
+    together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

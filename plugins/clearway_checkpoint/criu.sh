@@ -65,6 +65,27 @@ below() { # a process and all that descend from it
     for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do below "$kid"; done
 }
 
+# A connection to elsewhere dies with the program that is saved: restored, it would fail, so it is said before.
+# shellcheck disable=SC2016 # awk's own
+outside() { # outside PID: the other end of a TCP connection of these processes that none of them holds
+    held=$(for each in $(below "$1"); do ls -l "/proc/$each/fd" 2>/dev/null; done |
+        sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' ')
+    cat "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null | awk -v held="$held" '
+        function number(hex,   at, value) {
+            for (at = 1; at <= length(hex); at++) value = value * 16 + index("0123456789ABCDEF", substr(hex, at, 1)) - 1
+            return value
+        }
+        function address(end,   part) { # the kernel writes the bytes of an IPv4 address from the last to the first
+            split(end, part, ":")
+            if (length(part[1]) != 8) return part[1] " port " number(part[2])
+            return number(substr(part[1], 7, 2)) "." number(substr(part[1], 5, 2)) "." number(substr(part[1], 3, 2)) "." \
+                number(substr(part[1], 1, 2)) ":" number(part[2])
+        }
+        BEGIN { count = split(held, list, " "); for (i = 1; i <= count; i++) ours[list[i]] = 1 }
+        $4 == "01" && $10 in ours { peer[$2] = $3; pair[$2 " " $3] = 1 }
+        END { for (end in peer) if (!((peer[end] " " end) in pair)) { print address(peer[end]); exit } }'
+}
+
 # --- GPUs, experimental: cuda-checkpoint's documented interface, tried with a stand-in only ---------------------------
 
 gpu_processes() { # gpu_processes PID: those below it that have a GPU open
@@ -128,6 +149,8 @@ case $verb in
         [ ! -s "$restored" ] || read -r pid <"$restored"
         folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
         saved=no
+        far=$(outside "$pid")
+        [ -z "$far" ] || fail "it has a TCP connection to $far, outside of itself"
         if gpu_save "$pid"; then
             answer=$(root dump "$folder" "$name" "$pid")
             printf '%s\n' "$answer" | grep -qx ok=yes && saved=yes
@@ -176,6 +199,10 @@ reason=$reason"
         code=137 # nothing wrote it: the program was killed together with its shell
         [ ! -s "$status" ] || read -r code <"$status"
         exit "$code"
+        ;;
+    forget)
+        image_of "$1"
+        root forget "$folder" "$name"
         ;;
     end)
         rm -f "$restored" "${CLEARWAY_STATE:-}/criu.said"

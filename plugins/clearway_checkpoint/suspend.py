@@ -1,8 +1,8 @@
 """Suspending a job in memory: Slurm stops its processes, and their memory stays on the node.
 
 There is nothing to do on the compute node, so there is no driver: the daemon asks Slurm to suspend the job and, when
-nobody else holds its processors any more, to resume it. The kernel moves the stopped processes' memory to swap where
-the node has any and the urgent job needs room; how long that may take is the estimate here.
+nobody else holds its processors any more, to resume it. Nothing is moved out of memory for that, and no room is counted
+on that would have to be made (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from clearway.checkpointing import Estimate, Footprint, Probe, Saved, Verified
 from clearway.config import CostsConfig
 from clearway.model import Action
 
-# Measured with one swap file: 1 GiB of a stopped process out in 0.3 to 0.8 s, back in 0.66 s.
-PAGE_OUT_MIB_S = 1.5 * 1024
 _NOTHING_TO_DO = "Slurm suspends, nothing to do on the node"
 
 
@@ -37,10 +35,9 @@ class Suspend:
     def wrap(self, program: Sequence[str]) -> tuple[str, ...]:
         return tuple(program)
 
-    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:  # noqa: ARG002 - no shared file system
-        """Nodes page out side by side, each to its own swap; nothing goes to the shared file system."""
-        seconds = footprint.memory_mib / PAGE_OUT_MIB_S
-        return Estimate(size_mib=0.0, checkpoint_s=seconds, restart_s=seconds)
+    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:  # noqa: ARG002 - the protocol's signature
+        """Memory stays where it is; nothing goes to the shared file system."""
+        return Estimate(size_mib=0.0, checkpoint_s=0.0, restart_s=0.0)
 
     def checkpoint(self, generation: Path, pid: int) -> Saved:  # noqa: ARG002 - the protocol's signature
         return Saved(ok=False, reason=_NOTHING_TO_DO)

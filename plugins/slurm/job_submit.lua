@@ -96,7 +96,7 @@ if [ "${CLEARWAY_UNDER:-}" != "$SLURM_JOB_ID" ] && [ -x "@LAUNCHER@" ]; then
           mv "$clearway_dir/script.new" "$clearway_dir/script"; }; }
     then
         export CLEARWAY_UNDER="$SLURM_JOB_ID"
-        exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --dir "$clearway_dir" \
+        exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --dir "$clearway_dir" --after-end remove \
             --app "$SLURM_JOB_NAME" -- "$clearway_dir/script" "$@"
     fi
     echo "clearway: this job runs without checkpoints: cannot keep its script in $clearway_dir" >&2

@@ -71,7 +71,10 @@ def store(open_store: Callable[[], SqlStore]) -> SqlStore:
 @pytest.fixture(params=SHELLS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
-    (tmp_path / "squeue").write_text('#!/bin/sh\ncat "$FOLDER/comment"\n')
+    (tmp_path / "squeue").write_text(
+        '#!/bin/sh\ncase "$*" in *%T*) cat "$FOLDER/job-state" 2>/dev/null || echo RUNNING ;;\n'
+        '*) cat "$FOLDER/comment" ;; esac\n'
+    )
     (tmp_path / "scontrol").write_text(
         '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'
         'mv "$FOLDER/comment.new" "$FOLDER/comment";; esac; done\n'

@@ -22,14 +22,21 @@ COUNTS = """
     while [ ! -e "$FOLDER/stop" ]; do
         n=$((n + 1)); echo $n > "$FOLDER/count.new"; mv "$FOLDER/count.new" "$FOLDER/count"; sleep 0.05
     done
-    exit 42
+    exit $(grep . "$FOLDER/stop" || echo 42)
 """
 
 
 class Run:
     """One run of a job under the launcher with the stand-in; several share a folder of generations."""
 
-    def __init__(self, bench: Bench, *options: str, program: str = COUNTS, generations: Path | None = None) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        *options: str,
+        program: str = COUNTS,
+        generations: Path | None = None,
+        given: bool = True,
+    ) -> None:
         self.bench = bench
         self.folder = bench.folder
         self.generations = generations or bench.folder / "my generations"
@@ -41,9 +48,8 @@ class Run:
         drivers.mkdir(exist_ok=True)
         shutil.copy(FAKE, drivers / "fake.sh")
         os.environ["CLEARWAY_CHECKPOINTERS"] = str(drivers)
-        self.step = bench.start(
-            "--checkpointer", "fake", "--hold", "0", "--dir", str(self.generations), *options, program=program
-        )
+        folder = ("--dir", str(self.generations)) if given else ()
+        self.step = bench.start("--checkpointer", "fake", "--hold", "0", *folder, *options, program=program)
         self.pid = bench.launcher_pid()
         poll(lambda: "clearway:" in bench.comment)
         poll((self.folder / "count").exists)
@@ -100,6 +106,11 @@ def test_a_later_run_goes_on_from_the_newest_generation(bench: Bench) -> None:
     assert bench.claims().generation == 2
     assert "restarting from" in later.end()
     assert later.starts() == [0, saved]
+
+
+def test_what_the_driver_warns_of_is_shown(bench: Bench) -> None:
+    (bench.folder / "fault").write_text("doubtful")
+    assert "clearway-run: the program may hang\n" in Run(bench).end()
 
 
 def test_only_the_newest_are_kept(bench: Bench) -> None:
@@ -187,6 +198,36 @@ def test_a_full_disk(bench: Bench) -> None:
         subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=10)
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_program_that_its_checkpoint_ended_goes_on_from_the_last_one(bench: Bench, saved: bool) -> None:
+    run = Run(bench)
+    at = 0
+    if saved:
+        run.ask()
+        at = int((run.generations / "generation-000001" / "image").read_text().split()[0])
+    (run.folder / "fault").write_text("fatal")
+    before = bench.claims().asked
+    poll(lambda: before is None or time.time() >= before.timestamp() + 1)
+    os.kill(run.pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().restart is (Restart.OK if saved else Restart.SCRATCH))
+    claims = bench.claims()
+    assert claims.state is SaveState.FAILED, "the answer to who asked"
+    assert claims.generation == (1 if saved else None)
+    assert (claims.last is not None) == saved
+    (run.folder / "fault").unlink()
+    run.ask()
+    assert bench.claims().generation == (2 if saved else 1)
+    assert "fake ended the program: the disk was full" in run.end()
+    assert run.starts() == [0, at]
+
+
+def test_a_program_that_its_checkpointer_ends_again_and_again(bench: Bench) -> None:
+    run = Run(bench, program="echo 1 > $FOLDER/count; sleep 0.3; exit 99")
+    _, errors = run.step.communicate(timeout=20)
+    assert run.step.returncode == 99
+    assert errors.count("starting anew") == 3
+
+
 def test_a_job_that_ends_during_its_checkpoint_is_not_saved(bench: Bench) -> None:
     run = Run(bench)
     (run.folder / "fault").write_text("ends")
@@ -237,6 +278,50 @@ def test_near_the_time_limit_it_requeues_itself_if_it_is_saved(bench: Bench, fau
     _, errors = run.step.communicate(timeout=10)
     assert run.step.returncode == 128 + signal.SIGTERM
     assert "and requeued" in errors
+
+
+@pytest.mark.parametrize(
+    ("ends", "options", "kept"),
+    [
+        ("well", ("--after-end", "remove"), False),
+        ("well", (), True),  # in a folder that was given
+        ("with 42", ("--after-end", "remove"), True),
+        ("well when it is told to end", ("--after-end", "remove"), True),
+        ("well in a job that is requeued", ("--after-end", "remove"), True),
+    ],
+)
+def test_what_is_left_of_a_job_that_has_ended(bench: Bench, ends: str, options: tuple[str, ...], kept: bool) -> None:
+    program = COUNTS if ends == "with 42" else "trap 'exit 0' TERM\n" + COUNTS.replace("exit 42", "exit 0")
+    run = Run(bench, *options, program=program)
+    run.ask()
+    others = run.generations / "of somebody else"
+    if ends == "well when it is told to end":
+        os.kill(run.pid, signal.SIGTERM)
+    elif ends == "well in a job that is requeued":
+        (run.folder / "job-state").write_text("COMPLETING\n")
+        subprocess.run(["pkill", "-TERM", "-P", str(run.pid), "program"], check=True)
+    else:
+        others.touch()
+        (run.folder / "stop").touch()
+    assert run.step.wait(timeout=20) == (42 if ends == "with 42" else 0)
+    assert run.kept() == (["generation-000001"] if kept else [])
+    assert (run.generations / "fake.status").exists() == kept
+    assert (run.folder / "elsewhere").exists() == kept
+    if not kept:
+        assert list(run.generations.iterdir()) == [others]
+        others.unlink()
+
+
+def test_nothing_is_left_of_the_folder_that_the_launcher_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARWAY_DIR", str(bench.folder / "kept"))
+    monkeypatch.setenv("CLEARWAY_UNDER", "7")
+    run = Run(bench, program=COUNTS.replace("exit 42", "exit 0"), generations=bench.folder / "kept" / "7", given=False)
+    (run.generations / "script").touch()  # job_submit.lua's copy
+    run.ask()
+    assert run.kept() == ["generation-000001"]
+    (run.folder / "stop").touch()
+    assert run.step.wait(timeout=20) == 0
+    assert not run.generations.exists()
 
 
 @pytest.mark.parametrize("why", ["unfit", "none", "unknown"])

@@ -109,6 +109,34 @@ def test_suspended_job_is_never_resumed_over_another(make_world: Callable[..., W
     assert world.cluster.oversubscribed == []
 
 
+def test_suspended_job_is_not_resumed_over_one_that_started_in_the_same_second(
+    make_world: Callable[..., World],
+) -> None:
+    """Somebody deletes the placement in the moment of the suspension, and another job takes the processors."""
+    world = make_world(config=config(candidates=MAY_SUSPEND))
+    world.clock.advance(0.4)
+    full_of_small_jobs(world)
+    urgent = world.urgent(1, work_s=60.0, memory_mib=1_000, time_limit_s=60)
+    entry = world.cluster.jobs[urgent]
+    entry.job = replace(entry.job, eligible_time=world.clock.now() + timedelta(minutes=10))
+    world.run_until(lambda: len(suspended(world)) == 1, limit_s=20, every_s=0.2)
+    (asleep,) = suspended(world)
+    world.cluster.reservations.clear()
+    intruder = world.submit(Program(work_s=100.0), num_nodes=1, memory_mib=500)
+    world.cluster.schedule()
+    assert world.cluster.jobs[intruder].job.nodes == world.cluster.jobs[asleep].job.nodes
+    since = world.eviction().preemptions[0].requeued_at
+    assert since is not None
+    assert world.started(intruder) == since.replace(microsecond=0) < since
+    world.cluster.withdraw(world.cluster.jobs[urgent])  # nothing but the intruder is in the way
+    while world.state(intruder) is JobState.RUNNING:
+        world.tick()
+        assert world.cluster.oversubscribed == []
+    world.run_until(world.settled, limit_s=60)
+    assert world.state(asleep) is JobState.RUNNING
+    assert world.cluster.oversubscribed == []
+
+
 def test_two_suspended_jobs_of_one_node_both_run_again(make_world: Callable[..., World]) -> None:
     world = make_world(config=config(candidates=MAY_SUSPEND), node_count=1)
     pair = [world.submit(on=("n1",), cpus_per_node=2, ran_s=900, memory_mib=1_000) for _ in range(2)]

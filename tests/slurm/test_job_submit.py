@@ -84,6 +84,8 @@ def test_a_claim_cannot_be_made_later(lua_cluster: SlurmCluster) -> None:
 DRIVER = """
 case $1 in
     start) shift 2; export UNDER_CHECKPOINTER=yes; exec "$@" ;;
+    restart) shift 3; export UNDER_CHECKPOINTER=again; echo ok=yes >"$CLEARWAY_STATE/restarted"; exec "$@" ;;
+    checkpoint) echo saved >"$2/image"; printf 'ok=yes\nsize_mib=1\n' ;;
     *) echo ok=yes ;;
 esac
 """
@@ -150,6 +152,48 @@ def test_every_batch_job_runs_under_the_checkpointer(transparent: SlurmCluster) 
     assert said(transparent, "python", python) == ["no", "end"]
     interactive = transparent.run("srun", "-n1", "sh", "-c", 'echo "${UNDER_CHECKPOINTER:-no}"', user="cwalice")
     assert interactive.stdout.strip() == "no"
+
+
+def test_each_task_of_an_array_is_saved_and_requeued_by_itself(transparent: SlurmCluster) -> None:
+    """The last task bears the id of the whole array: what it says of itself must not be said of the others."""
+    folder = transparent.work / "array"
+    folder.mkdir()
+    folder.chmod(0o777)
+    script = """\
+#!/bin/bash
+echo "${UNDER_CHECKPOINTER:-no} $SLURM_ARRAY_TASK_ID ${SLURM_RESTART_COUNT:-0}" >>ran
+until [ -e stop ]; do sleep 0.1; done
+exit $((SLURM_ARRAY_TASK_ID + 3))
+"""
+    array = transparent.sbatch(
+        script, "-n1", "--array=0-1", "--requeue", f"--chdir={folder}", "--output=out.%a", user="cwalice"
+    )
+
+    def shown(what: str) -> dict[str, str]:
+        lines = transparent.run("squeue", "-h", "-r", "-t", "all", "-j", array, "-o", f"%K|{what}").stdout.splitlines()
+        return dict(line.split("|", 1) for line in lines)
+
+    transparent.wait_for(lambda: all("checkpointer=marks" in text for text in shown("%k").values()), 60, "both claims")
+    raw = shown("%A")
+    last = next(task for task, job_id in raw.items() if job_id == array)
+    other = "1" if last == "0" else "0"
+    transparent.run("scancel", "--signal=USR1", "--batch", f"{array}_{last}")
+    transparent.wait_for(lambda: "state=saved" in shown("%k")[last], 30, "the last task's answer")
+    assert "state=" not in shown("%k")[other]
+    transparent.run("scontrol", "requeue", f"{array}_{last}")
+    transparent.wait_for(lambda: shown("%T")[last] == "PENDING", 30, "the requeue")
+    assert shown("%T")[other] == "RUNNING"
+    time.sleep(1.1)  # started in the second of its requeue it would be lost
+    transparent.run("scontrol", "update", f"JobId={array}_{last}", "StartTime=now")
+    ran = folder / "ran"
+    transparent.wait_for(lambda: len(ran.read_text().splitlines()) == 3, 60, "the second run of one task")
+    assert sorted(ran.read_text().splitlines()) == sorted(["yes 0 0", "yes 1 0", f"again {last} 1"])
+    assert all((transparent.work / ".clearway" / job_id / "script").exists() for job_id in raw.values())
+    (folder / "stop").touch()
+    transparent.wait_for(lambda: set(shown("%T").values()) == {"FAILED"}, 30, "both tasks to end")
+    for task in ("0", "1"):
+        job = transparent.run("scontrol", "-o", "show", "job", f"{array}_{task}").stdout
+        assert f" ExitCode={int(task) + 3}:0" in job
 
 
 def test_a_transparent_job_ends_with_its_own_exit_code(transparent: SlurmCluster) -> None:

@@ -13,10 +13,10 @@ from clearway.api.context import Actor, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
 from clearway.decision import NoPlan
 from clearway.errors import DrainError
-from clearway.loop import under_way_by
 from clearway.migration.drain import not_ours_to_drain, plan_drain
 from clearway.migration.request import DrainRequest, UndrainRequest
 from clearway.migration.selection import chosen_nodes
+from clearway.policy import under_way_by
 
 router = APIRouter(tags=["drains"])
 

@@ -142,10 +142,11 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
 def launcher(
     folder: Annotated[Path, typer.Argument(help="Where all nodes can read it, such as /usr/local/bin.")],
 ) -> None:
-    """Copy clearway-run and its checkpointers' drivers, which compute nodes need, into a folder."""
+    """Copy clearway-run, clearway-criu and the checkpointers' drivers, which compute nodes need, into a folder."""
     with errors():
         for path in launcher_files.install(folder):
             print(path)
+        print(launcher_files.ABOUT_THE_HELPER)
 
 
 @app.command()

@@ -14,11 +14,11 @@ from clearway.decision import NoPlan
 from clearway.durations import parse_duration_s
 from clearway.errors import DrainError
 from clearway.execution.records import Eviction
-from clearway.loop import under_way_by
 from clearway.migration.drain import not_ours_to_drain, plan_drain
 from clearway.migration.request import DrainRequest
 from clearway.migration.selection import chosen_nodes
 from clearway.model import Plan
+from clearway.policy import under_way_by
 from clearway.store.base import Store
 
 _POLL_S = 0.5

@@ -9,28 +9,32 @@ import clearway_checkpoint
 from clearway.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
+LAUNCHER = ("clearway-run", "clearway-chain")
+ROOT_HELPER = "clearway-criu"
+ABOUT_THE_HELPER = """\
+clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it
+and the folders above it, and nobody else may write there: see docs/explanation/criu.md."""
 
 
-def source(drivers: Path = DRIVERS) -> Path:
-    """The launcher of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree.
+def source(name: str, drivers: Path = DRIVERS) -> Path:
+    """A script of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree.
 
     Raises:
         ConfigError: when it is in neither.
     """
-    for path in (drivers / "clearway-run", drivers.parent / "slurm" / "clearway-run"):
+    for path in (drivers / name, drivers.parent / "slurm" / name):
         if path.is_file():
             return path
-    raise ConfigError(f"this installation has no clearway-run beside {drivers}")
+    raise ConfigError(f"this installation has no {name} beside {drivers}")
 
 
 def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
-    """Copies the launcher and every driver into this folder; returns what is there now.
+    """Copies the launcher, CRIU's root helper and every driver into this folder; returns what is there now.
 
     Raises:
         ConfigError: when this installation is not whole, or the folder cannot be written.
     """
-    run = source(drivers)
-    wanted = {path: folder / path.name for path in (run, run.with_name("clearway-chain"))}
+    wanted = {source(name, drivers): folder / name for name in (*LAUNCHER, ROOT_HELPER)}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
     try:
         for origin, path in wanted.items():

@@ -180,7 +180,7 @@ class SimulatedCluster:
             state=JobState.CONFIGURING if boots else JobState.RUNNING,
             raw_state="CONFIGURING" if boots else "RUNNING",
             reason="None",
-            start_time=at,
+            start_time=at.replace(microsecond=0),  # Slurm keeps whole seconds
             nodes=nodes,
             cpus=entry.cpus_per_node * len(nodes),
             memory_mib=entry.job.memory_mib or self.nodes[nodes[0]].memory_mib,

@@ -30,8 +30,27 @@ def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
     drivers = sorted(path.name for path in (ROOT / "plugins/clearway_checkpoint").glob("*.sh"))
     assert sorted(path.name for path in (tmp_path / "bin/checkpointers").iterdir()) == drivers
-    assert result.output.splitlines()[0] == str(tmp_path / "bin/clearway-run")
+    names = ["clearway-run", "clearway-chain", "clearway-criu", *(f"checkpointers/{name}" for name in drivers)]
+    assert result.output.splitlines()[: len(names)] == [str(tmp_path / "bin" / name) for name in names]
+    assert "root must own it" in result.output
     assert runs(tmp_path / "bin") == 5
+
+
+def test_the_root_helper_is_refused_where_others_can_write_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: only root runs the helper")
+    helper = launcher.install(tmp_path)[2]
+    assert helper.stat().st_mode & 0o7777 == 0o755
+
+    def answer() -> str:
+        return subprocess.run([helper, "restore", "no", "image"], check=False, capture_output=True, text=True).stdout
+
+    assert "must be root's" not in answer()
+    helper.chmod(0o775)
+    assert answer() == f"ok=no\nreason={helper} must be root's, and writable by nobody else\n"
+    helper.chmod(0o755)
+    os.chown(helper, 1, 0)
+    assert "must be root's" in answer()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -49,6 +68,7 @@ def test_from_a_wheel(tmp_path: Path) -> None:
         wheel.extractall(tmp_path / "site")
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
     assert runs(tmp_path / "bin") == 5
+    assert (tmp_path / "bin" / "clearway-criu").read_text().startswith("#!/bin/sh")
 
 
 def test_an_installation_without_it_says_so(tmp_path: Path) -> None:

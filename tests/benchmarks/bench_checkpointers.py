@@ -1,0 +1,338 @@
+"""What it costs to be moved, and to be movable: the Slurm+DMTCP paper's Table 1, and the run time beside a plain run.
+
+A program of one, two or four tasks holds 50, 100 or 1,000 MB in each. It is saved, its job is requeued and started
+again as the daemon does (without Slurm's two minutes of delay), and goes on: the overhead is the time from the
+request until every task has done a step that it had not done before. What is written is on the disk before it
+counts; in the rows "from disk" it is taken out of the page cache as well, as if another node read it. CRIU runs in the
+forky tree (``tests/run slurm26``), the others on Debian 12 (``tests/run bench``), DMTCP where ``dmtcp_launch`` is on
+PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from clearway.claims import Claims, Restart, SaveState, parse_claims
+from clearway.cli.launcher import install
+from clearway.model import JobState
+from clearway.slurm.base import SlurmBackend
+from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster, missing_requirements
+from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.criu_site import HELPER, criu_site
+from tests.slurm.test_backend_conformance import make_backend
+
+PAPER_S = {  # Table 1: seconds by tasks and MB of each
+    (1, 50): 51, (1, 100): 53, (1, 1000): 89,
+    (2, 50): 51, (2, 100): 54, (2, 1000): 97,
+    (4, 50): 52, (4, 100): 55, (4, 1000): 115,
+}  # fmt: skip
+PURGE_JOB_INTERVAL_S = 30  # of these the paper's Slurm waited on average
+LIMIT_S = 10.0  # one task of 1,000 MB, where the disk takes as much in 5 s and nobody else needs the processors
+LEAST_OF = 2  # for that one
+LOOK_EVERY_S = 0.25  # the daemon's active_interval
+ROUNDS = 7
+MOST_TIMES_PLAIN = {"application": 1.15, "criu": 1.15, "dmtcp": 1.5}
+
+# Each task keeps a step and its memory; told by USR1, it writes both, and reads them when it starts again.
+HOLDER = """\
+import os, random, signal, sys, time
+tasks, mb, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+wanted = False
+def ask(*_):
+    global wanted
+    wanted = True
+signal.signal(signal.SIGUSR1, ask)
+said, say = os.pipe()
+children = []
+for rank in range(tasks - 1, -1, -1):
+    child = rank and os.fork()
+    if not child: break
+    children.append(child)
+if rank: children = []
+block, state = random.Random(rank).randbytes(1_000_000), f"{folder}/state.{rank}"
+if os.path.exists(state):
+    with open(state, "rb") as saved: step, data = int(saved.readline()), bytearray(saved.read())
+else: step, data = 0, bytearray(block * mb)
+def save():
+    if rank == 0:
+        for each in children: os.kill(each, signal.SIGUSR1)
+        for each in children: os.read(said, 1)
+    with open(state + ".new", "wb") as out:
+        out.write(b"%d\\n" % step)
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    os.rename(state + ".new", state)
+    if rank: os.write(say, b"x")
+log = open(f"{folder}/log.{rank}", "a")
+while not os.path.exists(folder + "/stop"):
+    step += 1
+    data[step % len(data)] ^= 0
+    print(step, time.time(), file=log, flush=True)
+    time.sleep(0.02)
+    if wanted:
+        wanted = False
+        save()
+whole = all(data[at : at + len(block)] == block for at in range(0, len(data), len(block)))
+for each in children: whole = os.waitpid(each, 0)[1] == 0 and whole
+sys.exit((0 if rank else 7) if whole else 1)
+"""
+
+WORKER = """\
+import os, sys, time
+def took(act):
+    begin = time.process_time()
+    act()
+    return time.process_time() - begin
+def compute():
+    value = 7
+    for step in range(3_000_000): value = (value * 31 + step) % 1000003
+def call():
+    for step in range(10_000):
+        with open(__file__) as source: source.readline()
+print(took(compute), took(call))
+"""
+
+# Runs every command once in each round, and writes down what the worker and the whole command took.
+ROUNDS_OF = """\
+import json, subprocess, sys, time
+commands, rounds, results = json.loads(sys.argv[1]), int(sys.argv[2]), {}
+for _ in range(rounds):
+    for name, command in commands.items():
+        begin = time.perf_counter()
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        results.setdefault(name, []).append([*map(float, said), time.perf_counter() - begin])
+with open(sys.argv[3] + ".new", "w") as out: json.dump(results, out)
+import os; os.rename(sys.argv[3] + ".new", sys.argv[3])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster, the daemon's hands on it, and a folder on a real disk that every test user may write to."""
+
+    cluster: SlurmCluster
+    backend: SlurmBackend
+    disk: Path
+    checkpointers: tuple[str, ...]
+    environment: str
+
+    def launcher(self, name: str, folder: Path) -> str:
+        how = f"--checkpoint-file {folder}/state.0" if name == "application" else f"--dir {folder}/generations"
+        return f"{self.cluster.work}/bin/clearway-run --checkpointer {name} {how} --"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    reason = missing_requirements()
+    if reason:
+        _skip_or_fail(reason)
+    names, variables = ["application"], [f"CLEARWAY_CRIU_HELPER={HELPER}"]
+    with ExitStack() as stack:
+        cluster = stack.enter_context(SlurmCluster(nodes=2, memory_mib=8000))
+        disk = Path(tempfile.mkdtemp(prefix="clearway-bench-", dir="/var/tmp"))
+        stack.callback(shutil.rmtree, disk, ignore_errors=True)
+        disk.chmod(0o1777)
+        if os.environ.get("CLEARWAY_TIER") == "slurm26":
+            stack.enter_context(criu_site(cluster, disk / "images"))
+            names = ["criu"]
+        dmtcp = shutil.which("dmtcp_launch")
+        if dmtcp is not None:
+            names.append("dmtcp")
+            variables.append(f"PATH={Path(dmtcp).parent}:{SYSTEM_PATH}")
+        for path in install(cluster.work / "bin"):
+            path.parent.chmod(0o755)
+        (cluster.work / "holder.py").write_text(HOLDER)
+        (cluster.work / "worker.py").write_text(WORKER)
+        (cluster.work / "rounds.py").write_text(ROUNDS_OF)
+        backend = make_backend(cluster)
+        stack.callback(backend.close)
+        yield Site(cluster, backend, disk, tuple(names), f"export {' '.join(variables)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Seconds from the request: until the checkpoint was told, and until every task did new work."""
+
+    saved_s: float
+    overhead_s: float
+    size_mib: int
+
+
+def steps(log: Path) -> list[tuple[int, float]]:
+    """(step, time) of each whole line."""
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    return [(int(line.split()[0]), float(line.split()[1])) for line in lines if line.endswith("\n")]
+
+
+def forget(folder: Path) -> None:
+    """Take these files out of the page cache: their data is on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine can do now: seconds to write 1,000 MB to its disk, and how often others get its processor."""
+
+    disk_s: float
+    shared_by: float
+
+    @property
+    def limit_s(self) -> float:
+        """As long as the disk alone is slower, writing and reading take longer; all else waits for processors."""
+        return (LIMIT_S + 2 * max(0.0, self.disk_s - 5.0)) * max(1.0, self.shared_by)
+
+    @staticmethod
+    def look(folder: Path) -> Machine:
+        path, block = folder / "written", os.urandom(1_000_000)
+        begin = time.perf_counter()
+        with path.open("wb") as out:
+            for _ in range(1000):
+                out.write(block)
+            out.flush()
+            os.fsync(out.fileno())
+        disk_s = time.perf_counter() - begin
+        path.unlink()
+        begin, own = time.perf_counter(), time.process_time()
+        while time.process_time() < own + 0.5:
+            pass
+        return Machine(disk_s, (time.perf_counter() - begin) / 0.5)
+
+
+def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False) -> Moved:
+    """Save, requeue and restart one job; it must end by itself with its own exit status and its memory unchanged."""
+    cluster, backend = site.cluster, site.backend
+    folder = Path(tempfile.mkdtemp(dir=site.disk))
+    folder.chmod(0o777)
+    script = (
+        f"#!/bin/sh\n{site.environment}\n"
+        f"exec {site.launcher(name, folder)} /usr/bin/python3 {cluster.work}/holder.py {tasks} {mb} {folder}\n"
+    )
+    options = ("--requeue", "--open-mode=append", f"--output={folder}/out", "--exclusive", "--mem=0", "--time=30")
+    job_id = cluster.sbatch(script, *options, user="cwalice")
+    logs = [folder / f"log.{rank}" for rank in range(tasks)]
+
+    def claims() -> Claims | None:
+        job = backend.job(job_id)
+        return parse_claims(job.comment) if job else None
+
+    def wait_for(done: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + 120
+        while not done():
+            assert time.monotonic() < end, f"{name}: not {what}: {(folder / 'out').read_text()}"
+            time.sleep(LOOK_EVERY_S)
+
+    wait_for(lambda: all(len(steps(log)) > 10 for log in logs) and claims() is not None, "computing")
+    job = backend.job(job_id)
+    assert job is not None
+    asked = time.time()
+    backend.signal(job, "USR1", batch_only=True)
+    wait_for(lambda: (said := claims()) is not None and said.state in {SaveState.SAVED, SaveState.FAILED}, "saved")
+    said = claims()
+    assert said is not None
+    assert said.state is SaveState.SAVED, (folder / "out").read_text()
+    saved_s = time.time() - asked
+    if from_disk:
+        forget(site.disk)
+    backend.requeue(job)
+    wait_for(lambda: (seen := backend.job(job_id)) is not None and seen.state is JobState.PENDING, "pending")
+    reached = [max(step for step, _ in steps(log)) for log in logs]
+    backend.start_now(job_id)
+
+    def new(log: Path, before: int) -> float | None:
+        return next((at for step, at in steps(log) if step > before), None)
+
+    wait_for(lambda: all(new(log, before) for log, before in zip(logs, reached, strict=True)), "computing again")
+    overhead_s = max(new(log, before) or 0.0 for log, before in zip(logs, reached, strict=True)) - asked
+    if name != "application":
+        wait_for(lambda: (said := claims()) is not None and said.restart is Restart.OK, "said to be restarted")
+    (folder / "stop").touch()
+    cluster.wait_state(job_id, "FAILED", timeout=60)
+    assert cluster.job(job_id)["ExitCode"] == "7:0", (folder / "out").read_text()
+    shutil.rmtree(folder)
+    return Moved(saved_s, overhead_s, said.size_mib or 0)
+
+
+@pytest.mark.parametrize("name", ["application", "criu", "dmtcp"])
+@pytest.mark.timeout(600)
+def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name not in site.checkpointers:
+        where = {
+            "criu": "in the tier slurm26",
+            "application": "in the tier bench",
+            "dmtcp": "with dmtcp_launch on PATH",
+        }
+        pytest.skip(f"{name} is measured {where[name]}")
+    table = Table(title=f"{name}: seconds from the request until it computes again", title_justify="left")
+    for heading in ("tasks", "MB each", "on disk, MiB", "saved after", "overhead", "paper", "paper without its wait"):
+        table.add_column(heading, justify="right")
+    overheads = {}
+    machine = Machine.look(site.disk)
+    for (tasks, mb), paper_s in PAPER_S.items():
+        largest = (tasks, mb) == (1, 1000)
+        moves = [move(site, name, tasks, mb) for _ in range(LEAST_OF if largest else 1)]
+        moves.sort(key=lambda moved: moved.overhead_s)
+        rows = {f"{mb:,}": moves[0]}
+        if largest:
+            rows["1,000 from disk"] = move(site, name, tasks, mb, from_disk=True)
+        for what, moved in rows.items():
+            figures = [f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}"]
+            figures.append(f"{paper_s - PURGE_JOB_INTERVAL_S}")
+            table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *figures)
+            assert moved.size_mib >= (mb if name == "application" else tasks * mb) * 1_000_000 // (1 << 20)
+            assert moved.overhead_s < paper_s
+        overheads[tasks, mb] = moves[0].overhead_s
+    table.caption = (
+        f"This disk takes 1,000 MB in {machine.disk_s:.1f} s; the processor is shared by {machine.shared_by:.1f}"
+    )
+    with capsys.disabled():
+        print()
+        Console(width=110).print(table)
+    assert overheads[1, 1000] < machine.limit_s
+
+
+def test_to_be_movable_costs_little(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program's own processor time, the least of several interleaved rounds, over that of the plain program."""
+    cluster, folder = site.cluster, Path(tempfile.mkdtemp(dir=site.disk))
+    folder.chmod(0o777)
+    plain = f"/usr/bin/python3 {cluster.work}/worker.py"
+    commands = {"plain": plain} | {each: f"{site.launcher(each, folder / each)} {plain}" for each in site.checkpointers}
+    words = json.dumps({each: command.split() for each, command in commands.items()})
+    script = (
+        f"#!/bin/sh\n{site.environment}\n"
+        f"exec /usr/bin/python3 {cluster.work}/rounds.py '{words}' {ROUNDS} {folder}/results\n"
+    )
+    options = (f"--output={folder}/out", "--exclusive", "--mem=0", "--time=30")
+    job_id = cluster.sbatch(script, *options, user="cwalice")
+    cluster.wait_state(job_id, "COMPLETED", "FAILED", timeout=120)
+    assert cluster.state(job_id) == "COMPLETED", (folder / "out").read_text()
+    results = json.loads((folder / "results").read_text())
+    table = Table(title=f"Processor time beside the plain program (least of {ROUNDS})", title_justify="left")
+    for heading in ("", "computes", "opens and reads files", "seconds more to start and end"):
+        table.add_column(heading, justify="right")
+    least = {each: [min(column) for column in zip(*rows, strict=True)] for each, rows in results.items()}
+    longer = {each: statistics.median(row[2] - row[0] - row[1] for row in rows) for each, rows in results.items()}
+    ratios = {each: [least[each][at] / least["plain"][at] for at in (0, 1)] for each in least}
+    for each, (computes, calls) in ratios.items():
+        table.add_row(each, f"{computes:.2f}", f"{calls:.2f}", f"{longer[each] - longer['plain']:.1f}")
+    with capsys.disabled():
+        print()
+        Console(width=110).print(table)
+    for each in site.checkpointers:
+        assert ratios[each][0] < MOST_TIMES_PLAIN[each], ratios
