@@ -16,7 +16,7 @@ from clearway.decision import NoPlan
 from clearway.errors import DrainError, UnknownEvictionError
 from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request
-from clearway.learning import History
+from clearway.memory import Memory
 from clearway.migration.drain import drain_number, first_plan, hold_reason, not_ours_to_drain, plan_drain
 from clearway.migration.request import read_drain, read_undrain
 from clearway.migration.rights import may_not_drain
@@ -36,6 +36,9 @@ class Drains:
     backend: SlurmBackend
     store: Store
     executor: Executor
+    planner: Planner
+    memory: Memory
+    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def drain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
         """The eviction that will empty the nodes, stored and not begun.
@@ -87,14 +90,10 @@ class Drains:
     def plan(
         self,
         eviction: Eviction,
+        under_way: UnderWay,
         snapshot: ClusterSnapshot,
         config: Config,
-        planner: Planner,
         now: datetime,
-        *,
-        under_way: UnderWay,
-        history: History,
-        actions: Mapping[str, Action],
     ) -> Plan | NoPlan | None:
         """How the jobs that are on a drain's nodes now leave them; None: not to be said before another snapshot."""
         order = eviction.drain
@@ -112,11 +111,11 @@ class Drains:
             order,
             snapshot,
             config,
-            planner,
+            self.planner,
             now,
             under_way=replace(under_way, avoid=avoid),
-            history=history,
-            actions=actions,
+            history=self.memory.history(config),
+            actions=self.actions,
         )
 
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:

@@ -128,7 +128,7 @@ class Loop:
             learn=self.memory.add_checkpoint,
             costs=config.costs,
         )
-        self.drains = Drains(self.backend, self.store, self.executor)
+        self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -304,16 +304,7 @@ class Loop:
             own_nodes=frozenset(eviction.held_nodes),
         )
         if eviction.drain is not None:
-            return self.drains.plan(
-                eviction,
-                sightings.snapshot,
-                self.config,
-                self.planner,
-                now,
-                under_way=under_way,
-                history=self.memory.history(self.config),
-                actions=self.checkpointers,
-            )
+            return self.drains.plan(eviction, under_way, sightings.snapshot, self.config, now)
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
