@@ -19,10 +19,10 @@ def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, 
     begin = int(time.time())
     option = "--time=5"
     jobs = [cluster.sbatch(f"sleep {seconds}", option, user="cwalice") for seconds in (2, 3)]
-    cancelled = cluster.sbatch("sleep 600", "--hold", user="cwbob")
+    still_running = cluster.sbatch("sleep 600", user="cwbob")
     for job in jobs:
         cluster.wait_state(job, "COMPLETED")
-    cluster.run("scancel", cancelled)
+    cluster.wait_state(still_running, "RUNNING")
 
     def answer() -> str | None:
         settings = [f"{name}={value}" for name, value in sacct.ENVIRONMENT.items()]
@@ -32,6 +32,7 @@ def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, 
         return "\n".join(mine) if len(ended) == len(jobs) and len(mine) == len(jobs) + 1 else None
 
     text = cluster.wait_for(answer, 60, "three jobs in slurmdbd")
+    cluster.run("scancel", still_running)
     trace = sacct.parse_sacct(text.splitlines(), "site")
     assert (trace.broken, trace.never_ran) == ((), 1)
     assert [str(job.job_id) for job in trace.jobs] == jobs
