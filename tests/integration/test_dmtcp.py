@@ -345,7 +345,8 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
 def test_guard_pages_that_cannot_be_saved_are_known_before(
     tmp_path: Path, libc: str, linux: str, settings: dict[str, str], able: bool
 ) -> None:
-    tools = {"getconf": libc, "uname": linux} | dict.fromkeys(("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart"), "dmtcp_launch (DMTCP) 0.0")
+    names = ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart")
+    tools = {"getconf": libc, "uname": linux} | dict.fromkeys(names, "dmtcp_launch (DMTCP) 0.0")
     for name, says in tools.items():
         (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
         (tmp_path / name).chmod(0o755)
