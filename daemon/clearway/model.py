@@ -302,6 +302,7 @@ class Plan:
     free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
+    together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 from clearway.model import Action, Candidate, EvictionProblem, Option
@@ -16,10 +17,22 @@ from clearway.simulation.scenarios import (
 
 
 def large_problem(
-    machine_nodes: int, jobs: int, nodes_needed: int, deadlines: int, step_s: int, *, seed: int = 1, multiple: int = 1
+    machine_nodes: int,
+    jobs: int,
+    nodes_needed: int,
+    deadlines: int,
+    step_s: int,
+    *,
+    seed: int = 1,
+    multiple: int = 1,
+    ends: int = 0,
 ) -> EvictionProblem:
-    """Jobs fill the machine; the file system grows with it, so that checkpoints take as long as on Theta."""
+    """Jobs fill the machine; the file system grows with it, so that checkpoints take as long as on Theta.
+
+    ``ends`` of them also end by themselves at some time before the last deadline.
+    """
     rng = Random(seed)
+    max_delay_s = (deadlines - 1) * step_s
     blocks = machine_nodes // multiple
     cuts = sorted(rng.sample(range(1, blocks), jobs - 1))
     candidates = []
@@ -37,7 +50,10 @@ def large_problem(
             Option(Action.SYS_CHECKPOINT, checkpoint_s=math.ceil(_write_s(nodes, memory_gb, machine_nodes))),
         )
         candidates.append(Candidate(str(1001 + index), nodes, options))
-    return EvictionProblem(nodes_needed, (deadlines - 1) * step_s, step_s, tuple(candidates))
+    for index in rng.sample(range(jobs), ends):
+        end = Option(Action.END, ready_s=rng.randint(step_s, max_delay_s))
+        candidates[index] = replace(candidates[index], options=(*candidates[index].options, end))
+    return EvictionProblem(nodes_needed, max_delay_s, step_s, tuple(candidates))
 
 
 def _write_s(nodes: int, gb_per_node: float, machine_nodes: int) -> float:

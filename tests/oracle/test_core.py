@@ -97,6 +97,28 @@ def test_the_plan_is_the_one_of_the_tables_over_all_jobs(kind: str, monkeypatch:
         assert EvictionDP().solve(problem) == expected
 
 
+def test_jobs_that_end_or_wait_are_planned_as_by_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = set()
+    for seed in range(300, 316):
+        problem = medium_problem(KINDS[seed % len(KINDS)], seed)
+        rng = random.Random(seed)
+        candidates = list(problem.candidates)
+        for index in rng.sample(range(len(candidates)), 6):
+            options = [replace(option, ready_s=rng.choice((0, 0, 8, 12))) for option in candidates[index].options]
+            if index % 2:
+                options.append(Option(Action.END, ready_s=rng.randint(0, problem.max_delay_s + 5)))
+            candidates[index] = replace(candidates[index], options=tuple(options))
+        problem = replace(problem, candidates=tuple(candidates))
+        with monkeypatch.context() as patch:
+            patch.setattr(eviction_dp, "CORE_CELLS", 10**18)
+            expected = EvictionDP().solve(problem)
+        assert EvictionDP().solve(problem) == expected
+        for point in expected.points:
+            assert_valid(problem, point)
+            plans |= {planned.action for planned in point.actions}
+    assert Action.END in plans
+
+
 def test_without_a_proof_the_gap_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "MOST_CELLS", 40_000)
     monkeypatch.setattr(core, "FEW_CELLS", 0)

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearway import registry
+from clearway.config import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
 from clearway.errors import SimulationError
 from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
 from clearway.simulation.schedulers import ujfb as ujfb_module
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend
 from clearway.simulation.schedulers.conservative import Conservative
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
@@ -22,7 +24,7 @@ from clearway.simulation.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow
 
 NODES = 6
-EXAMPLES = 300
+EXAMPLES = 150
 
 
 @st.composite
@@ -129,6 +131,49 @@ def test_an_urgent_job_takes_the_nodes_of_the_job_with_longest_to_run_and_gives_
     assert (first.preemptions, second.preemptions, first.lost_s) == (1, 0, 0)
     assert first.end_s == pytest.approx(1_000 + 10 + out_s + in_s)
     assert last.start_s == first.end_s
+
+
+def busy_machine(*, ends_s: int = 1_000) -> tuple[TraceJob, ...]:
+    """Two jobs hold all nodes when an urgent one asks for two; the second is the younger, the first the longer."""
+    return (job(1, 0, 2_000, 3), job(2, 50, ends_s - 50, 3), job(3, 100, 10, 2, urgent=True))
+
+
+def config(*, suspend: bool, kill: bool, max_delay_s: float = 0.0, protected: tuple[str, ...] = ()) -> Config:
+    return Config(
+        preemptors=(PreemptorRule(partition=("urgent",), max_delay=max_delay_s),),
+        candidates=CandidatesConfig(
+            allow_suspend=suspend, allow_kill=kill, min_runtime=0.0, protected_partitions=protected
+        ),
+        execution=ExecutionConfig(kill_allowance=0.0),
+    )
+
+
+def test_the_daemons_planner_takes_the_least_lost_work() -> None:
+    first, second, urgent = replay(busy_machine(), NODES, ClearwaySuspend(config(suspend=False, kill=True))).outcomes
+    assert urgent.start_s == 100
+    assert (first.preemptions, second.preemptions) == (0, 1)
+    assert second.lost_s == 50
+
+
+def test_the_daemons_planner_suspends_and_loses_nothing() -> None:
+    first, second, urgent = replay(busy_machine(), NODES, ClearwaySuspend(config(suspend=True, kill=True))).outcomes
+    assert urgent.start_s == 100 + ujfb_module.swap_times_s(1, 0)[0]
+    assert (first.preemptions, second.preemptions, first.lost_s, first.saved_s) == (1, 0, 0, 100)
+    assert first.end_s > 2_010
+
+
+def test_the_daemons_planner_waits_for_a_job_that_ends_in_time() -> None:
+    jobs = busy_machine(ends_s=130)
+    *others, urgent = replay(jobs, NODES, ClearwaySuspend(config(suspend=True, kill=True, max_delay_s=60.0))).outcomes
+    assert urgent.start_s == 130
+    assert not any(other.preemptions for other in others)
+
+
+def test_the_daemons_policy_protects_whom_the_site_protects() -> None:
+    rules = config(suspend=True, kill=True, protected=("batch",))
+    *others, urgent = replay(busy_machine(), NODES, ClearwaySuspend(rules)).outcomes
+    assert urgent.start_s == 1_000
+    assert not any(other.preemptions for other in others)
 
 
 def test_a_job_that_loses_work_does_it_again() -> None:

@@ -11,15 +11,14 @@ Method, for some deadlines in a row at once (prices differ little between them):
 3. When the trial core holds them all, its tables are the answer. When they are few enough, the tables over
    exactly these are. Else the trial core grows to twice its size, and better plans prove more.
 
-Cost: some dozens of prices at O(T^2 log T + N), then tables over a core that in practice has some dozens of
-jobs, be there a thousand or five thousand. When a core stays too large for ``MOST_CELLS``, the best plans found
-are returned with the gap to the bound on lost work, in proportion to their own: nothing is claimed that is not proven.
+Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core
+whose tables stay larger than ``MOST_CELLS`` is not solved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,76 +29,11 @@ from clearway.planning.relaxation import NEVER, Bound, Flags, Ints, Relaxation
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
 FEW_CELLS = 4_000_000  # not worth a larger trial core
-_PIECES = 18  # so many parts of the deadlines are solved one after another
-_FIRST_PRICES = 16
-_REFINEMENTS = 3
 
 Bounds = Sequence[Bound]
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
-
-    answers: Mapping[int, Answer]
-    proven: bool = True
-    gap: float = 0.0
-
-
-def solve_by_core(items: Sequence[Item], task: Task, jobs: int) -> Solved | None:
-    """The task over these single jobs; None where bounds do not help and the tables must hold everything."""
-    relaxation = Relaxation(items, task.missing, task.last_step)
-    if not relaxation.usable:
-        return None
-    feasible = relaxation.feasible()
-    deadlines = np.array([step for step in task.deadlines if feasible[step]])
-    if not len(deadlines):
-        return Solved({})
-    bounds = _bounds(relaxation, deadlines)
-    least: Ints = np.array([bound.least for bound in bounds]).max(axis=0)
-    answers: dict[int, Answer] = {}
-    every, gap = True, 0.0
-    known: tuple[int, Answer | None] = (NEVER, None)  # the best plan so far: it serves every later deadline
-    for part in np.array_split(deadlines, min(_PIECES, len(deadlines))):
-        search = _Search(relaxation, items, task, jobs, part, bounds)
-        found = search.run(known[0])
-        if found is None:
-            return None
-        plans, proven = found
-        for step in part.tolist():
-            answer = plans.get(step)
-            if answer is not None:
-                cost = relaxation.cost(answer.lost, answer.steps, len(answer.ways))
-                if cost <= known[0]:
-                    known = (cost, answer)
-            if known[1] is None:
-                return None
-            answers[step] = known[1]
-            if not proven:
-                every = False
-                gap = max(gap, _gap(known[1].lost, int(least[step]) // relaxation.per_lost))
-    return Solved(answers, every, gap)
-
-
-def _gap(lost: int, least: int) -> float:
-    """How much of a plan's lost work may be more than needed; no plan loses less than ``least``."""
-    return (lost - max(0, least)) / lost if lost else 0.0
-
-
-def _bounds(relaxation: Relaxation, deadlines: Ints) -> list[Bound]:
-    """Bounds for prices from the least to the highest, finer where they are the best of some deadline."""
-    low, high = min(relaxation.prices), max(relaxation.prices)
-    prices = {low + (high - low) * part // (_FIRST_PRICES - 1) for part in range(_FIRST_PRICES)}
-    by_price = {price: relaxation.bound(price) for price in sorted(prices)}
-    for _ in range(_REFINEMENTS):
-        order = sorted(by_price)
-        best = np.unique(np.array([by_price[price].least[deadlines] for price in order]).argmax(axis=0))
-        near = {(order[i] + order[j]) // 2 for i in best for j in (i - 1, i + 1) if 0 <= j < len(order)}
-        by_price |= {price: relaxation.bound(price) for price in sorted(near - by_price.keys())}
-    return [by_price[price] for price in sorted(by_price)]
-
-
-class _Search:
+class Search:
     """The core for some deadlines."""
 
     def __init__(

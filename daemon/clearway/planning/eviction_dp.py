@@ -31,12 +31,13 @@ from dataclasses import replace
 from math import gcd
 
 from clearway.model import Curve, CurvePoint, EvictionProblem
-from clearway.planning.core import solve_by_core
 from clearway.planning.node_groups import Item, items_of
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.stages import Solved, Stage, solve_by_core
 from clearway.planning.superfluous import without_superfluous
 from clearway.planning.windows import Contest, Window
 
+_NOTHING = Answer(0, 0, 0, [])
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
 
 
@@ -47,19 +48,26 @@ class EvictionDP:
 
     def solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
+        windows = list(contest.windows())
+        passes = list(_passes(windows))
+        solved = _by_core(contest, windows, len(passes))
+        if solved is None:
+            answers, exact, gap = dict[int, Answer](), True, 0.0
+            for together in passes:
+                found, proven = _by_tables(together)
+                answers |= found
+                exact = exact and proven
+        else:
+            answers, exact, gap = dict(solved.answers), solved.proven, solved.gap
         points: list[CurvePoint] = []
-        exact, gap = True, 0.0
-        for windows in _passes(contest.windows()):
-            answers, proven, left = _solve(windows)
-            exact, gap = exact and proven, max(gap, left)
-            for window in windows:
-                for step in window.deadlines:
-                    answer = answers.get(step)
-                    points.append(
-                        contest.infeasible(step)
-                        if answer is None
-                        else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
-                    )
+        for window in windows:
+            for step in window.deadlines:
+                answer = _NOTHING if not window.missing else answers.get(step)
+                points.append(
+                    contest.infeasible(step)
+                    if answer is None
+                    else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
+                )
         return Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
 
 
@@ -74,29 +82,40 @@ def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
     yield together
 
 
-def _solve(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool, float]:
-    """The best for each deadline (in steps) where enough nodes can be freed, whether proven, and the gap if not."""
-    missing = [window for window in windows if window.missing]
-    # Of all, the first misses the most nodes. Ways that take longer than the last of them has time are left out.
-    whole = replace(windows[0], last_step=(missing or windows)[-1].last_step)
+def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
+    """The answers by bounds; None where tables over all jobs are quicker, or nodes are shared."""
+    problem = contest.problem
+    if passes * len(contest.candidates) * (problem.last_step + 1) * (problem.nodes_needed + 1) < CORE_CELLS:
+        return None
+    every = contest.every_window()
+    if not every.ways or any(len(jobs) > 1 for jobs in every.classes):
+        return None
+    items, _ = items_of(every)
+    stages = [
+        Stage(Task(window.first_step, window.last_step, window.missing), {way.rank for way in window.ended})
+        for window in windows
+        if window.missing
+    ]
+    if not items or not stages or passes * _cells(items, [stage.task for stage in stages]) < CORE_CELLS:
+        return None
+    return solve_by_core(items, stages, len(every.ways))
+
+
+def _by_tables(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool]:
+    """The best for each deadline (in steps) where enough nodes can be freed, and whether that is proven."""
+    whole = windows[0]  # of all, it misses the most nodes
+    if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
+        missing = [window for window in windows if window.missing]
+        whole = replace(whole, last_step=(missing or windows)[-1].last_step)
     items, exact = items_of(whole)
     reach = sum([max([pick.nodes for pick in item.picks]) for item in items])
-    answers = {step: Answer(0, 0, 0, []) for window in windows if not window.missing for step in window.deadlines}
     tasks = [
         Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
     ]
     if not tasks:
-        return answers, exact, 0.0
-    jobs = len(whole.ways)
-    if _cells(items, tasks) >= CORE_CELLS * len(tasks) and all(item.single for item in items):
-        solved = [solve_by_core(items, task, jobs) for task in tasks]
-        usable = [found for found in solved if found is not None]
-        if len(usable) == len(tasks):
-            for found in usable:
-                answers |= found.answers
-            return answers, exact and all(found.proven for found in usable), max(found.gap for found in usable)
+        return {}, exact
     items = without_superfluous(items, min(whole.missing, reach))
-    return answers | NodeTimeTables(items, tasks, jobs).answers(), exact, 0.0
+    return NodeTimeTables(items, tasks, len(whole.ways)).answers(), exact
 
 
 def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:

@@ -10,7 +10,7 @@ Proof: HiGHS computes with tolerances. The rounded answer is therefore checked i
 constraint or misses the minimum that HiGHS named, or the numbers are too large for the check, the curve says that
 it is not exact.
 
-Cost: up to three programs a deadline with N ways and C classes; exponential at worst. scipy is an optional extra.
+Cost: up to three programs a deadline with N ways and C classes; exponential at worst.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
 
 from clearway.model import Curve, EvictionProblem
 from clearway.planning.windows import Contest, Way, Window
-
-try:
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-except ImportError as error:  # what loads planners tells the administrator in one line
-    raise ImportError("it needs scipy, which comes with the extra clearway[milp]") from error
 
 _Row = npt.NDArray[np.float64]
 _SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic

@@ -44,6 +44,32 @@ OUT = 2**63 - 1  # what no plan can pay
 
 
 @dataclass(frozen=True, slots=True)
+class Jobs:
+    """Nodes by job; by pick the number of its job, its steps and its lost work, which may exceed 64 bits."""
+
+    nodes: Ints
+    owners: Ints
+    steps: Ints
+    lost: list[int]
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Jobs:
+        picks = [pick for item in items for pick in item.picks]
+        return cls(
+            nodes=np.array([item.picks[0].nodes for item in items]),
+            owners=np.repeat(np.arange(len(items)), [len(item.picks) for item in items]),
+            steps=np.array([pick.steps for pick in picks]),
+            lost=[pick.lost for pick in picks],
+        )
+
+    def only(self, alive: Flags) -> Jobs:
+        """With these picks only, and the jobs that have one, numbered anew."""
+        kept, owners = np.unique(self.owners[alive], return_inverse=True)
+        lost = [lost for lost, stays in zip(self.lost, alive.tolist(), strict=True) if stays]
+        return Jobs(self.nodes[kept], owners, self.steps[alive], lost)
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What one price proves."""
 
@@ -79,25 +105,24 @@ class Bound:
 class Relaxation:
     """Single jobs as arrays, by job and by pick; ``usable`` is False where the numbers are too large for it."""
 
-    def __init__(self, items: Sequence[Item], missing: int, last_step: int) -> None:
+    def __init__(self, jobs: Jobs, missing: int, last_step: int) -> None:
         self.missing = missing
         self.last_step = last_step
-        counts = [len(item.picks) for item in items]
-        self.owners: Ints = np.repeat(np.arange(len(items)), counts)
-        self.firsts: Ints = np.cumsum([0, *counts[:-1]])
-        self.nodes: Ints = np.array([min(item.picks[0].nodes, missing) for item in items])
-        self.steps: Ints = np.array([pick.steps for item in items for pick in item.picks])
+        self.owners, self.steps = jobs.owners, jobs.steps
+        self.firsts: Ints = np.flatnonzero(np.diff(jobs.owners, prepend=-1))
+        self.nodes: Ints = np.minimum(jobs.nodes, missing)
         self.timed: Flags = self.steps > 0
         self.usable = False
-        lost = [pick.lost for item in items for pick in item.picks]
+        count, most_lost = len(jobs.nodes), max(jobs.lost)
         # all keys in one number where that fits, else lost work alone, which proves a little less
         for self.per_lost, self.per_step, self.per_job in (
-            ((len(items) + 1) * (last_step + 1), len(items) + 1, 1),
+            ((count + 1) * (last_step + 1), count + 1, 1),
             (1, 0, 0),
         ):
-            if max(lost) * self.per_lost + last_step * self.per_step < NEVER:
-                self.costs: Ints = np.array(lost) * self.per_lost + self.steps * self.per_step + self.per_job
-                self.prices = self._price_range()
+            if most_lost * self.per_lost + last_step * self.per_step < NEVER:
+                lost = np.array(jobs.lost, dtype=np.int64)
+                self.costs: Ints = lost * self.per_lost + self.steps * self.per_step + self.per_job
+                self.prices = self.price_range(missing)
                 in_all = sum(self.costs.tolist()) + (max(self.prices) + 1) * int(self.nodes.sum() + missing)
                 self.usable = in_all < NEVER
                 if self.usable:
@@ -113,12 +138,12 @@ class Relaxation:
         most = self._most_within(soonest[late], self.nodes[late])
         return most + int(self.nodes[soonest == 0].sum()) >= self.missing
 
-    def _price_range(self) -> tuple[int, int]:
+    def price_range(self, missing: int) -> tuple[int, int]:
         """Prices between which the best one of every deadline lies: with all the time there is, and with none."""
         cheapest = np.minimum.reduceat(self.costs, self.firsts)
         killed = np.minimum.reduceat(np.where(self.timed, NEVER, self.costs), self.firsts)
         killed = np.where(killed < NEVER, killed, int(self.costs.max()))
-        return self._critical(cheapest), self._critical(killed)
+        return self._critical(cheapest, missing), self._critical(killed, missing)
 
     def bound(self, price: int) -> Bound:
         relaxed = self.costs - price * self.nodes[self.owners]
@@ -135,10 +160,10 @@ class Relaxation:
             time_gain=time_gain,
         )
 
-    def _critical(self, costs: Ints) -> int:
+    def _critical(self, costs: Ints, missing: int) -> int:
         """Cost per node of the last job that is needed when the cheapest go first."""
         order = np.argsort(costs / self.nodes, kind="stable")
-        place = int(np.searchsorted(np.cumsum(self.nodes[order]), self.missing))
+        place = int(np.searchsorted(np.cumsum(self.nodes[order]), missing))
         last = order[min(place, len(order) - 1)]
         return int(costs[last] // self.nodes[last])
 

@@ -107,6 +107,17 @@ class Contest:
         for first, following in zip(firsts, [*firsts[1:], last_step + 1], strict=True):
             yield self._window(first, following - 1)
 
+    def every_window(self) -> Window:
+        """All jobs that can be preempted for any deadline, in every way that they have then; nobody ends."""
+        last_step = self.problem.last_step
+        ways = dict(self._always)
+        for rank, sometimes in self._sometimes.items():
+            in_time = [way for way in sometimes if way.order != _END and max(way.steps, way.ready_step) <= last_step]
+            if in_time:
+                ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
+        classes = {jobs: nodes for jobs, nodes in self.classes.items() if nodes and jobs <= ways.keys()}
+        return Window(0, last_step, self.problem.nodes_needed, 0, (), ways, classes)
+
     def infeasible(self, step: int) -> CurvePoint:
         return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
 

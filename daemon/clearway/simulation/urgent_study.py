@@ -25,7 +25,7 @@ from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import Trace
 
-SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "ujfb")
+SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "ujfb", "clearway-suspend")
 SWAP_FACTORS = (1, 20, 40)
 SWAP_WORKLOAD = "LANL-CM5"
 BINS = (1.0, 1.1, 1.5, 2.0, 5.0, 10.0, 50.0, float("inf"))  # of the distribution of slowdowns, from below

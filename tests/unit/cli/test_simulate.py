@@ -84,7 +84,7 @@ def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--scheduler", "esay"], "unknown scheduler 'esay'; known are conservative, easy"),
+        (["--scheduler", "esay"], "unknown scheduler 'esay'; known are clearway, "),
         (["--urgent-queue", "never"], "no job is in the queue never; there are 1 (daily), 2 (now)"),
     ],
 )

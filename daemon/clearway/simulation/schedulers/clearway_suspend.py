@@ -1,0 +1,182 @@
+"""EASY with the daemon beside it, where jobs are suspended in memory: the setting of the UJFB paper.
+
+The very functions that the daemon calls decide who makes room for an urgent job. (``clearway`` does the same with
+checkpoints, in the setting of the WCJS paper.) Urgent jobs stand first in the queue, as a site gives them priority.
+While one waits, a cycle shows the daemon's ``detection.preemptors`` and ``decision.decide`` (with policy, costs and
+the configured planner) a ``ClusterSnapshot`` of the simulated machine, and the plan is carried out: a suspended job
+keeps its nodes and returns to them, a killed one goes back to the queue without its work. Until the urgent job has
+started nobody else starts, which is what the placement is for. One eviction is carried out at a time.
+
+A trace does not say what its jobs can save, so they claim nothing, and no job is checkpointed. Each job has half of
+its nodes' memory, so that an urgent one fits beside a suspended one. Swap times are those of ``ujfb``.
+
+The default configuration suspends and never kills, and gives an urgent job no delay at all, as UJFB does: of equally
+good choices the planner takes that with the fewest jobs, where UJFB takes those with longest to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from clearway import registry
+from clearway.config import CandidatesConfig, Config, PreemptorRule
+from clearway.decision import decide
+from clearway.detection import preemptors
+from clearway.errors import SimulationError
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Plan
+from clearway.planning.base import Planner
+from clearway.policy import UnderWay
+from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.schedulers.ujfb import swap_times_s
+
+BATCH, URGENT = "batch", "urgent"  # the partitions that the jobs of a trace are said to be in
+_CYCLE_S = 60.0  # between two attempts while nothing can be done
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MEMORY_MIB = 2
+_STATES = {"running": JobState.RUNNING, "leaving": JobState.COMPLETING, "suspended": JobState.SUSPENDED}
+
+
+def default_config() -> Config:
+    return Config(
+        preemptors=(PreemptorRule(name=URGENT, partition=(URGENT,), max_delay=0.0),),
+        candidates=CandidatesConfig(allow_suspend=True, allow_kill=False, min_runtime=0.0),
+    )
+
+
+class ClearwaySuspend(Easy):
+    name = "clearway-suspend"
+
+    def __init__(self, config: Config | None = None) -> None:
+        super().__init__()
+        self.config = config or default_config()
+        self.planner: Planner = registry.load(registry.PLANNERS, self.config.planning.planner)()
+        self.open: ReplayedJob | None = None  # the urgent job whose plan is being carried out
+        self.open_until_s = 0.0
+        self.next_cycle_s = 0.0
+
+    def begin(self, machine: Machine) -> None:
+        super().begin(machine)
+        self.nodes = tuple(
+            Node(
+                name=f"n{number}",
+                available=True,
+                raw_state="IDLE",
+                cpus=1,
+                memory_mib=_MEMORY_MIB,
+                partitions=(BATCH, URGENT),
+            )
+            for number in range(machine.nodes)
+        )
+
+    def submitted(self, job: ReplayedJob) -> None:
+        if not job.urgent:
+            super().submitted(job)
+            return
+        place = sum(other.urgent for other in self.queue)
+        self._insert(place, job)
+        self.next_cycle_s = self.machine.now_s
+
+    def returned(self, job: ReplayedJob) -> None:
+        if job.keeps_nodes:
+            return
+        waits = (i for i, other in enumerate(self.queue) if not other.urgent and other.index > job.index)
+        self._insert(next(waits, len(self.queue)), job)
+
+    def _insert(self, place: int, job: ReplayedJob) -> None:
+        self.queue.insert(place, job)
+        self.sizes.insert(place, job.size)
+        self.seen = 0
+
+    def schedule(self) -> None:
+        machine = self.machine
+        self._start_urgent()
+        if self.open is not None:
+            if machine.leaving or machine.now_s < self.open_until_s:
+                return
+            self.open = None  # who was to end in time has not: another plan is needed
+        for job in list(machine.suspended.values()):
+            if machine.can_resume(job):
+                machine.start(job)
+                self.seen = 0
+        super().schedule()
+        if self.queue and self.queue[0].urgent and machine.now_s >= self.next_cycle_s:
+            self._cycle()
+
+    def _start_urgent(self) -> None:
+        machine = self.machine
+        while self.queue and self.queue[0].urgent and self.open in {None, self.queue[0]}:
+            job = self.queue[0]
+            if job.size > len(machine.free) + len(machine.kept_free):
+                return
+            machine.start(job, on_kept=True)
+            del self.queue[0], self.sizes[0]
+            self.seen = 0
+            self.open = None
+
+    def _cycle(self) -> None:
+        """The daemon's decision for the first urgent job, and the beginning of what it decides."""
+        machine = self.machine
+        urgent = self.queue[0]
+        now = _EPOCH + timedelta(seconds=machine.now_s)
+        snapshot = self._snapshot(urgent, now)
+        counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
+        for preemptor in preemptors(snapshot, self.config.preemptors):
+            plan = decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=UnderWay())
+            if isinstance(plan, Plan):
+                self.open = urgent
+                self.open_until_s = machine.now_s + plan.chosen.max_delay_s
+                machine.wake_at(self.open_until_s)
+                self._carry_out(plan)
+                return
+        self.next_cycle_s = machine.now_s + _CYCLE_S
+        machine.wake_at(self.next_cycle_s)
+
+    def _carry_out(self, plan: Plan) -> None:
+        machine = self.machine
+        by_id = {str(job.job_id): job for _, _, job in machine.running}
+        for planned in plan.chosen.actions:
+            match planned.action:
+                case Action.END:
+                    pass
+                case Action.SUSPEND:
+                    job = by_id[planned.job_id]
+                    out_s, in_s = swap_times_s(job.job_id, machine.seed)
+                    machine.preempt(job, leave_s=out_s, return_s=in_s, keep_nodes=True)
+                case Action.KILL:
+                    machine.preempt(by_id[planned.job_id], saved_s=0)
+                case other:
+                    raise SimulationError(f"job {planned.job_id} of a trace cannot be asked for {other.value}")
+
+    def _snapshot(self, urgent: ReplayedJob, now: datetime) -> ClusterSnapshot:
+        machine = self.machine
+        holders = [job for _, _, job in machine.running]
+        holders += [*machine.leaving.values(), *machine.suspended.values()]
+        jobs = [replace(self._job(urgent), state=JobState.PENDING, raw_state="PENDING", reason="Resources")]
+        for job in holders:
+            state = _STATES[job.state.value]
+            jobs.append(
+                replace(
+                    self._job(job),
+                    state=state,
+                    raw_state=state.name,
+                    start_time=_EPOCH + timedelta(seconds=job.begun_s - job.done_s),
+                    nodes=tuple(f"n{node}" for node in job.nodes),
+                )
+            )
+        return ClusterSnapshot(taken_at=now, jobs=tuple(jobs), nodes=self.nodes)
+
+    def _job(self, job: ReplayedJob) -> Job:
+        return Job(
+            job_id=str(job.job_id),
+            user=str(job.trace.user),
+            state=JobState.PENDING,
+            raw_state="PENDING",
+            partitions=(URGENT if job.urgent else BATCH,),
+            num_nodes=job.size,
+            submit_time=_EPOCH + timedelta(seconds=job.submit_s),
+            time_limit_s=int(job.limit_s),
+            memory_mib=_MEMORY_MIB // 2,
+            priority=1,
+        )
