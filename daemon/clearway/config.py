@@ -96,7 +96,9 @@ class CandidatesConfig(_Section):
     protected_qos: tuple[str, ...] = Field((), description="never jobs with these qualities of service")
     protected_accounts: tuple[str, ...] = Field((), description="never jobs of these accounts")
     protected_users: tuple[str, ...] = Field((), description="never jobs of these users")
-    min_runtime: Duration = Field(60.0, description="never jobs that have run for less than this")
+    min_runtime: Duration = Field(
+        60.0, description="never jobs that have run for less than this; twice as long after each preemption of the job"
+    )
     spare_before_end: Duration = Field(0.0, description="never jobs whose time limit ends within this")
     max_preemptions: int = Field(3, ge=0, description="never jobs that were preempted so often already")
     allow_kill: bool = Field(

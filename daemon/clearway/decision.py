@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,6 +41,15 @@ class NoPlan:
     curve: Curve | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A preemptor's problem, and the best that can be done for it alone."""
+
+    situation: Situation
+    curve: Curve
+    point: CurvePoint
+
+
 def decide(
     preemptor: Preemptor,
     snapshot: ClusterSnapshot,
@@ -54,6 +63,33 @@ def decide(
     actions: Mapping[str, Action] = BY_ITSELF,
 ) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
+    found = consider(
+        preemptor,
+        snapshot,
+        config,
+        planner,
+        now,
+        preempted=preempted,
+        under_way=under_way,
+        history=history,
+        actions=actions,
+    )
+    return found if isinstance(found, NoPlan) else plan_alone(found, snapshot, planner, now)
+
+
+def consider(
+    preemptor: Preemptor,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    planner: Planner,
+    now: datetime,
+    *,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+    history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
+) -> Considered | NoPlan:
+    """What ``decide`` decides by."""
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
@@ -82,36 +118,40 @@ def decide(
             best = (cost, situation, curve, point)
     if best is None:
         return last
-    _, situation, curve, point = best
-    return _plan(situation, curve, point, snapshot, planner, now)
+    return Considered(*best[1:])
 
 
-def _plan(
-    situation: Situation,
-    curve: Curve,
+def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:
+    """The plan that serves a preemptor best, whatever becomes of others."""
+    situation, point = considered.situation, considered.point
+    verdicts = _explain(situation, point, planner)
+    return plan_of(considered, point, _placement_nodes(situation, point), verdicts, snapshot, now)
+
+
+def plan_of(
+    considered: Considered,
     point: CurvePoint,
+    nodes: tuple[str, ...],
+    verdicts: Sequence[Verdict],
     snapshot: ClusterSnapshot,
-    planner: Planner,
     now: datetime,
+    together: tuple[str, ...] = (),
 ) -> Plan:
-    preemptor = situation.preemptor
+    """A plan from what was chosen: ``verdicts`` are those of the candidates."""
+    situation, preemptor = considered.situation, considered.situation.preemptor
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
         problem=situation.problem,
-        curve=curve,
+        curve=considered.curve,
         chosen=point,
-        placement_nodes=_placement_nodes(situation, point),
+        placement_nodes=nodes,
         free_nodes=situation.free_nodes,
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
-        verdicts=tuple(
-            sorted(
-                (*situation.verdicts, *_explain(situation, point, planner)),
-                key=lambda verdict: verdict.job_id,
-            )
-        ),
+        verdicts=tuple(sorted((*situation.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
+        together=together,
     )
 
 
@@ -151,17 +191,22 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
-        elif planned.action is Action.END:
-            reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
-            verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, "ends_in_time", reason))
         else:
-            reason = _what(planned)
-            if planned.action is Action.KILL and situation.unsaved.get(candidate.job_id):
-                reason += f" ({situation.unsaved[candidate.job_id]})"
-            if counterfactual:
-                reason += f"; {_without(problem, candidate.job_id, point, planner)}"
-            verdicts.append(Verdict(candidate.job_id, Choice.CHOSEN, planned.action.value, reason))
+            preempted = planned.action is not Action.END
+            more = f"; {_without(problem, candidate.job_id, point, planner)}" if counterfactual and preempted else ""
+            verdicts.append(why_chosen(planned, situation, more))
     return verdicts
+
+
+def why_chosen(planned: PlannedAction, situation: Situation, more: str = "") -> Verdict:
+    """The verdict on a job that leaves; ``more`` is added to the reason."""
+    if planned.action is Action.END:
+        reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
+        return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
+    reason = _what(planned)
+    if planned.action is Action.KILL and situation.unsaved.get(planned.job_id):
+        reason += f" ({situation.unsaved[planned.job_id]})"
+    return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
 
 
 def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -16,7 +16,7 @@ from typing import Protocol
 from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
-from clearway.decision import NoPlan, decide
+from clearway.decision import Considered, NoPlan, consider, plan_alone
 from clearway.detection import Preemptor, preemptors
 from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings
@@ -29,9 +29,10 @@ from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit
+from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
+from clearway.together import decide_together
 
 PAUSED = "paused"
 LEFT_ALONE = "left_alone"
@@ -41,6 +42,7 @@ _JANITOR_EVERY_S = 600.0
 _PRUNE_EVERY_S = 86_400.0
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
+_TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +243,26 @@ class Loop:
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
-        fitting = [e for e in self.store.open_evictions() if e.placement or not self._outdated(e, snapshot, now)]
+        open_ones = self.store.open_evictions()
+        fitting = [e for e in open_ones if e.placement or not self._outdated(e, open_ones, snapshot, now)]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
-            for eviction in acting:
+            # Placements first, the newest before those whose jobs it may count on; see _plan_for.
+            placing = [e for e in acting if e.state is EvictionState.PLACING]
+            for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
                 after = self.executor.advance(eviction, sightings, now)
                 if after.state is EvictionState.FAILED:
                     self._leave_alone(after)
 
-    def _outdated(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+    def _outdated(
+        self, eviction: Eviction, open_ones: Sequence[Eviction], snapshot: ClusterSnapshot, now: datetime
+    ) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
-        why = plan_misfit(eviction.plan, snapshot) or plan_aged(
+        # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
+        others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
+        promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
+        why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
             eviction.plan, now, approval_s(eviction.mode, self.config.execution)
         )
         if not why or eviction.state is EvictionState.CANCELLING:
@@ -272,7 +282,7 @@ class Loop:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
         under_way = replace(
-            under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id]),
+            under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id], eviction.plan.deadline),
             leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
             avoid=stuck,
             own_nodes=frozenset(eviction.held_nodes),
@@ -285,8 +295,13 @@ class Loop:
         )
         if not found:
             return None
-        plan = self._decide(found[0], sightings.snapshot, under_way, now)
-        if isinstance(plan, NoPlan) or over_budget(plan, self._usage(now), self.config.budget):
+        snapshot = sightings.snapshot
+        counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
+        considered = self._consider(found[0], snapshot, under_way, counts, now)
+        if isinstance(considered, NoPlan):
+            return None
+        plan = plan_alone(considered, snapshot, self.planner, now)
+        if over_budget(plan, self._usage(now), self.config.budget):
             return None
         return plan
 
@@ -298,6 +313,7 @@ class Loop:
         left_alone = self.store.get_value(LEFT_ALONE) or {}
         placements = frozenset(e.placement for e in open_ones if e.placement)
         waiting = []
+        fresh: list[Preemptor] = []
         for preemptor in preemptors(snapshot, self.config.preemptors, placements):
             job = preemptor.job
             eviction = by_preemptor.get(job.job_id)
@@ -311,29 +327,62 @@ class Loop:
             if self.paused:
                 waiting.append(Waiting(preemptor, None, "paused"))
                 continue
-            began = self.clock.monotonic()
-            plan = self._decide(preemptor, snapshot, under_way_by(open_ones), now)
-            if isinstance(plan, NoPlan):
-                waiting.append(Waiting(preemptor, None, plan.why))
-                continue
-            slurms_turn = (now - job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-            if not plan.leaving and slurms_turn:
-                waiting.append(Waiting(preemptor, None, "enough nodes are free; Slurm has its turn"))
-                continue
-            eviction = self._begin(plan, now)
-            if eviction is None:
-                waiting.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
-                continue
-            self.observer.planned(eviction, self.clock.monotonic() - began)
-            open_ones.append(eviction)
-            waiting.append(Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value))
-        return tuple(waiting)
+            fresh.append(preemptor)
+        waiting += self._plan_for(fresh, snapshot, open_ones, now)
+        return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
-    def _decide(
-        self, preemptor: Preemptor, snapshot: ClusterSnapshot, under_way: UnderWay, now: datetime
-    ) -> Plan | NoPlan:
+    def _plan_for(
+        self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
+    ) -> Iterator[Waiting]:
+        """Plan for all of them together and begin; after a plan that no longer fits the others wait for a cycle.
+
+        All intents are stored first. Then who counts on another one's jobs is placed before that one lets them go:
+        Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
+        """
+        if not fresh:
+            return
+        began = self.clock.monotonic()
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        return decide(
+        decisions = decide_together(
+            fresh,
+            lambda each: self._consider(each, snapshot, under_way_by(open_ones, each.deadline), counts, now),
+            snapshot,
+            self.planner,
+            now,
+            lambda: began + _TOGETHER_S - self.clock.monotonic(),
+        )
+        begun: list[tuple[Preemptor, Eviction, ClusterSnapshot | None]] = []
+        changed = False
+        for preemptor, plan in decisions:
+            if isinstance(plan, NoPlan):
+                yield Waiting(preemptor, None, plan.why)
+                continue
+            slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
+            if slurms_turn and _free_already(plan, snapshot):
+                yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
+                continue
+            stored = None if changed else self._store_plan(plan, open_ones, now)
+            if stored is None:
+                changed = True
+                yield Waiting(preemptor, None, "the cluster changed while the plan was made")
+                continue
+            open_ones.append(stored[0])
+            begun.append((preemptor, *stored))
+        for preemptor, eviction, now_seen in reversed(begun):
+            if now_seen is not None:
+                eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
+            self.observer.planned(eviction, self.clock.monotonic() - began)
+            yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
+
+    def _consider(
+        self,
+        preemptor: Preemptor,
+        snapshot: ClusterSnapshot,
+        under_way: UnderWay,
+        counts: Mapping[str, int],
+        now: datetime,
+    ) -> Considered | NoPlan:
+        return consider(
             preemptor,
             snapshot,
             self.config,
@@ -345,8 +394,10 @@ class Loop:
             actions=self.checkpointers,
         )
 
-    def _begin(self, plan: Plan, now: datetime) -> Eviction | None:
-        """Store a plan and, where the mode lets it, take the first steps; None when it does not fit any more."""
+    def _store_plan(
+        self, plan: Plan, open_ones: Sequence[Eviction], now: datetime
+    ) -> tuple[Eviction, ClusterSnapshot | None] | None:
+        """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = self.config.daemon.mode
         budget = over_budget(plan, self._usage(now), self.config.budget)
         state = {
@@ -359,7 +410,7 @@ class Loop:
             fresh = self.backend.snapshot()  # the plan aged while it was made
             preemptor = self.backend.job(plan.preemptor.job_id)  # a snapshot may know its excluded nodes from earlier
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
-            if excluded or plan_misfit(plan, fresh):
+            if excluded or plan_misfit(plan, fresh, promised_by(open_ones)):
                 return None
         eviction = self.store.create_eviction(
             Eviction(
@@ -373,9 +424,7 @@ class Loop:
                 outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
             )
         )
-        if fresh is not None:
-            eviction = self.executor.advance(eviction, Sightings(fresh, ()), now)
-        return eviction
+        return eviction, fresh
 
     def _usage(self, now: datetime) -> Usage:
         return self.store.usage_since(now - timedelta(hours=1))
@@ -418,13 +467,9 @@ class Loop:
         return True
 
 
-def under_way_by(evictions: Sequence[Eviction]) -> UnderWay:
-    """What evictions that are being carried out claim; proposals claim nothing."""
-    acting = [e for e in evictions if e.state.acting]
-    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
-    nodes = placed | {name for e in acting for name in e.held_nodes}
-    return UnderWay(jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}), nodes=frozenset(nodes))
+def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
-from clearway.execution.records import Usage
+from clearway.execution.records import Eviction, EvictionState, Usage
 from clearway.learning import History, key_of
 from clearway.model import (
     Action,
@@ -27,6 +27,8 @@ from clearway.model import (
     Verdict,
 )
 
+_MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
+
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
@@ -36,7 +38,30 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
+    promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
+
+
+def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
+    """Jobs that leave for one of these evictions."""
+    return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
+
+
+def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
+    """What evictions that are being carried out claim; proposals claim nothing.
+
+    What their jobs leave over counts as free for whoever has a ``deadline`` that is no earlier than theirs.
+    """
+    acting = [e for e in evictions if e.state.acting]
+    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
+    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    nodes = placed | {name for e in acting for name in e.held_nodes}
+    sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
+    return UnderWay(
+        jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
+        nodes=frozenset(nodes),
+        promised=promised_by(sooner),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +101,19 @@ def eviction_situation(
     leaving = {
         job.job_id
         for job in snapshot.jobs
-        if job.state is JobState.COMPLETING or (job.job_id in under_way.leaving and job.state.holds_nodes)
+        if job.state is JobState.COMPLETING
+        or (job.job_id in under_way.leaving | under_way.promised and job.state.holds_nodes)
     }
     holders = snapshot.jobs_on
-    free = tuple(
-        sorted(
-            name
-            for name in eligible
-            if all(job.job_id in leaving for job in holders.get(name, ()))
-            and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
-        )
-    )
+    empty = [
+        name
+        for name in eligible
+        if all(job.job_id in leaving for job in holders.get(name, ()))
+        and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
+    ]
+    # The surest first: of nodes that are only promised none is taken needlessly.
+    late = {name for name in empty if any(job.job_id in under_way.promised for job in holders.get(name, ()))}
+    free = tuple(sorted(empty, key=lambda name: (name in late, name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
@@ -183,8 +210,11 @@ def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
     return ""
 
 
-def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
-    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made."""
+def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:
+    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made.
+
+    ``promised`` are jobs that leave for other evictions.
+    """
     preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
     if preemptor is None or preemptor.state is not JobState.PENDING:
         return f"the urgent job {plan.preemptor.job_id} does not wait any more"
@@ -204,7 +234,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot) -> str:
         if node is None or not node.available:
             return f"node {name} is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving and job.state is not JobState.COMPLETING:
+            if job.job_id not in leaving | promised and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
 
@@ -295,6 +325,9 @@ def _exemption(
     ran_s = (now - job.start_time).total_seconds() if job.start_time else 0.0
     left_s = None if job.time_limit_s is None else job.time_limit_s - ran_s
     count = preempted.get(job.job_id, 0)
+    # Every preemption doubles what a job may run undisturbed: however many urgent jobs come, it gets on.
+    least_s = rules.min_runtime * 2 ** min(count, _MOST_DOUBLINGS)
+    again = f", as it was preempted {count} time{'s' * (count != 1)} before" if count else ""
     guards: tuple[tuple[bool, str, str], ...] = (
         (
             job.state is not JobState.RUNNING,
@@ -328,9 +361,9 @@ def _exemption(
             "it cannot be requeued, and cancelling for good is not allowed",
         ),
         (
-            ran_s < rules.min_runtime,
+            ran_s < least_s,
             "too_young",
-            f"it has run for {format_duration(max(0.0, ran_s))}, less than {format_duration(rules.min_runtime)}",
+            f"it has run for {format_duration(max(0.0, ran_s))}, less than {format_duration(least_s)}{again}",
         ),
         (
             left_s is not None and left_s <= rules.spare_before_end,

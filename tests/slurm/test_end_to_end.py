@@ -174,6 +174,64 @@ def test_second_urgent_job_meanwhile_and_a_cancelled_one(cluster: SlurmCluster, 
         no_leftovers(cluster)
 
 
+def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """One job of four nodes makes room for both; the others, which would lose more, stay."""
+    wide, others = two_for_one(cluster, LOOP)
+    urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        for job_id, submitted in urgent:
+            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
+            assert (start_of(cluster, job_id) - submitted).total_seconds() <= 60
+        one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
+        assert [job.job_id for job in one.plan.preemptees] == [wide]
+        assert two.plan.preemptees == ()
+        assert (one.plan.together, two.plan.together) == ((two.preemptor.job_id,), (one.preemptor.job_id,))
+        assert (one.revision, two.revision) == (0, 0)
+        assert not set(one.plan.placement_nodes) & set(two.plan.placement_nodes)
+        daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
+        assert cluster.job(wide)["Restarts"] == "1"
+        assert {cluster.job(job_id)["Restarts"] for job_id in others} == {"0"}
+        no_leftovers(cluster)
+
+
+def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """The one whose plan held the shared job is cancelled before that job has left: the other starts all the same."""
+    comment = "--comment=clearway:checkpoint=signal,took=25"
+    wide, _ = two_for_one(cluster, f"trap '' USR1; {LOOP}", comment)  # it never answers: its checkpoint hangs
+    urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "two plans")
+        one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
+        assert [job.job_id for job in one.plan.preemptees] == [wide]
+        assert two.plan.preemptees == ()
+        cluster.run("scancel", one.preemptor.job_id)
+        left = two.preemptor.job_id
+        cluster.wait_state(left, "RUNNING", "COMPLETED", timeout=75)
+        assert (start_of(cluster, left) - dict(urgent)[left]).total_seconds() <= 60
+        daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
+        gone = [p.job_id for e in daemon.evictions() for p in e.preemptions if p.requeued_at is not None]
+        assert len(gone) == len(set(gone)), "nobody was preempted twice"
+        no_leftovers(cluster)
+
+
+def two_for_one(cluster: SlurmCluster, script: str, *args: str) -> tuple[str, list[str]]:
+    """A job on four nodes, and one on each other node that has run for longer."""
+    install_programs(cluster)
+
+    def submit(text: str, *more: str) -> str:
+        fixed = ("--requeue", "--output=/dev/null", "--time=30", *WHOLE, *more)
+        return cluster.sbatch(text, *fixed, user="cwalice")
+
+    others = [submit(LOOP) for _ in range(len(cluster.node_names) - 4)]
+    cluster.wait_for(lambda: all(cluster.state(job_id) == "RUNNING" for job_id in others), 30)
+    begun = datetime.now(UTC)
+    # Four nodes lose work four times as quickly: the others must be older than the daemon lets this job become.
+    cluster.wait_for(lambda: (datetime.now(UTC) - begun).total_seconds() > 25, 40, "the others to grow older")
+    wide = submit(script, "-N4", *args)
+    cluster.wait_state(wide, "RUNNING")
+    return wide, others
+
+
 def test_cancelled_eviction_leaves_everything_as_it_was(cluster: SlurmCluster, tmp_path: Path) -> None:
     install_programs(cluster)
     # Deaf to its signal although it says otherwise: the eviction waits for its checkpoint until it is cancelled.

@@ -16,9 +16,9 @@ from clearway.api.context import Context, Daemon, Report
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.durations import Duration
-from clearway.loop import CycleReport, under_way_by
+from clearway.loop import CycleReport
 from clearway.model import ClusterSnapshot, Job, JobState, Plan
-from clearway.policy import over_budget
+from clearway.policy import over_budget, under_way_by
 
 router = APIRouter(tags=["what-if"])
 

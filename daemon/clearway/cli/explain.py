@@ -77,6 +77,9 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
     ]
     if explanation.complete and not explanation.later:
         parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
+    if plan.together:
+        others = ", ".join(plan.together)
+        parts.append(f"It was planned together with urgent jobs {others}; this compares it with planning it alone.")
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)

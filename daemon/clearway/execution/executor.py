@@ -193,7 +193,7 @@ class Executor:
     def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = lost_nodes(e, sightings.snapshot) if waiting else {}
+        stuck = lost_nodes(e, sightings.snapshot, lambda: self._under_way_besides(e)) if waiting else {}
         begin = waiting and not sightings.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
@@ -237,12 +237,9 @@ class Executor:
 
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
-        if self._others is None:
-            open_ones = self._store.open_evictions()
-            self._others = [o for o in open_ones if o.eviction_id != e.eviction_id and o.state.acting]
         waiting: list[Write] = []
         running: list[Write] = []
-        for each in (e, *self._others):
+        for each in (e, *self._under_way_besides(e)):
             for other in each.preemptions:
                 write = self._write(each, other, snapshot)
                 if write is None:
@@ -257,6 +254,12 @@ class Executor:
             return self._write(e, p, snapshot) is None  # its claim is gone, or it saves itself at its own pace
         bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
         return has_room(first, running, self._config.concurrent_checkpoints, bandwidth)
+
+    def _under_way_besides(self, e: Eviction) -> list[Eviction]:
+        if self._others is None:
+            open_ones = self._store.open_evictions()
+            self._others = [o for o in open_ones if o.eviction_id != e.eviction_id and o.state.acting]
+        return self._others
 
     def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
         """What this preemption's checkpoint asks of the file system; None where the daemon does not begin it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -89,8 +90,11 @@ def with_preemption(e: Eviction, index: int, p: Preemption) -> Eviction:
     return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
 
 
-def lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
-    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them."""
+def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Callable[[], Iterable[Eviction]]) -> dict[str, str]:
+    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
+
+    A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.
+    """
     leaving = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
     lost: dict[str, str] = {}
     for name in e.plan.placement_nodes:
@@ -101,4 +105,7 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
             foreign = job.job_id not in leaving and job.job_id != e.preemptor.job_id
             if foreign and job.state is not JobState.COMPLETING:
                 lost[job.job_id] = f"it holds node {name}"
+    if lost:
+        for other in others():
+            lost = {what: why for what, why in lost.items() if what not in other.promised_jobs}
     return lost

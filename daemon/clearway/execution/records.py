@@ -59,6 +59,11 @@ class EvictionState(StrEnum):
         return not self.terminal and self not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL)
 
     @property
+    def undoing(self) -> bool:
+        """Whether jobs that have not left yet will stay."""
+        return self.terminal or self in (EvictionState.STARTED, EvictionState.RETURNING, EvictionState.CANCELLING)
+
+    @property
     def before_start(self) -> bool:
         """Whether nodes are being freed for a preemptor that waits."""
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
@@ -137,6 +142,20 @@ class Eviction:
         """What its placement has to cover: until the preemptor has started also the nodes it is to start on."""
         wanted = self.plan.placement_nodes if self.state.before_start else ()
         return tuple(sorted({*wanted, *self.suspended_nodes}))
+
+    @property
+    def promised_jobs(self) -> frozenset[str]:
+        """Jobs that leave for this eviction, or shall: what their nodes offer beyond its own need is for others.
+
+        Not those that are suspended, whose nodes it keeps, and not those that end by themselves, on which everybody
+        counts anyway.
+        """
+        return frozenset(
+            p.job_id
+            for p in self.preemptions
+            if p.action not in (Action.SUSPEND, Action.END)
+            and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
+        )
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

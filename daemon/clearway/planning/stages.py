@@ -52,8 +52,8 @@ class Solved:
     """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
 
     answers: Mapping[int, Answer]
-    proven: bool
-    gap: float
+    proven: bool = True
+    gap: float = 0.0
 
 
 def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> Solved | None:

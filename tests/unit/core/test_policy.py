@@ -328,3 +328,22 @@ def test_a_plan_ages() -> None:
     slow = replace(made, chosen=replace(made.chosen, max_delay_s=600))
     assert plan_aged(slow, after(61))
     assert not plan_aged(slow, after(60))
+
+
+@pytest.mark.parametrize(("times", "ran_s", "goes"), [(0, 61, True), (1, 119, False), (1, 121, True), (2, 239, False)])
+def test_a_job_preempted_before_may_run_undisturbed_for_longer(times: int, ran_s: float, goes: bool) -> None:
+    found = situation([job("101", start_time=after(-ran_s))], preempted={"101": times})
+    assert (codes(found) == {}) is goes
+    if not goes:
+        (verdict,) = found.verdicts
+        assert verdict.code == "too_young"
+        again = f"as it was preempted {times} time{'s' * (times != 1)} before"
+        assert verdict.reason.endswith(again)
+
+
+def test_what_leaves_for_another_eviction_counts_as_free_after_what_is_free_already() -> None:
+    jobs = [job("1", ["a", "b"]), job("2", ["c"]), job("3", ["b"])]
+    nodes = [node(name) for name in ("a", "b", "c", "z")]
+    found = situation(jobs, nodes, under_way=UnderWay(jobs=frozenset({"1"}), promised=frozenset({"1"})))
+    assert found.free_nodes == ("z", "a")  # b is still held by job 3
+    assert candidates(found) == {"2": ("c",), "3": ("b",)}

@@ -1,0 +1,142 @@
+"""Several urgent jobs at once: one problem, so that no job leaves for two of them and none of their plans is in vain.
+
+Model: parties (urgent jobs) need so many nodes each, out of those that can serve them, within their own delays. A
+candidate leaves at most once, by one way, in time for one party; from then on its nodes are free for that party and
+for every later one (a job of eight nodes can make room for two that need four). A node that several jobs share is free
+when all of them have left. A suspended job's nodes serve only the party that it was suspended for. Checkpoints are
+written one after another, the most pressing first: those that a party and all earlier ones need must fit into its
+delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
+themselves within a party's delay are gone for it at no cost. Delays and checkpoint times are whole seconds here,
+rounded down and up.
+
+Method:
+1. One after another (``in_turn``): quick, always valid, but the first may take what only the second had needed.
+2. A bound: one party that needs all these nodes within the longest delay loses no more than all of them together.
+   Where the first plan serves everybody and reaches the bound, it is proven (in lost work, where candidates are many).
+3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
+   solutions so far chose where they are many, as long as time allows.
+Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
+beside those before it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.planning.base import Planner
+from clearway.planning.in_turn import in_turn
+from clearway.planning.joint_program import JointProgram
+from clearway.planning.parties import Party, Share, Together
+
+FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
+
+
+def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Callable[[], float]) -> Together:
+    """The best plan found for all parties, or for as many as can be served.
+
+    ``seconds_left`` says how long the program may still take; the rest takes a solution for each party and one more.
+    """
+    turns = Together(in_turn(parties, planner), gap=1.0)
+    bound, useful = _bound(parties, planner)
+    useful |= {job_id for share in turns.shares for job_id, _ in share.leaving}
+    few = len({each.job_id for party in parties for each in party.problem.candidates}) <= FEW_CANDIDATES
+    if len(turns.shares) == len(parties) and (turns.cost <= bound or (not few and turns.cost[0] <= bound[0])):
+        return replace(turns, gap=0.0)
+    if not few:
+        useful |= {
+            planned.job_id
+            for party in parties
+            for point in planner.solve(party.problem).points
+            for planned in point.actions
+        }
+    narrowed = parties if few else [_only(party, parties, useful) for party in parties]
+    found, proven = _by_program(narrowed, turns, seconds_left)
+    if few and proven:
+        return replace(found, gap=0.0)
+    lost = found.cost[0]
+    served = len(found.shares) == len(parties)
+    return replace(found, gap=(lost - min(lost, bound[0])) / lost if lost and served else 0.0)
+
+
+def _by_program(parties: Sequence[Party], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
+    """The better of what the program finds and ``turns``, and whether it is proven for these parties."""
+    admitted = list(parties)
+    best = JointProgram(admitted).best(seconds_left)
+    if best is None:
+        admitted = []
+        for party in parties:
+            feasible = JointProgram([*admitted, party]).feasible(seconds_left)
+            if feasible is None:
+                return turns, False
+            if feasible:
+                admitted.append(party)
+        best = JointProgram(admitted).best(seconds_left) if admitted else ((), True)
+    if best is None:
+        return turns, False
+    shares, proven = best
+    found = Together(shares, gap=1.0)
+    order = [party.job_id for party in parties]
+    return min(turns, found, key=lambda each: (_unserved(each.shares, order), each.cost)), proven
+
+
+def _unserved(shares: Sequence[Share], order: Sequence[str]) -> tuple[bool, ...]:
+    served = {share.job_id for share in shares}
+    return tuple(job_id not in served for job_id in order)
+
+
+def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int, int], set[str]]:
+    """No plan for all parties costs less than this; and the jobs that the curve of the bound chose."""
+    holders: dict[str, Candidate] = {}
+    for party in parties:
+        for each in party.problem.candidates:
+            known = holders.get(each.job_id, replace(each, node_names=(), options=()))
+            names = tuple(sorted({*known.node_names, *each.node_names}))
+            options = {option.action: option for option in (*each.options, *known.options)}
+            holders[each.job_id] = replace(known, nodes=len(names), node_names=names, options=tuple(options.values()))
+    step_s = min(party.problem.step_s for party in parties)
+    free = {name for party in parties for name in party.free_nodes}
+    problem = EvictionProblem(
+        nodes_needed=max(0, sum(party.nodes for party in parties) - len(free)),
+        max_delay_s=max(party.problem.max_delay_s for party in parties),
+        step_s=step_s,
+        candidates=tuple(_quicker(each, step_s) for each in holders.values()),
+    )
+    curve = planner.solve(problem)
+    point = curve.choose()
+    least = (0.0, 0, 0)
+    if point is not None and curve.exact:
+        preemptees = sum(planned.action is not Action.END for planned in point.actions)
+        least = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return least, {planned.job_id for each in curve.points for planned in each.actions}
+
+
+def _quicker(candidate: Candidate, step_s: int) -> Candidate:
+    """Durations rounded down to steps: a bound must not take longer than what it bounds."""
+
+    def whole(option: Option) -> Option:
+        return replace(
+            option,
+            checkpoint_s=float(option.checkpoint_s // step_s * step_s),
+            ready_s=float(option.ready_s // step_s * step_s),
+        )
+
+    return replace(candidate, options=tuple([whole(option) for option in candidate.options]))
+
+
+def _only(party: Party, parties: Sequence[Party], jobs: Collection[str]) -> Party:
+    """The party with these candidates alone; what they share with others cannot be freed."""
+    others: dict[str, set[str]] = defaultdict(set)
+    for each in parties:
+        for candidate in each.problem.candidates:
+            if candidate.job_id not in jobs:
+                for name in candidate.node_names:
+                    others[name].add(candidate.job_id)
+    candidates = []
+    for candidate in party.problem.candidates:
+        names = tuple([name for name in candidate.node_names if name not in others])
+        if candidate.job_id in jobs and names:
+            candidates.append(replace(candidate, nodes=len(names), node_names=names))
+    return replace(party, problem=replace(party.problem, candidates=tuple(candidates)))
