@@ -13,7 +13,8 @@ cannot be trusted). ``reason`` is one line for people.
 =============================================  ==============================================================
 verb                                           what it does
 =============================================  ==============================================================
-``probe [-- PROGRAM ...]``                     can this be done here, for this program: ok, reason, version
+``probe [-- PROGRAM ...]``                     can this be done here, for this program: ok, reason, version; perhaps
+                                               a warning, which the launcher shows to the job's user
 ``start -- PROGRAM ...``                       becomes the program (exec); its exit status is the program's
 ``checkpoint GENERATION PID``                  saves into this empty folder: ok, reason, size_mib. PID leads the
                                                process group that ``start`` or ``restart`` became. When it failed
@@ -24,6 +25,9 @@ verb                                           what it does
                                                ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes
                                                again, or ``ok=no`` and ``reason=`` when it never will: the launcher
                                                falls back to an older generation only on this word
+``broken STATUS``                              was it the checkpointer that ended the program with this exit status,
+                                               not the program itself: ok, reason. ``ok=yes`` only with evidence: the
+                                               launcher then goes on from the newest generation. May be left out
 ``forget GENERATION``                          removes what ``checkpoint`` keeps elsewhere than in this folder. May be
                                                left out
 ``end``                                        removes what ``start``, ``restart`` left on the node

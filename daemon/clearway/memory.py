@@ -90,8 +90,9 @@ class Memory:
             return
         self._store.record_runs(ended)
         for record in ended:
-            if record.key in self._ended:
-                self._ended[record.key] = (record, *self._ended[record.key])[:RUNS_A_KEY]
+            known = self._ended.get(record.key)
+            if known is not None and record not in known:  # a reader may just have read it from the store
+                self._ended[record.key] = (record, *known)[:RUNS_A_KEY]
 
     def runs(self, key: RunKey) -> tuple[RunRecord, ...]:
         """The newest runs of a user's application that have ended, newest first."""

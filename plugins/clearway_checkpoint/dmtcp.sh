@@ -14,6 +14,7 @@
 #   CLEARWAY_DMTCP_SIGNAL     the signal DMTCP keeps for itself (60: its own default, USR2, is what submitit listens to)
 #   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
 #   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
+#   CLEARWAY_DMTCP_GUARDS     skipped: this DMTCP leaves out guard pages, so it works with glibc 2.42 and newer
 #   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
 
 set -u
@@ -113,12 +114,43 @@ judge() { # why this program cannot be saved; silent when nothing is known again
     esac
 }
 
+unwritable_guards() { # since glibc 2.42 and Linux 6.13 a thread's guard page cannot be read, which DMTCP does not expect
+    printf '%s %s\n' "$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')" "$(uname -r)" |
+        awk '{ split($1, libc, "."); split($2, linux, "[.-]") }
+            END { exit !(libc[1] * 1000 + libc[2] >= 2042 && linux[1] * 1000 + linux[2] >= 6013) }'
+}
+
+doubt() { # what may go wrong with this program although it can be saved; silent when nothing is known
+    # OpenBLAS ends its threads before each fork, and DMTCP lets no thread end during one. nproc heeds OMP_NUM_THREADS.
+    [ "${OPENBLAS_NUM_THREADS:-$(nproc 2>/dev/null)}" != 1 ] || return
+    program=$(command -v -- "$1")
+    case ${1##*/} in
+        python*) ;;
+        *)
+            if [ "$(head -c 2 "$program" 2>/dev/null)" = '#!' ]; then
+                # shellcheck disable=SC2046 - its words
+                set -- $(head -n 1 "$program" | sed 's/^#![[:space:]]*//')
+                case ${1##*/} in env) shift ;; esac
+            fi ;;
+    esac
+    case ${1##*/} in
+        python*) timeout 10 "$1" -c '
+import importlib.util, sys
+sys.exit(importlib.util.find_spec("numpy") is None)' </dev/null >/dev/null 2>&1 || return ;;
+        *) ldd "$program" 2>/dev/null | grep -q libopenblas || return ;;
+    esac
+    echo "warning=under DMTCP a program with OpenBLAS (numpy) hangs when it starts another one, as long as" \
+        "OPENBLAS_NUM_THREADS is not 1"
+}
+
 probe() {
     version=$(timeout 10 dmtcp_launch --version 2>/dev/null | sed -n '1s/.*) *//p')
     [ -n "$version" ] || no "dmtcp_launch is not on PATH, or does not say its version"
     for tool in dmtcp_coordinator dmtcp_command dmtcp_restart; do
         command -v $tool >/dev/null || no "$tool is not on PATH"
     done
+    [ "${CLEARWAY_DMTCP_GUARDS:-}" = skipped ] || ! unwritable_guards ||
+        no "DMTCP ends programs when it saves them here: it cannot write the guard pages of glibc 2.42 and newer"
     [ "${1:-}" != -- ] || shift
     if [ "${1:-}" = srun ]; then
         before=$(after_srun "$@")
@@ -128,6 +160,7 @@ probe() {
     if [ $# -gt 0 ]; then
         reason=$(judge "$1")
         [ -z "$reason" ] || no "$reason"
+        doubt "$1"
     fi
     yes "version=$version"
 }
@@ -141,15 +174,15 @@ enter_state() {
 
 ask() { # ask WORD ...: dmtcp_command to this run's coordinator, within 20 s
     [ -s "$state/port" ] || return 1
-    timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "$(cat "$state/port")" "$@" 2>/dev/null
+    timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "${port:-$(cat "$state/port")}" "$@" 2>/dev/null
 }
 
 peers() { # how many processes there are, when all of them run; nothing when not, or when nobody answers
     ask -s | sed -n 's/^ *NUM_PEERS=//p; s/^ *RUNNING=//p' | tr '\n' ' ' | sed -n 's/^\([0-9][0-9]*\) yes $/\1/p'
 }
 
-quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, without our descriptors
-    set -- dmtcp_coordinator -q --daemon --coord-port 0 --port-file "$state/port" \
+quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own; its exit status goes to $state/coordinator
+    set -- dmtcp_coordinator -q --coord-port 0 --port-file "$state/port" \
         --ckptdir "$work" --tmpdir "$state/tmp" "$@"
     # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
     if [ "$wide" = no ] && command -v perl >/dev/null; then
@@ -165,14 +198,16 @@ quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own, w
             os.dup2(s.fileno(), int(sys.argv[1]))
             os.execvp(sys.argv[2], sys.argv[2:])' $listener_fd "$@"
     fi
-    setsid "$@" </dev/null >/dev/null 2>&1
+    # Not a child of the program, which would not expect it.
+    # shellcheck disable=SC2016 - expanded by the inner shell
+    (setsid sh -c '"$@"; echo $? >"$0"' "$state/coordinator" "$@" </dev/null >/dev/null 2>&1 &)
 }
 
 coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells the program's DMTCP where it is
     wide=no
     [ "$1" != srun ] || wide=yes
     (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
-    rm -f "$state/port"
+    rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last
         DMTCP_COORD_HOST=127.0.0.1
@@ -276,7 +311,11 @@ await_images() { # until the checkpoint of so many processes is complete; sets r
             [ "$saved" -ne "$named" ] || return 0
         fi
         # While it saves the coordinator answers, with RUNNING=no.
-        if ask -s | grep -q NUM_PEERS; then silent=0; else silent=$((silent + 1)); fi
+        case $(ask -s) in
+            *NUM_PEERS=0*) reason="the program has ended"; return 1 ;;
+            *NUM_PEERS=*) silent=0 ;;
+            *) silent=$((silent + 1)) ;;
+        esac
         [ $silent -lt 3 ] || { reason="the coordinator is gone"; return 1; }
         pause
     done
@@ -305,8 +344,13 @@ checkpoint() {
     free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
     [ "${free:-0}" -ge $wanted ] ||
         no "$((wanted / 1024)) MiB are wanted for images in $work, only $((${free:-0} / 1024)) MiB are free"
+    : >"$state/saving" # stays when the program does not come out of it whole
     ask_s=$limit_s ask -bc >/dev/null # whatever it answers
-    await_images || no "$reason"
+    if ! await_images; then
+        [ "$(peers)" != "$count" ] || rm "$state/saving"
+        no "$reason"
+    fi
+    rm "$state/saving"
     mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
     durable "$generation"
     summed "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
@@ -315,8 +359,8 @@ checkpoint() {
     yes "size_mib=$(du -sm "$generation" | cut -f 1)"
 }
 
-summed() { # checksum, size and name of every file, in the folder's own terms
-    (cd "$1" && find . -type f ! -name manifest.dmtcp -exec cksum {} + | LC_ALL=C sort -k 3)
+summed() { # checksum, size and name of every file, in the folder's own terms; manifests (the launcher adds one) aside
+    (cd "$1" && find . -type f ! -name 'manifest*' -exec cksum {} + | LC_ALL=C sort -k 3)
 }
 
 verify() {
@@ -329,24 +373,39 @@ verify() {
     yes
 }
 
+broken() { # broken STATUS: was it DMTCP that ended the program, with its own status for its failures
+    enter_state
+    # A signal, too: DMTCP saves from within the program, so who ends the one (the kernel for want of memory) ends both.
+    [ "$1" = $failed ] || [ "$1" -gt 128 ] || no "this is not DMTCP's exit status"
+    for doing in saving restoring; do
+        [ ! -e "$state/$doing" ] || yes "reason=status $1 while DMTCP was $doing it"
+    done
+    [ "$1" = $failed ] || no "this is not DMTCP's exit status"
+    until=$(($(now) + 3)) # a coordinator whose last process has ended follows it at once
+    while [ ! -s "$state/coordinator" ] && [ "$(now)" -lt $until ]; do pause; done
+    case $(cat "$state/coordinator" 2>/dev/null) in
+        ''|0) no "DMTCP's coordinator has not failed" ;;
+        *) yes "reason=its coordinator ended with exit status $(cat "$state/coordinator")" ;;
+    esac
+}
+
 # ---- going on ----------------------------------------------------------------------------------------------------
 
 watch() { # watch COUNT PID: says when so many processes run; ends a restart that does not get there
     enter_state
+    port=$(cat "$state/port") # this one's, should the launcher have gone on to another
     until=$(($(now) + restart_s))
     while [ "$(now)" -lt $until ] && kill -0 "$2" 2>/dev/null; do
         running=$(peers)
         if [ "${running:-0}" -ge "$1" ]; then
+            rm -f "$state/restoring"
             told ok=yes
             exit 0
         fi
         pause
     done
-    if kill -0 "$2" 2>/dev/null; then
-        told ok=no "reason=not all of $1 processes run after $restart_s s"
-    else
-        told ok=no "reason=ended before all of $1 processes ran"
-    fi
+    # What has ended may have failed, or be a program that was saved at its very end: `broken` knows by its status.
+    ! kill -0 "$2" 2>/dev/null || told ok=no "reason=not all of $1 processes run after $restart_s s"
     # Also when the first process has ended: others of a failed restart may hang.
     ask -k >/dev/null
     pause
@@ -375,6 +434,7 @@ restart() {
     rm -rf "$work/images"
     (umask 077 && mkdir -p "$work/images" && cd "$generation" &&
         find . -path '*/ckpt_*_files/*' -type f | copy_to "$work/images") || die "cannot put back saved files"
+    : >"$state/restoring"
     # The watch must not become a child of the program, which would not expect it.
     (setsid sh "$driver" watch "$count" $$ </dev/null >/dev/null 2>&1 &)
     if [ "$1" = srun ]; then
@@ -400,6 +460,6 @@ end() {
 
 driver=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 case ${1:-} in
-    probe|start|checkpoint|verify|restart|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
+    probe|start|checkpoint|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
     *) die "unknown verb '${1:-}'" ;;
 esac

@@ -9,6 +9,7 @@ echo "$verb" >>"$FOLDER/verbs"
 case $verb in
     probe)
         [ "$fault" != unfit ] || { printf 'ok=no\nreason=the program is static\n'; exit 0; }
+        [ "$fault" != doubtful ] || echo "warning=the program may hang"
         echo ok=yes ;;
     start) shift; exec "$@" ;;
     checkpoint)
@@ -22,7 +23,10 @@ case $verb in
             killed) kill -9 $$ ;;
             slow) until [ -e "$FOLDER/go" ]; do sleep 0.05; done ;;
             hang) sleep 600 ;;
-            ends) touch "$FOLDER/stop"; while kill -0 "$2" 2>/dev/null && ! grep -q ' Z ' "/proc/$2/stat"; do sleep 0.05; done ;;
+            ends|fatal)
+                if [ "$fault" = fatal ]; then echo 99; fi >"$FOLDER/stop"
+                while kill -0 "$2" 2>/dev/null && ! grep -q ' Z ' "/proc/$2/stat"; do sleep 0.05; done
+                [ "$fault" = ends ] || exit 1 ;;
         esac
         printf 'ok=yes\nsize_mib=%s\n' "$(cat "$FOLDER/size" 2>/dev/null || echo 1)" ;;
     verify)
@@ -37,6 +41,9 @@ case $verb in
         head -n 1 "$generation/image" >"$FOLDER/count"
         echo ok=yes >"$CLEARWAY_STATE/restarted"
         exec "$@" ;;
+    broken)
+        rm -f "$FOLDER/stop" "$FOLDER/count" # what was not saved is lost
+        [ "$1" != 99 ] || printf 'ok=yes\nreason=the disk was full\n' ;;
     forget)
         [ -e "$1/manifest" ] && rm "$FOLDER/elsewhere" && echo ok=yes ;;
     end) echo ok=yes ;;

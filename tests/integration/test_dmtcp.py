@@ -17,8 +17,9 @@ import pytest
 from clearway.checkpointing import Footprint
 from clearway.config import CostsConfig
 from clearway_checkpoint.dmtcp import Dmtcp
+from tests.real_dmtcp import dmtcp_folder
 
-PYTHON = str(Path(sys.executable).resolve())
+PYTHON = sys.executable
 # Threads, a child process and an open log; every step is written once, and the result depends on all of them.
 PROGRAM = """\
 import os, sys, threading, time
@@ -103,12 +104,7 @@ class Run:
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Run]:
-    """The DMTCP on PATH; a shell script of that name does not count."""
-    found = shutil.which("dmtcp_launch")
-    if found is None:
-        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
-    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
-    assert "(DMTCP)" in subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    dmtcp_folder()
     run = Run(tmp_path / "run", os.environ["PATH"])
     yield run
     run.driver.end()
@@ -263,7 +259,7 @@ def test_request_that_returns_early_is_waited_for(faulty: Callable[[str], Run]) 
         ("image a; image b .temp; script", "not complete within"),  # killed in mid-write
         ("image a; image b", "not complete within"),  # no restart script: DMTCP had not finished
         ('rm "$state/dmtcp/port"', "coordinator is gone"),
-        ('echo 0 >"$state/peers"; image a .temp', "not complete within"),  # disk full: the program died
+        ('echo 0 >"$state/peers"; image a .temp', "the program has ended"),  # disk full
         ("sleep 60", "not complete within"),
     ],
 )
@@ -333,6 +329,67 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
         assert not probe.ok
         assert reason in probe.reason
     assert "not on PATH" in Dmtcp({"PATH": "/usr/bin:/bin"}).probe().reason
+
+
+@pytest.mark.parametrize(
+    ("libc", "linux", "settings", "able"),
+    [
+        ("glibc 2.41", "6.18.5-amd64", {}, True),
+        ("glibc 2.42", "6.12.90", {}, True),
+        ("glibc 2.42", "6.13.0-1", {}, False),
+        ("glibc 3.0", "7.0", {}, False),
+        ("glibc 2.43", "6.18", {"CLEARWAY_DMTCP_GUARDS": "skipped"}, True),
+        ("", "6.18", {}, True),  # another library, or nobody who says which
+    ],
+)
+def test_guard_pages_that_cannot_be_saved_are_known_before(
+    tmp_path: Path, libc: str, linux: str, settings: dict[str, str], able: bool
+) -> None:
+    names = ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart")
+    tools = {"getconf": libc, "uname": linux} | dict.fromkeys(names, "dmtcp_launch (DMTCP) 0.0")
+    for name, says in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tmp_path / name).chmod(0o755)
+    probe = Dmtcp({"PATH": f"{tmp_path}:{os.environ['PATH']}", **settings}).probe(["/bin/sleep", "1"])
+    assert probe.ok == able
+    assert able or "guard pages" in probe.reason
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "warned"),
+    [
+        ("python3", {"OPENBLAS_NUM_THREADS": "4"}, True),
+        (PYTHON, {"OPENBLAS_NUM_THREADS": "4"}, True),
+        ("script", {"OMP_NUM_THREADS": "4"}, True),  # its first line says env python3
+        ("python3", {"OPENBLAS_NUM_THREADS": "1"}, False),
+        ("python3", {"OMP_NUM_THREADS": "1"}, False),
+        ("python3", {"OPENBLAS_NUM_THREADS": "4", "NUMPY": "no"}, False),
+        ("sleep", {"OPENBLAS_NUM_THREADS": "4"}, False),
+        ("linked", {"OPENBLAS_NUM_THREADS": "4"}, True),
+    ],
+)
+def test_threads_of_openblas_are_warned_of(
+    tmp_path: Path, program: str, settings: dict[str, str], warned: bool
+) -> None:
+    for name in ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'dmtcp_launch (DMTCP) 0.0'\n")
+    (tmp_path / "python3").write_text('#!/bin/sh\n[ "${NUMPY:-yes}" = yes ]\n')
+    (tmp_path / "ldd").write_text('#!/bin/sh\ncase $1 in *linked) echo "libopenblas.so.0 => /usr/lib/x";; esac\n')
+    (tmp_path / "script").write_text("#!/usr/bin/env python3\n")
+    shutil.copy("/bin/sleep", tmp_path / "linked")
+    for path in tmp_path.iterdir():
+        path.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    env |= {"PATH": f"{tmp_path}:{env['PATH']}", **settings}
+    command = ["sh", str(Dmtcp().driver), "probe", "--", program]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert ("warning=" in said) == warned, said
+
+
+def test_a_program_that_starts_others_beside_openblas(real: Run) -> None:
+    """With the setting that the warning names; without it both versions hang in the fork."""
+    code = "import numpy, subprocess, sys; subprocess.run(['true']); numpy.ones(9) @ numpy.ones(9); sys.exit(5)"
+    assert real.spawn(real.driver.wrap([PYTHON, "-c", code])).wait(60) == 5
 
 
 def test_estimate_is_data_and_a_fixed_part_for_each_process() -> None:

@@ -108,6 +108,11 @@ def test_a_later_run_goes_on_from_the_newest_generation(bench: Bench) -> None:
     assert later.starts() == [0, saved]
 
 
+def test_what_the_driver_warns_of_is_shown(bench: Bench) -> None:
+    (bench.folder / "fault").write_text("doubtful")
+    assert "clearway-run: the program may hang\n" in Run(bench).end()
+
+
 def test_only_the_newest_are_kept(bench: Bench) -> None:
     run = Run(bench)
     for number in range(1, 4):
@@ -191,6 +196,36 @@ def test_a_full_disk(bench: Bench) -> None:
         assert "MiB free" in run.end()
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_program_that_its_checkpoint_ended_goes_on_from_the_last_one(bench: Bench, saved: bool) -> None:
+    run = Run(bench, program=COUNTS.replace("exit 42", 'exit $(grep . "$FOLDER/stop" || echo 42)'))
+    at = 0
+    if saved:
+        run.ask()
+        at = int((run.generations / "generation-000001" / "image").read_text().split()[0])
+    (run.folder / "fault").write_text("fatal")
+    before = bench.claims().asked
+    poll(lambda: before is None or time.time() >= before.timestamp() + 1)
+    os.kill(run.pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().restart is (Restart.OK if saved else Restart.SCRATCH))
+    claims = bench.claims()
+    assert claims.state is SaveState.FAILED, "the answer to who asked"
+    assert claims.generation == (1 if saved else None)
+    assert (claims.last is not None) == saved
+    (run.folder / "fault").unlink()
+    run.ask()
+    assert bench.claims().generation == (2 if saved else 1)
+    assert "fake ended the program: the disk was full" in run.end()
+    assert run.starts() == [0, at]
+
+
+def test_a_program_that_its_checkpointer_ends_again_and_again(bench: Bench) -> None:
+    run = Run(bench, program="echo 1 > $FOLDER/count; sleep 0.3; exit 99")
+    _, errors = run.step.communicate(timeout=20)
+    assert run.step.returncode == 99
+    assert errors.count("starting anew") == 3
 
 
 def test_a_job_that_ends_during_its_checkpoint_is_not_saved(bench: Bench) -> None:

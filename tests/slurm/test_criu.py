@@ -16,47 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
-from tests.slurm.daemon import LAUNCHER, RunningDaemon
+from tests.slurm.preempted_program import PLUGINS, install_launcher, preempted_and_back, undisturbed
 
-PLUGINS = LAUNCHER.parents[1]
 HELPER = Path("/etc/clearway/clearway-criu")
 IMAGES = Path("/var/lib/clearway/criu")
-
-# Two threads and a child process, each with a state of its own, and a log that stays open. It exits with 7.
-PROGRAM = """\
-import hashlib, os, subprocess, sys, threading, time
-import numpy
-steps, pause, log, result = int(sys.argv[1]), float(sys.argv[2]), open(sys.argv[3], "a"), sys.argv[4]
-child = subprocess.Popen(["sh", "-c", "n=1; while read x; do n=$(((n * 31 + x) % 1000003)); echo $n; done"],
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-ballast = numpy.ones(int(os.environ.get("BALLAST_MIB", "0")) << 17)
-turn, states = threading.Barrier(3), [None, None]
-def work(which):
-    random = numpy.random.default_rng(which)
-    matrix, state = random.random((120, 120)), random.random(120)
-    for _ in range(steps):
-        turn.wait()
-        state = numpy.sin(matrix @ state + random.random(120))
-        states[which] = state
-        turn.wait()
-threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
-for thread in threads: thread.start()
-for step in range(steps):
-    turn.wait()
-    turn.wait()
-    child.stdin.write(f"{step}\\n")
-    said = child.stdout.readline().strip()
-    print(step, said, file=log, flush=True)
-    time.sleep(pause)
-for thread in threads: thread.join()
-child.stdin.close(); child.wait()
-digest = hashlib.sha256(b"".join(state.tobytes() for state in states) + said.encode()).hexdigest()
-with open(result, "w") as out: out.write(digest)
-sys.exit(7)
-"""
 
 # 80 MiB that a child has filled: they are in the image, but not in the parent's resident set.
 HIDDEN = """\
@@ -85,15 +50,7 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     sudoers = Path("/etc/sudoers.d/clearway")
     sudoers.write_text(f"Defaults!{HELPER} !use_pty\nALL ALL=(root) NOPASSWD: {HELPER}\n")
     sudoers.chmod(0o440)
-    shutil.copytree(PLUGINS / "clearway_checkpoint", cluster.work / "checkpointers", dirs_exist_ok=True)
-    shutil.copy(LAUNCHER, cluster.work / "clearway-run")
-    (cluster.work / "program.py").write_text(PROGRAM)
-    for path in (
-        cluster.work / "checkpointers",
-        *(cluster.work / "checkpointers").iterdir(),
-        cluster.work / "clearway-run",
-    ):
-        path.chmod(0o755)
+    install_launcher(cluster)
     yield cluster
     shutil.rmtree(IMAGES, ignore_errors=True)
     sudoers.unlink()
@@ -102,16 +59,6 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 def configure(cluster: SlurmCluster, **changes: str) -> None:
     settings = {"images": str(IMAGES), "slurm_conf": str(cluster.conf)} | changes
     Path("/etc/clearway/criu.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-
-
-def undisturbed(folder: Path, steps: int) -> str:
-    script = folder / "undisturbed.py"
-    script.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, script, str(steps), "0", folder / "log", folder / "result"], check=False, timeout=60
-    )
-    assert done.returncode == 7
-    return (folder / "result").read_text()
 
 
 def once_each(log: Path, steps: int) -> None:
@@ -371,46 +318,4 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
 
 def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(site: SlurmCluster, tmp_path: Path) -> None:
     """No line of the program knows of checkpoints; it ends bit for bit as if nothing had happened."""
-    steps = 300
-    script = textwrap.dedent(f"""\
-        #!/bin/sh
-        export CLEARWAY_CRIU_HELPER={HELPER} CLEARWAY_CHECKPOINTERS={site.work}/checkpointers
-        echo "$SLURMD_NODENAME" >>{site.work}/nodes
-        exec {site.work}/clearway-run --checkpointer criu --dir {site.work}/generations -- \\
-            {sys.executable} {site.work}/program.py {steps} 0.1 {site.work}/log {site.work}/result
-        """)
-    args = ("--requeue", "--open-mode=append", "--output=job.%j", "--time=30", "--exclusive", "--mem=0")
-    job = site.sbatch(script, *args, user="cwalice")
-    site.wait_for(lambda: "checkpointer=criu" in site.job(job).get("Comment", ""), 30, "the job's claim")
-    first = site.job(job)["NodeList"]
-    full = ("-N1", "--exclusive", "--mem=0", "--output=/dev/null")
-    others = [site.sbatch("sleep 600", *full, user="cwbob") for _ in range(7)]  # protected
-    site.wait_for(lambda: all(site.state(other) == "RUNNING" for other in others), 30, "no node idle")
-    try:
-        with RunningDaemon(site, tmp_path / "daemon") as daemon:
-            urgent = ("-p", "urgent", "-N1", "--exclusive", "--mem=0", "--time=5", "--output=/dev/null")
-            preemptor = site.sbatch("sleep 120", *urgent, user="cwalice")
-            site.wait_state(preemptor, "RUNNING", timeout=60)
-            assert site.job(preemptor)["NodeList"] == first
-            site.run("scancel", others[0])
-            site.wait_for(lambda: site.job(job)["Restarts"] == "1" and site.state(job) == "RUNNING", 60, "the return")
-            assert site.job(job)["NodeList"] != first
-            site.wait_state(job, "FAILED", timeout=120)  # its own exit status is 7
-            assert site.job(job)["ExitCode"] == "7:0"
-            daemon.wait_for(
-                lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 60, "the end of the eviction"
-            )
-            (preemption,) = daemon.evictions()[0].preemptions
-            assert preemption.state is PreemptionState.RETURNED
-    except BaseException as error:
-        error.add_note((site.work / f"job.{job}").read_text())
-        raise
-    said = (site.work / f"job.{job}").read_text()
-    assert "restarting from" in said, said
-    assert (site.work / "result").read_text() == undisturbed(tmp_path, steps)
-    # At a requeue Slurm continues what is held a moment before it ends it: what that moment writes is written again.
-    lines = (site.work / "log").read_text().splitlines()
-    assert list(dict.fromkeys(lines)) == sorted(set(lines), key=lambda line: int(line.split()[0]))
-    assert len(set(lines)) == steps
-    assert len(lines) - steps <= 3
-    assert len(set((site.work / "nodes").read_text().split())) == 2
+    preempted_and_back(site, tmp_path, "criu", {"CLEARWAY_CRIU_HELPER": str(HELPER)})

@@ -1,4 +1,4 @@
-"""DMTCP under a real Slurm: tasks that srun started on two nodes are saved together and restarted."""
+"""DMTCP under a real Slurm: a preempted job goes on elsewhere, and so do tasks that srun started on two nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from clearway_checkpoint.dmtcp import Dmtcp
+from tests.real_dmtcp import dmtcp_folder
 from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
+from tests.slurm.preempted_program import install_launcher, preempted_and_back
 
 STEPS = 60
 TASK = """\
@@ -21,11 +23,21 @@ sys.exit(5)
 """
 
 
-def test_tasks_on_two_nodes_are_saved_and_restarted(cluster: SlurmCluster) -> None:
-    found = shutil.which("dmtcp_launch")
-    if found is None:
-        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
-    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
+@pytest.fixture
+def dmtcp_path() -> str:
+    """PATH of a job, with the DMTCP that is on ours."""
+    return f"{dmtcp_folder()}:{SYSTEM_PATH}"
+
+
+def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(
+    cluster: SlurmCluster, dmtcp_path: str, tmp_path: Path
+) -> None:
+    """No line of the program knows of checkpoints; it ends bit for bit as if nothing had happened."""
+    install_launcher(cluster)
+    preempted_and_back(cluster, tmp_path, "dmtcp", {"PATH": dmtcp_path})
+
+
+def test_tasks_on_two_nodes_are_saved_and_restarted(cluster: SlurmCluster, dmtcp_path: str) -> None:
     work = cluster.work
     driver = work / "dmtcp.sh"
     shutil.copy(Dmtcp().driver, driver)
@@ -34,7 +46,7 @@ def test_tasks_on_two_nodes_are_saved_and_restarted(cluster: SlurmCluster) -> No
     # The nodes of this cluster are one host, so loopback reaches the coordinator from both.
     script = f"""\
 #!/bin/sh
-export PATH={Path(found).parent}:{SYSTEM_PATH} CLEARWAY_DMTCP_HOST=127.0.0.1
+export PATH={dmtcp_path} CLEARWAY_DMTCP_HOST=127.0.0.1
 export CLEARWAY_STATE={work}/$SLURM_JOB_ID.state CLEARWAY_DIR={work}/$SLURM_JOB_ID.dir
 generation=$CLEARWAY_DIR/generation
 mkdir -p "$CLEARWAY_STATE" "$generation"

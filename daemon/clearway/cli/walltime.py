@@ -38,6 +38,7 @@ MOST_CHUNKS = 200_000
 LONGEST_S = 300.0
 """Usually so many steps take seconds, at worst their square counts: then the command gives up after this."""
 _BAR = 40
+_SHORT_BAR = 24  # beside the other columns on a terminal of 80
 _PLOT_ROWS = 20
 
 
@@ -172,7 +173,7 @@ def show(planned: SequencePlan, times: Distribution, samples: Floats | None, uni
             format_duration(request.milestone_s),
             "yes" if request.checkpoint else "no",
             f"{share:.2%}" if share >= 0.0001 else "< 0.01%",
-            Text("█" * round(_BAR * share) or "▏"),
+            Text("█" * round(_SHORT_BAR * share) or "▏"),
         )
     ratio = planned.expected_cost / planned.omniscient_cost
     longest = times.high / planned.expected_cost

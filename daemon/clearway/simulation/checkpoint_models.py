@@ -99,7 +99,8 @@ class _Periodic(CheckpointModel):
             return job
         write_s = self.storage.transfer_s(job.size)
         self._period_s[job.job_id] = interval_s + write_s
-        run_s, limit_s = (each + int(each // interval_s) * write_s for each in (job.run_s, job.limit_s))
+        # None is made at the very end of the work.
+        run_s, limit_s = (each + (math.ceil(each / interval_s) - 1) * write_s for each in (job.run_s, job.limit_s))
         return replace(job, run_s=run_s, requested_s=limit_s)
 
     def departure(self, job: ReplayedJob, now_s: float) -> Departure:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from math import inf
 
 import pytest
 
 from clearway import registry
-from clearway.errors import ConfigError
 from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
@@ -193,10 +191,3 @@ def test_the_scored_set_leaves_by_what_loses_least_in_time() -> None:
 def test_every_planner_is_registered_under_its_name() -> None:
     for name in registry.names(registry.PLANNERS):
         assert registry.load(registry.PLANNERS, name)().name == name
-
-
-def test_without_scipy_the_milp_planner_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "clearway.planning.milp", raising=False)
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(ConfigError, match=r"needs scipy, which comes with the extra clearway\[milp\]"):
-        registry.load(registry.PLANNERS, "milp")

@@ -78,7 +78,7 @@ class Clearway(Wfp):
         storage: Storage = MIRA,
         planner: Planner | None = None,
         order: Literal["submission", "wfp"] = "submission",
-        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.2 * job.limit_s,
+        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.1 * job.limit_s,
     ) -> None:
         super().__init__()
         self.model = model or JustInTime(storage)

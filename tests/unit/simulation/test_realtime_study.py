@@ -1,0 +1,117 @@
+"""The WCJS paper's simulations: workloads, the study on a small trace, its report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import random
+from pathlib import Path
+
+import pytest
+
+from clearway.errors import SimulationError, TraceError
+from clearway.simulation import realtime_study
+from clearway.simulation.realtime_report import as_csv, as_html
+from clearway.simulation.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
+from clearway.simulation.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
+from clearway.simulation.swf import read_swf
+from clearway.simulation.trace import Trace, TraceJob
+
+MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
+
+
+def trace(count: int = 60) -> Trace:
+    rng = random.Random(1)
+    jobs = [
+        TraceJob(number, 60 * number, rng.randint(300, 9_000), 512 * rng.choice((1, 2, 4, 16, 48)), requested_s=10_000)
+        for number in range(1, count + 1)
+    ]
+    return Trace("small", tuple(jobs))
+
+
+def test_a_share_of_the_jobs_is_urgent() -> None:
+    drawn = some_of_all(trace(), 20, seed=3)
+    assert sum(job.urgent for job in drawn.jobs) == 12
+    assert drawn == some_of_all(trace(), 20, seed=3) != some_of_all(trace(), 20, seed=4)
+    short = some_of_all(trace(), 20, seed=3, shorter_than_s=5_400)
+    assert all(job.run_s < 5_400 for job in short.jobs if job.urgent)
+    with pytest.raises(SimulationError, match="small: 30 jobs are to be urgent, only 0 are short enough"):
+        some_of_all(trace(), 50, seed=3, shorter_than_s=10)
+
+
+def test_beam_time_jobs_come_beside_the_others() -> None:
+    whole = trace()
+    more = [job for job in with_beam_time_jobs(whole, 50, 1, [12.5, 700], 512).jobs if job.urgent]
+    assert len(more) == 30
+    for job in more:
+        assert job.run_s in (12, 700)
+        assert job.run_s <= job.requested_s <= 2 * job.run_s + 1
+        assert 512 * job.size in PARTITIONS
+        assert 0 <= job.submit_s <= max(other.submit_s for other in whole.jobs)
+    assert len({job.job_id for job in with_beam_time_jobs(whole, 50, 1, [5], 512).jobs}) == 90
+
+
+def test_random_logs_have_the_papers_sizes() -> None:
+    logs = [random_log(seed) for seed in range(20)]
+    assert all(sum(job.urgent for job in log) == 2 and len(log) == 7 for log in logs)
+    assert {512 * job.size for log in logs for job in log} == {512, 1_024, 2_048, 4_096, 8_192}
+
+
+def test_checkpoints_count_as_delay() -> None:
+    """A job alone on the machine: whatever its checkpoints take is wait, and the baseline has none."""
+    alone = [TraceJob(1, 0, 36_000, 1, requested_s=36_000)]
+    (plain,) = replayed(alone, "baseline")
+    (saving,) = replayed(alone, "WCJS application 10 %")
+    assert bounded_slowdown(plain) == 1
+    assert saving.job.run_s == 36_000
+    assert saving.wait_s == 7 * 512  # 10 % of the limit has time for seven
+    assert bounded_slowdown(saving) == pytest.approx(1 + 7 * 512 / 36_000)
+
+
+@pytest.fixture
+def small_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> realtime_study.RealtimeStudy:
+    from clearway.simulation.swf import write_swf
+
+    with lzma.open(tmp_path / "mira-2018-wk1.swf.xz", "wt") as file:
+        write_swf(trace(), file)
+    (tmp_path / realtime_study.BEAM_TIMES).write_text("300\n650.5\n")
+    monkeypatch.setattr(realtime_study, "LOGS", 2)
+    monkeypatch.setattr(realtime_study, "PERCENTS", PERCENTS)
+    return study(tmp_path, seeds=1, processes=2)
+
+
+def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realtime_study.RealtimeStudy) -> None:
+    assert len(small_study.cells) == 3 * len(PERCENTS) * len(APPROACHES)
+    assert small_study.absent == ("mira-2018-wk2.swf.xz",)
+    assert small_study.change("week 1", 10, "baseline", "urgent") == 0
+    for cell in small_study.cells:
+        urgent = sum(group.jobs for (kind, name), group in cell.groups.items() if (kind, name) == ("urgent", "all"))
+        batch = sum(group.jobs for (kind, name), group in cell.groups.items() if (kind, name) == ("batch", "all"))
+        extra = urgent if cell.way == "beam time" else 0
+        assert urgent == round(60 * cell.percent / 100)
+        assert urgent + batch == 60 + extra
+    page = as_html(small_study)
+    assert "Not found, so left out: mira-2018-wk2.swf.xz" in page
+    assert "http" not in page
+    rows = list(csv.DictReader(io.StringIO(as_csv(small_study))))
+    assert len(rows) == sum(len(cell.groups) for cell in small_study.cells)
+
+
+def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"none of mira-2018-wk1\.swf\.xz, mira-2018-wk2\.swf\.xz"):
+        study(tmp_path, seeds=1, processes=1)
+
+
+@pytest.mark.skipif(not MIRA_WEEK.exists(), reason=f"no {MIRA_WEEK}")
+def test_clearway_is_better_than_weighted_cost_on_a_week_of_mira() -> None:
+    """Both ways, and as far from the baseline as it is to be: urgent slowdowns at least 40 % down, batch 5 % up."""
+    week = read_swf(MIRA_WEEK).on_nodes(512)
+    means: dict[tuple[str, bool], float] = {}
+    for name in ("baseline", "WCJS just in time", "Clearway"):
+        done = [each for seed in range(3) for each in replayed(some_of_all(week, 10, seed).jobs, name)]
+        for urgent in (True, False):
+            slowdowns = [bounded_slowdown(outcome) for outcome in done if outcome.job.urgent == urgent]
+            means[name, urgent] = sum(slowdowns) / len(slowdowns)
+    assert means["Clearway", True] < min(means["WCJS just in time", True], 0.6 * means["baseline", True])
+    assert means["Clearway", False] < min(means["WCJS just in time", False], 1.05 * means["baseline", False])
