@@ -99,8 +99,9 @@ def cost_of(point: CurvePoint) -> Cost:
 
 def cost_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Cost | None:
     """Of the best plan that spares this job; None when there is none."""
-    rest = tuple(candidate for candidate in problem.candidates if candidate.job_id != job_id)
-    return _least(planner.solve(replace(problem, candidates=rest)))
+    # It stays on its nodes, which others may share with it: without any option it does, left out it would not.
+    spared = [replace(each, options=()) if each.job_id == job_id else each for each in problem.candidates]
+    return _least(planner.solve(replace(problem, candidates=tuple(spared))))
 
 
 def _least(curve: Curve) -> Cost | None:

@@ -341,8 +341,12 @@ class Metrics:
             self._planner_seconds.observe(seconds)
 
     def explained(self, eviction: Eviction, explanation: Explanation) -> None:
-        """Proposals and what awaits approval may be made anew time and again: only what is carried out is summed up."""
-        if not eviction.state.acting and eviction.state is not EvictionState.COMPLETED:
+        """Only what is carried out is summed up: proposals may be made anew time and again.
+
+        Plans made together with others are left out: a rule was asked about each of them as if it were alone.
+        """
+        carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
+        if not carried_out or eviction.plan.together:
             return
         self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
         for outcome in explanation.rules:

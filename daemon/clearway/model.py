@@ -196,11 +196,51 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a node has, what a job holds on one node, or what a preemptor needs on each node."""
+
+    cores: int = 0
+    memory_mib: int = 0
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is told
+
+    def gpus_of(self, gpu_type: str) -> int:
+        """GPUs of one type; "" counts every type."""
+        return sum(count for name, count in self.gpus if gpu_type in ("", name))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """A node as the planner sees it when jobs share nodes; nodes stand in Slurm's own order."""
+
+    name: str
+    has: Amounts
+    held: Amounts = Amounts()  # by jobs that are no candidates: they stay
+    features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    switch: str = ""  # the leaf switch; "" where Slurm does not know it
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the preemptor asks of each of its nodes, and of them together."""
+
+    per_node: Amounts = Amounts()
+    features: tuple[str, ...] = ()
+    partition: str = ""  # "": any
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    contiguous: bool = False
+    one_switch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A running job that policy lets go, with its options.
 
     ``nodes`` counts the nodes that its leaving frees when nobody shares them. With ``node_names`` those
-    nodes are known by name, and a node counts as freed only when every candidate that names it leaves.
+    nodes are known by name, and a node counts as freed only when every candidate that names it leaves,
+    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` then tells
+    what the job holds on each of them, in the same order, and without it the job holds whole nodes.
 
     The exact planners need nothing else; what follows ``node_names`` is for the rules
     that sites use instead.
@@ -210,6 +250,7 @@ class Candidate:
     nodes: int
     options: tuple[Option, ...]
     node_names: tuple[str, ...] = ()
+    holds: tuple[Amounts, ...] = ()
     ran_s: float = 0.0  # since this run began
     remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
     waited_s: float = 0.0  # from submission to the start of this run
@@ -221,7 +262,8 @@ class Candidate:
 class EvictionProblem:
     """The CoSim paper's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
 
-    Nodes that are idle or on their way out are already taken off ``nodes_needed``.
+    Nodes that are idle or on their way out are already taken off ``nodes_needed``. With ``needs`` and ``nodes``
+    a node counts as freed when what is free on it meets the need; nodes that meet it at once are found here.
     """
 
     nodes_needed: int
@@ -229,6 +271,8 @@ class EvictionProblem:
     step_s: int
     candidates: tuple[Candidate, ...]
     preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
+    needs: Needs | None = None  # None: whole nodes
+    nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
 
     @property
     def last_step(self) -> int:

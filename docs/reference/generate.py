@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
+from clearway.cli.problem_file import SCHEMA_FILE, problem_schema
 from clearway.clock import SystemClock
 from clearway.config import Config, PreemptorRule
 from clearway.durations import parse_duration_s
@@ -394,6 +395,7 @@ def main() -> None:
     for name in PAGES:
         (FOLDER / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"{FOLDER / name}\n")
+    SCHEMA_FILE.write_text(problem_schema(), encoding="utf-8")
 
 
 if __name__ == "__main__":

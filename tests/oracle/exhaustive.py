@@ -7,18 +7,28 @@ nodes are counted by name, and the rule of ``planning.base`` is a tuple that Pyt
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 
-from clearway.model import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.model import ACTION_ORDER, Action, Amounts, Candidate, EvictionProblem, Option
 
 Answer = tuple[Fraction, int, tuple[tuple[str, Action], ...], int]  # lost, checkpoint steps, actions, nodes freed
 
 
 def exhaustive(problem: EvictionProblem) -> list[Answer | None]:
     """The best answer for every deadline, None where there is none."""
-    return [_best(problem, step) for step in range(problem.last_step + 1)]
+    ids = [job.job_id for job in problem.candidates]
+    freed = {
+        frozenset(gone): nodes_freed(problem, set(gone))
+        for size in range(len(ids) + 1)
+        for gone in itertools.combinations(ids, size)
+        if enough_freed(problem, set(gone))
+    }
+    return [_best(problem, freed, step) for step in range(problem.last_step + 1)]
 
 
+@cache
 def whole_steps(duration_s: float, step_s: int) -> int:
     steps = 0
     while steps * step_s < duration_s:
@@ -27,24 +37,85 @@ def whole_steps(duration_s: float, step_s: int) -> int:
 
 
 def nodes_freed(problem: EvictionProblem, gone: set[str]) -> int:
+    if problem.needs is not None:
+        return sum(serving(problem, gone)) - sum(serving(problem, set()))
     staying = {name for job in problem.candidates if job.job_id not in gone for name in job.node_names}
     leaving = [job for job in problem.candidates if job.job_id in gone]
     named = {name for job in leaving for name in job.node_names}
     return len(named - staying) + sum(job.nodes for job in leaving if not job.node_names)
 
 
-def _best(problem: EvictionProblem, step: int) -> Answer | None:
-    if problem.nodes_needed <= 0:
+def enough_freed(problem: EvictionProblem, gone: set[str]) -> bool:
+    """Whether the preemptor can start somewhere once these jobs have left."""
+    needs = problem.needs
+    if needs is None:
+        return nodes_freed(problem, gone) >= problem.nodes_needed
+    nodes, serves = problem.nodes, serving(problem, gone)
+    if needs.contiguous:
+        size = max(1, problem.nodes_needed)
+        places = [range(first, first + size) for first in range(len(nodes) - size + 1)]
+    else:
+        places = [range(len(nodes))]
+    if needs.one_switch:
+        switches = sorted({node.switch for node in nodes} - {""})
+        places = [
+            [index for index in place if nodes[index].switch == switch]
+            for place in places
+            for switch in switches
+            if not needs.contiguous or all(nodes[index].switch == switch for index in place)
+        ]
+    return any(
+        sum(serves[index] for index in place) >= problem.nodes_needed
+        and set(needs.required_nodes) <= {nodes[index].name for index in place if serves[index]}
+        for place in places
+    )
+
+
+def serving(problem: EvictionProblem, gone: set[str]) -> list[bool]:
+    """Of each node, whether what is free on it once these jobs have left meets the need."""
+    needs = problem.needs
+    assert needs is not None
+    found = []
+    for node in problem.nodes:
+        staying = [job for job in problem.candidates if job.job_id not in gone and node.name in job.node_names]
+        held = [job.holds[job.node_names.index(node.name)] if job.holds else node.has for job in staying]
+        held.insert(0, node.held)
+        of_each = [
+            (node.has.cores, needs.per_node.cores, [amounts.cores for amounts in held]),
+            (node.has.memory_mib, needs.per_node.memory_mib, [amounts.memory_mib for amounts in held]),
+        ]
+        for wanted, count in needs.per_node.gpus:
+            totals = [
+                sum(number for name, number in amounts.gpus if not wanted or name == wanted)
+                for amounts in (node.has, *held)
+            ]
+            of_each.append((totals[0], count, totals[1:]))
+        asks_nothing = not any(needed for _, needed, _ in of_each)
+        found.append(
+            node.name not in needs.excluded_nodes
+            and set(needs.features) <= set(node.features)
+            and needs.partition in ("", *node.partitions)
+            and (len(held) == 1 and held[0] == Amounts() if asks_nothing else True)
+            and all(total - sum(taken) >= needed or not needed for total, needed, taken in of_each)
+        )
+    return found
+
+
+def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: int) -> Answer | None:
+    """``freed`` has the nodes by the jobs that leave, where these are enough."""
+    if frozenset() in freed:
         return (Fraction(0), 0, (), 0)
     deadline_s = step * problem.step_s
     choices = [[(job, option) for option in _open(job, deadline_s)] for job in problem.candidates]
     best: tuple[object, Answer] | None = None
     for picked in itertools.product(*choices):
         taken = [(job, option) for job, option in picked if option is not None]
-        freed = nodes_freed(problem, {job.job_id for job, _ in taken})
+        gone = frozenset(job.job_id for job, _ in taken)
+        if gone not in freed:
+            continue
         used = [(job, option) for job, option in taken if option.action is not Action.END]
         steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for _, option in used)
-        if freed < problem.nodes_needed or steps > step:
+        if steps > step:
             continue
         lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
         key = (
@@ -55,7 +126,7 @@ def _best(problem: EvictionProblem, step: int) -> Answer | None:
         )
         if best is None or key < best[0]:
             actions = tuple(sorted((job.job_id, option.action) for job, option in taken))
-            best = (key, (lost, steps, actions, freed))
+            best = (key, (lost, steps, actions, freed[gone]))
     return None if best is None else best[1]
 
 

@@ -135,6 +135,7 @@ class PlanView(_Answer):
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
     verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
+    together: tuple[str, ...] = Field(description="job_ids of other urgent jobs that it was planned together with")
 
 
 class CostView(_Answer):

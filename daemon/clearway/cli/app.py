@@ -359,6 +359,7 @@ def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config:
 @app.command()
 def simulate(
     trace: Annotated[Path, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")],
+    sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Size of the machine; else what the trace says.")] = None,
     processors_per_node: Annotated[
         int, typer.Option(min=1, help="Take whole nodes of so many of the trace's processors.")
@@ -380,6 +381,7 @@ def simulate(
 
     question = Question(
         file=trace,
+        sacct=sacct,
         nodes=nodes,
         processors_per_node=processors_per_node,
         schedulers=tuple(name.strip() for name in scheduler.split(",")),

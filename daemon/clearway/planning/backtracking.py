@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from clearway.model import Curve, EvictionProblem
 from clearway.planning.node_count import NodeCount
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 MOST_JOBS = 200
@@ -27,6 +28,9 @@ class Backtracking:
     def solve(self, problem: EvictionProblem) -> Curve:
         if len(problem.candidates) > MOST_JOBS:
             raise ValueError(f"the backtracking planner takes at most {MOST_JOBS} candidates")
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():
@@ -50,7 +54,7 @@ class _Search:
         self.freed = 0
         self._window = window
         self._deadline = deadline
-        self._count = NodeCount(window.classes)
+        self._count = NodeCount(window.classes, window.partial)
         self._taken: list[Way] = []
 
     def explore(self, depth: int, lost: int, steps: int) -> None:

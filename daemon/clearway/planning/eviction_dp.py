@@ -14,9 +14,9 @@ optimal states that are equally good in everything decided for good; see ``tie_w
 
 Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much and no nodes are shared,
 bounds first prove which jobs are not in doubt, and N and K become those of the few that are; see ``core``. One
-pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines; then
-one pass for each such ``windows``. Where only the number of missing nodes differs, because other jobs end by
-themselves, one pass is enough.
+pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines. Bounds are
+then searched for all of them together (see ``stages``); tables over all jobs take one pass for each such ``windows``,
+but where only the number of missing nodes differs, because other jobs end by themselves, one is enough.
 
 Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
 no nodes are needed at all is nothing listed. See ``windows``.
@@ -31,22 +31,28 @@ from dataclasses import replace
 from math import gcd
 
 from clearway.model import Curve, CurvePoint, EvictionProblem
-from clearway.planning.node_groups import Item, items_of
+from clearway.planning.node_groups import Item, items_of, shares_nodes
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.places import over_places
+from clearway.planning.shared_core import solve_shared
 from clearway.planning.stages import Solved, Stage, solve_by_core
 from clearway.planning.superfluous import without_superfluous
 from clearway.planning.windows import Contest, Window
 
 _NOTHING = Answer(0, 0, 0, [])
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
+FEW_CLASSES = 48  # of shared nodes: so many are swept without asking for bounds
 
 
 class EvictionDP:
-    """Exact for every deadline, unless groups of shared nodes are too large (``Curve.exact`` says so)."""
+    """Exact for every deadline, unless ``Curve.exact`` says otherwise; then ``Curve.gap`` bounds what is missing."""
 
     name = "eviction-dp"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         windows = list(contest.windows())
         passes = list(_passes(windows))
@@ -54,9 +60,9 @@ class EvictionDP:
         if solved is None:
             answers, exact, gap = dict[int, Answer](), True, 0.0
             for together in passes:
-                found, proven = _by_tables(together)
-                answers |= found
-                exact = exact and proven
+                found = _by_tables(together)
+                answers |= found.answers
+                exact, gap = exact and found.proven, max(gap, found.gap)
         else:
             answers, exact, gap = dict(solved.answers), solved.proven, solved.gap
         points: list[CurvePoint] = []
@@ -88,9 +94,9 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     if passes * len(contest.candidates) * (problem.last_step + 1) * (problem.nodes_needed + 1) < CORE_CELLS:
         return None
     every = contest.every_window()
-    if not every.ways or any(len(jobs) > 1 for jobs in every.classes):
+    if not every.ways or shares_nodes(every):
         return None
-    items, _ = items_of(every)
+    items = items_of(every)
     stages = [
         Stage(Task(window.first_step, window.last_step, window.missing), {way.rank for way in window.ended})
         for window in windows
@@ -101,21 +107,30 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     return solve_by_core(items, stages, len(every.ways))
 
 
-def _by_tables(windows: Sequence[Window]) -> tuple[dict[int, Answer], bool]:
-    """The best for each deadline (in steps) where enough nodes can be freed, and whether that is proven."""
+def _by_tables(windows: Sequence[Window]) -> Solved:
+    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
     whole = windows[0]  # of all, it misses the most nodes
     if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
         missing = [window for window in windows if window.missing]
         whole = replace(whole, last_step=(missing or windows)[-1].last_step)
-    items, exact = items_of(whole)
+    items = None if shares_nodes(whole) and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
+    if items is None:
+        return _by_bounds(windows)
     reach = sum([max([pick.nodes for pick in item.picks]) for item in items])
     tasks = [
         Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
     ]
     if not tasks:
-        return {}, exact
-    items = without_superfluous(items, min(whole.missing, reach))
-    return NodeTimeTables(items, tasks, len(whole.ways)).answers(), exact
+        return Solved({})
+    needed = without_superfluous(items, min(whole.missing, reach))
+    return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers())
+
+
+def _by_bounds(windows: Sequence[Window]) -> Solved:
+    """The same where groups of jobs that share nodes have too many choices to list them all."""
+    solved = [solve_shared(window) for window in windows if window.missing]
+    answers = {step: answer for found in solved for step, answer in found.answers.items()}
+    return Solved(answers, all(found.proven for found in solved), max([found.gap for found in solved], default=0.0))
 
 
 def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:

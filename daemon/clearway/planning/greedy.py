@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from clearway.model import ACTION_ORDER, Action, Curve, EvictionProblem
 from clearway.planning.node_count import NodeCount
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 _KILL = ACTION_ORDER[Action.KILL]
@@ -28,6 +29,9 @@ class Greedy:
     name = "greedy"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():
@@ -43,7 +47,7 @@ class Greedy:
 
 def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
     """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
-    count = NodeCount(window.classes)
+    count = NodeCount(window.classes, window.partial)
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
     left = deadline

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, EvictionProblem
 from clearway.planning.node_count import NodeCount
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
@@ -33,6 +34,9 @@ class Rule:
     prune: bool = False
 
     def solve(self, planner: str, problem: EvictionProblem) -> Curve:
+        return over_places(problem, lambda place: self._solve(planner, place))
+
+    def _solve(self, planner: str, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():
@@ -50,7 +54,7 @@ class Rule:
         self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> tuple[list[Way], int]:
         """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
-        count = NodeCount(window.classes)
+        count = NodeCount(window.classes, window.partial)
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         taken: list[Way] = []

@@ -1,7 +1,8 @@
 """The eviction problem as a mixed-integer program, solved by HiGHS for each deadline: exact, and slow.
 
 Model: a binary variable for each way of each job, at most one way a job; a variable for each class of nodes that
-jobs share, at most 1 and at most what each of its jobs leaves; enough nodes; checkpoints within the deadline.
+jobs share, at most 1 and at most what each of its jobs leaves, or of each resource at most the share of what is
+missing that the jobs that leave give back; enough nodes; checkpoints within the deadline.
 The keys are minimised one after another, each held while the next is: lost work, checkpoint time, preemptees.
 Of plans equal in all three HiGHS may return any, so the last key of ``planning.base``, the list of jobs, is not
 kept to. It needs no dynamic program, which makes it an independent answer to compare with.
@@ -23,6 +24,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from clearway.model import Curve, EvictionProblem
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 _Row = npt.NDArray[np.float64]
@@ -35,6 +37,9 @@ class Milp:
     name = "milp"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points, exact = [], True
         for window in contest.windows():
@@ -66,12 +71,14 @@ class _Program:
         self._window = window
         self._ways: list[Way] = [way for rank in sorted(window.ways) for way in window.ways[rank]]
         self._classes = list(window.classes.items())
-        columns = len(self._ways) + len(self._classes)
+        self._partial = list(window.partial.items())
+        counts = [nodes for _, nodes in [*self._classes, *self._partial]]
+        columns = len(self._ways) + len(counts)
         self._lost, self._steps, self._jobs, self._nodes = (np.zeros(columns) for _ in range(4))
         self._lost[: len(self._ways)] = [way.lost for way in self._ways]
         self._steps[: len(self._ways)] = [way.steps for way in self._ways]
         self._jobs[: len(self._ways)] = 1
-        self._nodes[len(self._ways) :] = [nodes for _, nodes in self._classes]
+        self._nodes[len(self._ways) :] = counts
         self._links = self._leaving_links(columns)
 
     def best(self, deadline: int) -> list[Way] | None:
@@ -97,7 +104,9 @@ class _Program:
 
     def nodes(self, taken: Sequence[Way]) -> int:
         gone = {way.rank for way in taken}
-        return sum(nodes for jobs, nodes in self._classes if jobs <= gone)
+        return sum(nodes for jobs, nodes in self._classes if jobs <= gone) + sum(
+            nodes for node, nodes in self._partial if not any(node.without(gone).missing)
+        )
 
     def _minimum(self, key: _Row, held: Sequence[LinearConstraint]) -> tuple[list[Way], int] | None:
         result = milp(
@@ -132,6 +141,13 @@ class _Program:
         for number, (jobs, _) in enumerate(self._classes):
             for rank in jobs:
                 rows.append({len(self._ways) + number: 1.0} | dict.fromkeys(ways_of[rank], -1.0))
+                ups.append(0.0)
+        for number, (node, _) in enumerate(self._partial, len(self._ways) + len(self._classes)):
+            for resource, missing in enumerate(node.missing):
+                row = {number: 1.0}
+                for rank, amounts in node.held:
+                    row |= dict.fromkeys(ways_of[rank], -amounts[resource] / missing)
+                rows.append(row)
                 ups.append(0.0)
         entries = [(row, column, value) for row, cells in enumerate(rows) for column, value in cells.items()]
         if not entries:

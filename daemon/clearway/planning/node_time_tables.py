@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
 
-from clearway.planning.node_groups import Item, Pick
+from clearway.planning.group_sweep import Pick
+from clearway.planning.node_groups import Item
 from clearway.planning.suffix_tables import Step, SuffixTables
 from clearway.planning.tie_walk import Goal, walk
 from clearway.planning.windows import Way

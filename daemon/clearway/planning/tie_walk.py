@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from clearway.planning.node_groups import Item, Pick
+from clearway.planning.group_sweep import Pick
+from clearway.planning.node_groups import Item
 from clearway.planning.suffix_tables import Cells, Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there

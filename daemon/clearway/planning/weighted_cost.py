@@ -33,6 +33,7 @@ from types import MappingProxyType
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.in_order import by_cost, offered_ways
+from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 
 WIDE_NODES = 4_096
@@ -55,6 +56,9 @@ class WeightedCost:
     name: str = "weighted-cost"
 
     def solve(self, problem: EvictionProblem) -> Curve:
+        return over_places(problem, self._solve)
+
+    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
         chosen = EvictionDP().solve(replace(problem, candidates=scored)).points
@@ -126,7 +130,7 @@ def _priced(
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
     lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-    return contest.point(window, step, lost, steps, chosen.nodes_freed - window.freed, taken)
+    return replace(contest.point(window, step, lost, steps, 0, taken), nodes_freed=chosen.nodes_freed)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

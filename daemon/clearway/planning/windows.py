@@ -10,7 +10,8 @@ is needed at all. For earlier deadlines the same job can be preempted like any o
 
 Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. A job
 that shares nothing is a class of its own. Jobs that end are taken out of the sets; a class with a job that
-cannot leave is never freed.
+cannot leave is never freed. Where the problem says what is needed on a node, fewer jobs than all may
+do, and nodes that can serve at once are taken off what is missing; see ``partial_nodes``.
 
 Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is
 better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -34,8 +35,7 @@ from clearway.model import (
     PlannedAction,
 )
 from clearway.planning.lost_units import LostUnits, fitting_units
-
-NodeClasses = Mapping[frozenset[int], int]  # ranks of the jobs that must leave -> nodes that are free then
+from clearway.planning.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
 
 class Way(NamedTuple):
@@ -60,6 +60,7 @@ class Window:
     ended: tuple[Way, ...]
     ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
     classes: NodeClasses  # only those that can be freed
+    partial: PartialNodes = field(default_factory=dict)  # likewise
 
     @property
     def deadlines(self) -> range:
@@ -67,7 +68,7 @@ class Window:
 
     def differs_by_ends_alone(self, other: Window) -> bool:
         """Whether the same jobs can leave in the same ways, however many nodes are missing."""
-        return self.ways == other.ways and self.classes == other.classes
+        return self.ways == other.ways and self.classes == other.classes and self.partial == other.partial
 
 
 _END = ACTION_ORDER[Action.END]
@@ -90,7 +91,11 @@ class Contest:
         self.units: LostUnits = fitting_units(lost_work_node_s)
         self._planned: dict[int, PlannedAction] = {}
         self.ways = self._every_way(self.units.all_units(lost_work_node_s))
-        self.classes = _node_classes(self.candidates)
+        self._supply = (
+            Supply(problem.nodes_needed, 1, _node_classes(self.candidates), {})
+            if problem.needs is None
+            else supply_of(problem, problem.needs, self.candidates)
+        )
         # what does not change from window to window is done once
         self._sometimes = {rank: ways for rank, ways in enumerate(self.ways) if any(map(_waits, ways))}
         self._always = {
@@ -115,8 +120,9 @@ class Contest:
             in_time = [way for way in sometimes if way.order != _END and max(way.steps, way.ready_step) <= last_step]
             if in_time:
                 ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
-        classes = {jobs: nodes for jobs, nodes in self.classes.items() if nodes and jobs <= ways.keys()}
-        return Window(0, last_step, self.problem.nodes_needed, 0, (), ways, classes)
+        classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
+        classes = {jobs: nodes for jobs, nodes in classes.items() if nodes}
+        return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
 
     def infeasible(self, step: int) -> CurvePoint:
         return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
@@ -131,7 +137,7 @@ class Contest:
             feasible=True,
             lost_work_node_s=self.units.node_s(lost),
             checkpoint_s=steps * self.problem.step_s,
-            nodes_freed=nodes + window.freed,
+            nodes_freed=self._supply.nodes(nodes + window.freed),
             actions=tuple([self._planned.get(way.number) or self._plan(way) for way in gone]),
         )
 
@@ -165,7 +171,7 @@ class Contest:
         return every_way
 
     def _window(self, first: int, last: int) -> Window:
-        if self.problem.nodes_needed <= 0:
+        if self._supply.needed <= 0:
             return Window(first, last, 0, 0, (), {}, {})
         ended: dict[int, Way] = {}
         ways = dict(self._always)
@@ -176,17 +182,18 @@ class Contest:
                 ended[rank] = end
             elif left := _undominated([way for way in ready if way.steps <= self.problem.last_step]):
                 ways[rank] = left
-        classes, freed = self.classes, 0
-        if ended:
-            classes, freed = _without(classes, ended.keys())
+        classes, partial, freed = self._supply.classes, self._supply.partial, 0
+        if ended or len(ways) < len(self.candidates):
+            classes, partial, freed = changed(classes, partial, ended.keys(), ways.keys())
         return Window(
             first_step=first,
             last_step=last,
-            missing=max(0, self.problem.nodes_needed - freed),
+            missing=max(0, self._supply.needed - freed),
             freed=freed,
             ended=tuple(ended.values()),
             ways=ways,
-            classes={jobs: nodes for jobs, nodes in classes.items() if nodes and jobs <= ways.keys()},
+            classes={jobs: nodes for jobs, nodes in classes.items() if nodes},
+            partial=partial,
         )
 
 
@@ -227,12 +234,3 @@ def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
     for ranks in holders.values():
         classes[frozenset(ranks)] += 1
     return dict(classes)
-
-
-def _without(classes: NodeClasses, gone: Iterable[int]) -> tuple[NodeClasses, int]:
-    """The classes once these jobs have left, and the nodes that are free by then."""
-    left: dict[frozenset[int], int] = defaultdict(int)
-    for jobs, nodes in classes.items():
-        left[jobs.difference(gone)] += nodes
-    freed = left.pop(frozenset(), 0)
-    return left, freed

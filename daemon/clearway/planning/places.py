@@ -1,0 +1,87 @@
+"""Where nodes must lie together: one problem for each place, and the best of the answers.
+
+Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many nodes in a row as
+are needed (in the order of ``EvictionProblem.nodes``, which is Slurm's), for one switch the nodes of a leaf
+switch, for both such rows within one switch. A node whose switch is not known is in no place. Required nodes must
+be in it. Jobs that hold no node of a place are left out of its problem, so each is small; for every deadline the
+plan counts that is the best of all places in the order of ``planning.base``.
+
+Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem, Needs, NodeResources
+from clearway.planning.partial_nodes import serves
+
+
+def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
+    """The curve of a problem, solved place by place where its nodes must lie together."""
+    needs = problem.needs
+    if needs is None or not (needs.contiguous or needs.one_switch):
+        return solve(problem)
+    curves = [solve(_only(problem, needs, place)) for place in _places(problem, needs)]
+    nowhere = solve(_only(problem, needs, ()))
+    return replace(
+        nowhere,
+        points=tuple(
+            [min(points, key=_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
+        ),
+        exact=all(curve.exact for curve in (nowhere, *curves)),
+        gap=max(curve.gap for curve in (nowhere, *curves)),
+    )
+
+
+def lie_together(names: Sequence[str], nodes: Sequence[NodeResources], needs: Needs) -> bool:
+    """Whether these nodes are all in one place."""
+    chosen = [place for place, node in enumerate(nodes) if node.name in names]
+    switches = {nodes[place].switch for place in chosen}
+    in_a_row = not chosen or chosen[-1] - chosen[0] + 1 == len(chosen)
+    return (in_a_row or not needs.contiguous) and (not needs.one_switch or (len(switches) == 1 and "" not in switches))
+
+
+def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
+    nodes, count = problem.nodes, max(1, problem.nodes_needed)
+    if needs.contiguous:
+        found = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
+        if needs.one_switch:
+            found = [row for row in found if len({node.switch for node in row}) == 1 and row[0].switch]
+        found = [row for row in found if all(serves(node, needs) for node in row)]
+    else:
+        by_switch: dict[str, list[NodeResources]] = defaultdict(list)
+        for node in nodes:
+            if node.switch:
+                by_switch[node.switch].append(node)
+        found = [tuple(row) for row in by_switch.values()]
+    for row in found:
+        if set(needs.required_nodes) <= {node.name for node in row}:
+            yield row
+
+
+def _only(problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources]) -> EvictionProblem:
+    names = {node.name for node in place}
+    here = [_on(candidate, names) for candidate in problem.candidates if not names.isdisjoint(candidate.node_names)]
+    apart = replace(needs, contiguous=False, one_switch=False)
+    return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
+
+
+def _on(candidate: Candidate, names: set[str]) -> Candidate:
+    kept = [index for index, name in enumerate(candidate.node_names) if name in names]
+    return replace(
+        candidate,
+        nodes=len(kept),
+        node_names=tuple([candidate.node_names[index] for index in kept]),
+        holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
+    )
+
+
+def _rank(point: CurvePoint) -> tuple[object, ...]:
+    """Smaller is better, as ``planning.base`` defines it; nothing is worse than no plan."""
+    if not point.feasible:
+        return (True,)
+    gone = [(each.job_id, ACTION_ORDER[each.action]) for each in point.actions if each.action is not Action.END]
+    return (False, point.lost_work_node_s, point.checkpoint_s, len(gone), sorted(gone))

@@ -1,0 +1,70 @@
+"""How long a plan takes where 3,000 jobs share 1,000 nodes of 8 GPUs, beside CP-SAT on the same model.
+
+Run with ``pytest tests/benchmarks/bench_shared_nodes.py -s``. The planner answers all 16 deadlines; CP-SAT, on one
+thread, two of them, and is stopped after ``CP_SAT_S`` each. Times are processor time of the same run.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import pytest
+
+from clearway.planning.eviction_dp import EvictionDP
+from tests.benchmarks.shared import shared_problem
+from tests.oracle.cp_sat_shared import cp_sat_shared
+
+SEEDS = (1, 2, 3)
+DEADLINES = (0, 10)  # steps of a minute, for CP-SAT
+CP_SAT_S = 10.0  # as it counts its own work, which does not depend on the machine
+LARGEST_GAP = 0.01
+ALLOWED_S = 1.0  # about 0.25 on a quiet machine
+LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
+
+
+SIZES = (*((seed, 16, 8) for seed in SEEDS), (1, 64, 8), (1, 200, 8), (1, 16, 4))  # for the page in docs
+
+
+class Row(NamedTuple):
+    """One machine: seconds, the gap of the planner, and how many of CP-SAT's deadlines were proven."""
+
+    seed: int
+    needed: int
+    gpus: int
+    ours_s: float
+    gap: float
+    cp_sat_s: float
+    cp_sat_proven: int
+
+
+def measured(seed: int, needed: int = 16, gpus: int = 8) -> Row:
+    problem = shared_problem(seed, needed=needed, gpus=gpus)
+    begin = time.process_time()
+    curve = EvictionDP().solve(problem)
+    ours_s = time.process_time() - begin
+    assert all(point.feasible for point in curve.points)
+    begin, proven = time.process_time(), 0
+    for deadline in DEADLINES:
+        found = cp_sat_shared(problem, deadline, CP_SAT_S)
+        point = curve.points[deadline]
+        assert point.lost_work_node_s is not None
+        assert point.checkpoint_s is not None
+        ours = (round(point.lost_work_node_s * 1_000), point.checkpoint_s // problem.step_s)
+        if found is not None and found[2]:
+            proven += 1
+            assert found[0] >= ours[0] * (1 - curve.gap)
+            assert not curve.exact or found[:2] == ours
+        elif found is not None:
+            assert found[0] >= ours[0] * (1 - curve.gap)
+    return Row(seed, needed, gpus, ours_s, 0.0 if curve.exact else curve.gap, time.process_time() - begin, proven)
+
+
+@pytest.mark.timeout(900)
+def test_shared_nodes_are_planned_within_a_second() -> None:
+    for seed in SEEDS:
+        row = measured(seed)
+        print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}")
+        assert row.gap <= LARGEST_GAP
+        assert row.ours_s < ALLOWED_S
+        assert row.cp_sat_s >= LEAST_RATIO * row.ours_s
