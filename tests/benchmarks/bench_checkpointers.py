@@ -1,11 +1,11 @@
 """What it costs to be moved, and to be movable: the Slurm+DMTCP paper's Table 1, and the run time beside a plain run.
 
-A program of one, two or four tasks holds 50, 100 or 1,000 MB in each. It is saved, its job is requeued and started
-again as the daemon does (without Slurm's two minutes of delay), and goes on: the overhead is the time from the
-request until every task has done a step that it had not done before. What is written is on the disk before it
-counts; in the rows "from disk" it is taken out of the page cache as well, as if another node read it. CRIU runs in the
-forky tree (``tests/run slurm26``), the others on Debian 12 (``tests/run bench``), DMTCP where ``dmtcp_launch`` is on
-PATH.
+A program of one, two or four tasks holds 50, 100 or 1,000 MB in each (one that saves itself has one task). It is
+saved, its job is requeued and started again as the daemon does (without Slurm's two minutes of delay), and goes on:
+the overhead is the time from the request until every task has done a step that it had not done before. What is
+written is on the disk before it counts; in the row "from disk" it is taken out of the page cache as well, as if
+another node read it. CRIU runs in the forky tree (``tests/run slurm26``), the others on Debian 12 (``tests/run
+bench``), DMTCP where ``dmtcp_launch`` is on PATH.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOOK_EVERY_S = 0.25  # the daemon's active_interval
 ROUNDS = 7
 MOST_TIMES_PLAIN = {"application": 1.15, "criu": 1.15, "dmtcp": 1.5}
 
-# Each task keeps a step and its memory; told by USR1, it writes both, and reads them when it starts again.
+# Each task keeps a step and its memory. On USR1 it writes both, and reads them when it starts again.
 HOLDER = """\
 import os, random, signal, sys, time
 tasks, mb, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -55,7 +55,6 @@ def ask(*_):
     global wanted
     wanted = True
 signal.signal(signal.SIGUSR1, ask)
-said, say = os.pipe()
 children = []
 for rank in range(tasks - 1, -1, -1):
     child = rank and os.fork()
@@ -67,16 +66,12 @@ if os.path.exists(state):
     with open(state, "rb") as saved: step, data = int(saved.readline()), bytearray(saved.read())
 else: step, data = 0, bytearray(block * mb)
 def save():
-    if rank == 0:
-        for each in children: os.kill(each, signal.SIGUSR1)
-        for each in children: os.read(said, 1)
     with open(state + ".new", "wb") as out:
         out.write(b"%d\\n" % step)
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
     os.rename(state + ".new", state)
-    if rank: os.write(say, b"x")
 log = open(f"{folder}/log.{rank}", "a")
 while not os.path.exists(folder + "/stop"):
     step += 1
@@ -86,7 +81,8 @@ while not os.path.exists(folder + "/stop"):
     if wanted:
         wanted = False
         save()
-whole = all(data[at : at + len(block)] == block for at in range(0, len(data), len(block)))
+view = memoryview(data)  # without copies: DMTCP 4.2.0 ends a restored program that enlarges its heap
+whole = all(view[at : at + len(block)] == block for at in range(0, len(data), len(block)))
 for each in children: whole = os.waitpid(each, 0)[1] == 0 and whole
 sys.exit((0 if rank else 7) if whole else 1)
 """
@@ -285,6 +281,8 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
     overheads = {}
     machine = Machine.look(site.disk)
     for (tasks, mb), paper_s in PAPER_S.items():
+        if name == "application" and tasks > 1:
+            continue  # how tasks agree on a checkpoint is the program's own affair
         largest = (tasks, mb) == (1, 1000)
         moves = [move(site, name, tasks, mb) for _ in range(LEAST_OF if largest else 1)]
         moves.sort(key=lambda moved: moved.overhead_s)
@@ -295,7 +293,7 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
             figures = [f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}"]
             figures.append(f"{paper_s - PURGE_JOB_INTERVAL_S}")
             table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *figures)
-            assert moved.size_mib >= (mb if name == "application" else tasks * mb) * 1_000_000 // (1 << 20)
+            assert moved.size_mib >= tasks * mb * 1_000_000 // (1 << 20)
             assert moved.overhead_s < paper_s
         overheads[tasks, mb] = moves[0].overhead_s
     table.caption = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from clearway.cli import launcher
 from clearway.cli.app import app
 from clearway.walltime.chain import ChainState, Stage, first_state, limit_minutes, parse_state, plan_text
 from clearway.walltime.model import Costs, Milestone
@@ -24,9 +24,15 @@ from clearway.walltime.request_sequence import requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
-LAUNCHER = Path(__file__).parents[2] / "plugins/slurm/clearway-run"
 STEPPER = Path(__file__).with_name("stepper.py")
-PYTHON = "/usr/bin/python3"
+
+
+def install_programs(cluster: SlurmCluster) -> tuple[Path, str]:
+    """The launcher, and how to start the stepper, where every user and node can read them."""
+    launcher.install(cluster.work)
+    stepper = cluster.work / "saves_itself.py"
+    stepper.write_text(STEPPER.read_text())
+    return cluster.work / "clearway-run", f"/usr/bin/python3 {stepper}"
 
 
 class Chain:
@@ -42,15 +48,14 @@ class Chain:
         for path in (self.folder, self.folder / "plan", self.folder / "state"):
             os.chown(path, pwd.getpwnam("cwalice").pw_uid, -1)
         self.file = self.folder / "saved"
+        self.launcher, self.stepper = install_programs(cluster)
         self.job = ""
 
     def start(
         self, work_s: float, *, checkpoint_s: float = 0.5, restart_s: float = 0.5, status: int = 0, before: str = ":"
     ) -> None:
-        stepper = shlex.join(
-            [PYTHON, str(STEPPER), str(self.file), str(work_s), str(checkpoint_s), str(restart_s), str(status)]
-        )
-        run = f"{before}\nexec {LAUNCHER} --checkpoint-file {self.file} -- {stepper}"
+        program = f"{self.stepper} {self.file} {work_s} {checkpoint_s} {restart_s} {status}"
+        run = f"{before}\nexec {self.launcher} --checkpoint-file {self.file} -- {program}"
         options = ["-n1", "--requeue", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
         export = f"--export=ALL,CLEARWAY_CHAIN={self.folder}"
         self.job = self.cluster.sbatch(run, *options, export, user="cwalice")
@@ -93,8 +98,8 @@ def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluste
     first, again, saved, restarted, done = chain.did
     assert (first, again, done) == ("from 0.00", "from 0.00", "done")
     assert saved.removeprefix("saved ") == restarted.removeprefix("from ")
-    assert 4.5 <= float(saved.removeprefix("saved ")) <= 6.5
-    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
+    assert 3 <= float(saved.removeprefix("saved ")) <= 8, "at the milestone, but for what the start of a program takes"
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=2.5)
     assert cluster.job(chain.job)["Restarts"] == "2"
     # The last: 1 s to restart, the work up to 100 s that is not saved, no checkpoint; and Slurm's limit behind it.
     assert chain.state.asked_s == pytest.approx(101 - chain.state.saved_s, abs=0.02)
@@ -107,8 +112,8 @@ def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
     cluster = accounting_cluster
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     cluster.reset()
-    chain = Chain(cluster, [(2, True), (200, False)], Costs(1, 1))
-    chain.start(4)
+    chain = Chain(cluster, [(4, True), (200, False)], Costs(1, 1))
+    chain.start(7)
     assert chain.wait_over() == "0:0"
     assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
     assert chain.did[0] == "from 0.00"
@@ -117,20 +122,20 @@ def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
 
 
 def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
-    chain = Chain(cluster, [(2, True), (4, True), (60, False)], Costs(1, 1))
-    chain.start(6, checkpoint_s=3)
+    chain = Chain(cluster, [(4, True), (7, True), (60, False)], Costs(1, 1))
+    chain.start(10, checkpoint_s=3)
     assert chain.wait_over() == "0:0"
     saves = [line for line in chain.log.splitlines() if " saved " in line]
     assert len(saves) == 2
     (asked,) = [line for line in chain.log.splitlines() if "requeued request=2 " in line]
     first_saved_s = int(saves[0].split("work_cs=")[1].split()[0]) / 100
     asked_s = int(asked.split("asked_cs=")[1].split()[0]) / 100
-    assert asked_s >= 1 + 4 - first_saved_s + 3, "restart, work, and the three seconds that it takes"
+    assert asked_s >= 1 + 7 - first_saved_s + 3, "restart, work, and the three seconds that it takes"
     assert [line for line in chain.did if line == "from 0.00"] == ["from 0.00"]
 
 
 def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster) -> None:
-    chain = Chain(cluster, [(1, False), (2, False)], Costs(1, 1))
+    chain = Chain(cluster, [(4, False), (6, False)], Costs(1, 1))
     chain.start(600)
     assert chain.wait_over() == "124:0"
     assert chain.state.stage is Stage.STOPPED
@@ -143,8 +148,8 @@ def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster)
 
 
 def test_where_slurm_refuses_to_requeue_the_program_goes_on(cluster: SlurmCluster) -> None:
-    chain = Chain(cluster, [(2, True), (60, False)], Costs(1, 1))
-    chain.start(5, status=3)
+    chain = Chain(cluster, [(4, True), (60, False)], Costs(1, 1))
+    chain.start(8, status=3)
     cluster.wait_state(chain.job, "RUNNING")
     cluster.run("scontrol", "update", f"JobId={chain.job}", "Requeue=0")
     chain.wait(lambda: chain.state.stage is Stage.STOPPED)
@@ -160,8 +165,8 @@ def test_a_limit_that_slurm_refuses_stops_the_chain(cluster: SlurmCluster) -> No
     refusal = 'case "$*" in *TimeLimit*) echo "Requested time limit is invalid" >&2; exit 1 ;; esac'
     (tools / "scontrol").write_text(f'#!/bin/sh\n{refusal}\nexec /usr/bin/scontrol "$@"\n')
     (tools / "scontrol").chmod(0o755)
-    chain = Chain(cluster, [(2, True), (60, False)], Costs(1, 1))
-    chain.start(9, before=f"export PATH={tools}:$PATH")
+    chain = Chain(cluster, [(4, True), (60, False)], Costs(1, 1))
+    chain.start(12, before=f"export PATH={tools}:$PATH")
     chain.wait(lambda: chain.state.stage is Stage.STOPPED)
     assert "refuses a time limit of 2 minutes: Requested time limit is invalid" in chain.state.reason
     cluster.wait_state(chain.job, "CANCELLED")
@@ -183,6 +188,7 @@ def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
     chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
     chain.start(7)
+    chain.wait(lambda: Path(f"{chain.file}.log").exists())  # the program is ready for a signal
     chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
     cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
     chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
@@ -192,7 +198,7 @@ def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     _, saved, restarted, done = chain.did
     assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
     assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
-    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=1.0)
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=2.5)
 
 
 def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
@@ -202,8 +208,9 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     os.chown(home, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
     (home / "times.txt").write_text("# seconds\n" + "4\n" * 12 + "9\n" * 8)
     script = home / "fit.sh"
-    stepper = shlex.join([PYTHON, str(STEPPER), str(home / "state"), "7", "0.5", "0.5", "0"])
-    script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {LAUNCHER} --checkpoint-file {home}/state -- {stepper}\n")
+    run, stepper = install_programs(cluster)
+    program = f"{stepper} {home}/state 7 0.5 0.5 0"
+    script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {run} --checkpoint-file {home}/state -- {program}\n")
     chains = ["--chains", str(home / "chains")]
 
     def clearway(*arguments: str) -> tuple[int, str, str]:
@@ -227,7 +234,7 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     cluster.wait_for(lambda: listed()["state"] == "running", 30)
     assert (listed()["job_id"], listed()["request"], listed()["requests"], listed()["asked_s"]) == (job, 1, 2, 5.0)
     cluster.wait_for(lambda: listed()["state"].startswith("waiting"), 30)
-    assert listed()["saved_s"] == pytest.approx(4.0, abs=1.0)
+    assert listed()["saved_s"] == pytest.approx(4.0, abs=2.5)
     cluster.wait_for(lambda: cluster.lift_waits() or listed()["state"] == "done", 30)
     table = clearway("walltime", "status", *chains)[1]
     assert "2 of 2" in table

@@ -19,6 +19,7 @@ from clearway.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.injection import urgent_jobs
 from clearway.simulation.metrics import Metrics, Spread, metrics
+from clearway.simulation.sacct import read_sacct
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import Trace
 
@@ -31,6 +32,7 @@ class Question:
     """What is asked: a trace, a machine, schedulers."""
 
     file: Path
+    sacct: bool = False  # what sacct has answered, else SWF
     nodes: int | None = None
     processors_per_node: int = 1
     schedulers: tuple[str, ...] = ("fcfs", "easy")
@@ -47,7 +49,7 @@ def simulate(question: Question, output: str) -> None:
         ClearwayError: with one line that says which file, scheduler or number cannot be used.
     """
     makers: list[Callable[[], Scheduler]] = [registry.load(registry.SCHEDULERS, name) for name in question.schedulers]
-    trace = read_swf(question.file)
+    trace = read_sacct(question.file) if question.sacct else read_swf(question.file)
     nodes = question.nodes
     if nodes is None:
         if trace.size is None:

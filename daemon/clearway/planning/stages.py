@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 _PIECES = 18
 _FIRST_PRICES = 16
 _REFINEMENTS = 3
+_REFINEMENTS_OF_MANY = 2  # stages, which look for better prices themselves
 _PRICE_BITS = 7  # so precise is a stage's price: once nothing is lost, prices are thousands of times lower
 
 
@@ -72,7 +73,8 @@ class _Stages:
     def __init__(self, items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> None:
         self.answers: dict[int, Answer] = {}
         self.proven, self.gap = True, 0.0
-        self._items, self._jobs = items, jobs
+        self._items, self._jobs, self._stages = items, jobs, stages
+        self._tried: dict[int, Bound] = {}  # for all jobs, by price
         self._deadlines = sum(len(stage.task.deadlines) for stage in stages)
         self._whole = Jobs.of(items)
         self._nodes = {item.first_rank: item.picks[0].nodes for item in items}
@@ -102,9 +104,9 @@ class _Stages:
         deadlines = np.array([step for step in task.deadlines if feasible[step]])
         if not len(deadlines):
             return True
-        if alive.all():
-            prices = {self._prices[self._best_by_deadline[step]] for step in deadlines.tolist()}
-            bounds = [relaxation.bound(round(price * relaxation.per_lost)) for price in sorted(prices)]
+        if len(self._stages) == 1 and alive.all():
+            tried = [self._tried[price] for price in sorted(self._tried)]
+            bounds = [tried[place] for place in sorted({self._best_by_deadline[step] for step in deadlines.tolist()})]
         else:
             bounds = self._bounds(relaxation, deadlines)
         self._forget(ended)
@@ -157,7 +159,7 @@ class _Stages:
         low, high = min(relaxation.price_range(fewest)), max(relaxation.prices)
         prices = {low + (high - low) * part // (_FIRST_PRICES - 1) for part in range(_FIRST_PRICES)}
         by_price = {price: self._least(relaxation, price, stages) for price in prices}
-        for _ in range(_REFINEMENTS):
+        for _ in range(_REFINEMENTS if len(stages) == 1 else _REFINEMENTS_OF_MANY):
             order = sorted(by_price)
             best = set(np.array([by_price[price] for price in order]).argmax(axis=0).tolist())
             near = {(order[i] + order[j]) // 2 for i in best for j in (i - 1, i + 1) if 0 <= j < len(order)}
@@ -195,7 +197,7 @@ class _Stages:
 
     def _least(self, relaxation: Relaxation, price: int, stages: Sequence[Stage]) -> Ints:
         """By deadline, what no plan costs less than, a little too low where jobs with checkpoints have ended."""
-        bound = relaxation.bound(price)
+        bound = self._tried[price] = relaxation.bound(price)
         least: Ints = np.full(len(bound.least), OUT)
         for task, ended in stages:
             gone = int(bound.stay[np.isin(self._job_ranks, list(ended))].sum()) if ended else 0

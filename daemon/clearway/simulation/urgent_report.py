@@ -24,7 +24,7 @@ from clearway.simulation.urgent_study import (
 )
 
 _COLOURS = ("#111111", "#d08700", "#2166ac", "#1b7837", "#b2182b", "#762a83")
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 300, 230, 52, 24, 44
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 300, 240, 52, 36, 44
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
@@ -52,7 +52,7 @@ forecasts. <b>FCFS</b> starts jobs in the order in which they came. <b>UJF</b> d
 does not have it.</p>
 <p><i>Slowdown</i> is the time from submission to end divided by the run time: 1 means no delay. <i>Urgent Lateness</i>
 is the largest slowdown of any urgent job. Response times and slowdowns are means over the regular jobs. Where urgent
-jobs are injected, {seeds} drawings are replayed: means are over all, lateness is the largest of all.</p>"""
+jobs are injected, drawings replayed: {seeds}; means are over all, lateness is the largest of all.</p>"""
 _DIFFERENCES = """\
 <h2>Where our data and ours differ from the paper's</h2><ul>
 <li>SDSC-DS: {sdsc} jobs ran and are replayed; the log counts {sdsc_never} more that were cancelled before they ran. The
@@ -64,7 +64,8 @@ the queue grows all year, and response times are those of a queue, not of a sche
 <li>Swap times are drawn for each job: out 0.2 to 2 s, in 0.1 to 2 s; the paper derives similar ones from process
 sizes drawn between 0.5 and 1.25 GB. Which moments of a month are drawn, the paper does not say.</li>
 <li>DWD: most urgent jobs that are late wait for other urgent jobs. The paper does not say in which order the urgent
-queue is served; here the shortest goes first.</li>
+queue is served; here the shortest goes first. Regular jobs that were suspended wait until such an hour is over, so
+theirs are longer responses than under schedulers that suspend nobody.</li>
 <li>The paper ran the Alea simulator; its bars carry no numbers, so only those that its text or tables state stand
 here.</li></ul>"""
 

@@ -1,0 +1,134 @@
+"""A workload from Slurm's accounting: the command to ask with, and how its answer becomes a trace.
+
+``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a requeued
+job counts. Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by
+their order in the alphabet; the partitions' names stay known as the trace's queues. A job that has not ended is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from clearway.errors import TraceError
+from clearway.simulation.trace import UNKNOWN, BrokenLine, Trace, TraceJob, in_order
+
+_STATUS = {"COMPLETED": 1, "CANCELLED": 5}
+
+
+class _Row(NamedTuple):
+    """The fields that sacct is asked for, by its own names."""
+
+    JobIDRaw: str
+    User: str
+    Account: str
+    Partition: str
+    State: str
+    Submit: str
+    Start: str
+    End: str
+    ElapsedRaw: str  # seconds
+    TimelimitRaw: str  # minutes, or a word
+    NNodes: str
+
+
+ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s"}
+
+
+def command(start: str, end: str) -> Sequence[str]:
+    """The sacct command for all jobs of all users between two times, as sacct reads times."""
+    return (
+        "sacct",
+        "--allusers",
+        f"--starttime={start}",
+        f"--endtime={end}",
+        "--allocations",
+        "--noheader",
+        "--parsable2",
+        "--delimiter=|",
+        f"--format={','.join(_Row._fields)}",
+    )
+
+
+def read_sacct(path: Path) -> Trace:
+    """Read what the command has answered, from a file.
+
+    Raises:
+        TraceError: when it cannot be read, or holds no job that ran.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            trace = parse_sacct(lines, path.stem)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+    if not trace.jobs:
+        first = f"; {trace.broken[0]}" if trace.broken else ""
+        raise TraceError(f"{path}: no job that ran ({len(trace.broken)} broken lines{first})")
+    return trace
+
+
+def parse_sacct(lines: Iterable[str], name: str) -> Trace:
+    rows: list[tuple[int, _Row]] = []
+    broken: list[BrokenLine] = []
+    for number, line in enumerate(lines, start=1):
+        words = line.strip().split("|")
+        if len(words) == len(_Row._fields):
+            rows.append((number, _Row(*words)))
+        elif line.strip():
+            broken.append(BrokenLine(number, f"{len(words)} fields, not {len(_Row._fields)}"))
+    users, accounts, partitions = (
+        {each: place for place, each in enumerate(sorted({getattr(row, field) for _, row in rows}), start=1)}
+        for field in ("User", "Account", "Partition")
+    )
+    jobs: list[TraceJob] = []
+    never_ran = 0
+    for number, row in rows:
+        try:
+            job = _job(row, users[row.User], accounts[row.Account], partitions[row.Partition])
+        except ValueError as error:
+            broken.append(BrokenLine(number, str(error)))
+            continue
+        if job is None:
+            never_ran += 1
+        else:
+            jobs.append(job)
+    first_s = min((job.submit_s for job in jobs), default=0)
+    return Trace(
+        name=name,
+        jobs=in_order(replace(job, submit_s=job.submit_s - first_s) for job in jobs),
+        broken=tuple(sorted(broken, key=lambda line: line.number)),
+        never_ran=never_ran,
+        start_epoch_s=first_s,
+        queues={place: each for each, place in partitions.items()},
+    )
+
+
+def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
+    """None for a job that never ran, or still does."""
+    if not row.Start.isdecimal() or not row.End.isdecimal():
+        return None
+    submit_s, start_s = _number(row.Submit), _number(row.Start)
+    run_s, size = _number(row.ElapsedRaw), _number(row.NNodes)
+    if not run_s or not size:
+        return None
+    return TraceJob(
+        job_id=_number(row.JobIDRaw),
+        submit_s=submit_s,
+        run_s=run_s,
+        size=size,
+        requested_s=60 * int(row.TimelimitRaw) if row.TimelimitRaw.isdecimal() else UNKNOWN,
+        wait_s=start_s - submit_s,
+        status=_STATUS.get(row.State.partition(" ")[0], 0),  # "CANCELLED by 1000"
+        user=user,
+        group=account,
+        queue=partition,
+    )
+
+
+def _number(word: str) -> int:
+    if not word.isdecimal():
+        raise ValueError(f"{word[:40]!r} is not a number")
+    return int(word)

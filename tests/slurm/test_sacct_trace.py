@@ -1,0 +1,48 @@
+"""A workload from a real slurmdbd: what ``sacct`` answers to the documented command is read and replayed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from clearway.cli.app import app
+from clearway.simulation import sacct
+from tests.slurm.cluster import SlurmCluster
+
+
+def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, tmp_path: Path) -> None:
+    cluster = accounting_cluster
+    cluster.reset()
+    begin = int(time.time())
+    option = "--time=5"
+    jobs = [cluster.sbatch(f"sleep {seconds}", option, user="cwalice") for seconds in (2, 3)]
+    still_running = cluster.sbatch("sleep 600", user="cwbob")
+    for job in jobs:
+        cluster.wait_state(job, "COMPLETED")
+    cluster.wait_state(still_running, "RUNNING")
+
+    def answer() -> str | None:
+        settings = [f"{name}={value}" for name, value in sacct.ENVIRONMENT.items()]
+        text = cluster.run("env", *settings, *sacct.command("now-1hours", "now")).stdout
+        mine = [line for line in text.splitlines() if int(line.split("|")[5]) >= begin]
+        ended = [line for line in mine if "|COMPLETED|" in line]
+        return "\n".join(mine) if len(ended) == len(jobs) and len(mine) == len(jobs) + 1 else None
+
+    text = cluster.wait_for(answer, 60, "three jobs in slurmdbd")
+    cluster.run("scancel", still_running)
+    trace = sacct.parse_sacct(text.splitlines(), "site")
+    assert (trace.broken, trace.never_ran) == ((), 1)
+    assert [str(job.job_id) for job in trace.jobs] == jobs
+    for job, seconds in zip(trace.jobs, (2, 3), strict=True):
+        assert seconds <= job.run_s <= seconds + 5
+        assert (job.requested_s, job.size, job.status) == (300, 1, 1)
+        assert job.wait_s >= 0
+
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    result = CliRunner().invoke(app, ["simulate", str(path), "--sacct", "--nodes", "1", "-o", "json"])
+    assert result.exit_code == 0, result.stderr
+    assert [each["jobs"]["all"]["count"] for each in json.loads(result.stdout)["schedulers"]] == [2, 2]
