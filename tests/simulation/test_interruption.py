@@ -20,6 +20,7 @@ from tests.simulation.world import SAVES, World, config
 CHANGES = (
     "requeue", "cancel", "signal", "start_now", "attach", "detach",
     "create_reservation", "update_reservation", "extend_reservation", "delete_reservation", "suspend", "resume",
+    "drain", "undrain", "first_in_queue", "usual_priority",
 )  # fmt: skip
 WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",

@@ -147,6 +147,7 @@ def _summary(e: Eviction) -> dict[str, object]:
     started = e.started_at
     return {
         "eviction_id": e.eviction_id,
+        "drain": None if e.drain is None else s.DrainView.model_validate(e.drain),
         "mode": e.mode,
         "state": e.state,
         "state_since": e.state_since,
