@@ -144,7 +144,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "digits": (as_bytes().replace(b'"nodes_needed": 1', b'"nodes_needed": ' + b"1" * 5_000), "too many digits"),
     "duplicate id": (as_bytes(candidates=[CANDIDATE, CANDIDATE]), "candidates[1].job_id"),
     "missing": (b"{}", "nodes_needed: is missing"),
-    "unknown": (as_bytes(nodes=1), "nodes: is not a known field"),
+    "unknown": (as_bytes(node_count=1), "node_count: is not a known field"),
     "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "not UTF-8 text"),
     "deep": (b"[" * 100_000, "nested too deeply"),
     "deep objects": (b'{"a":' * 100_000, "nested too deeply"),
