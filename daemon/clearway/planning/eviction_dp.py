@@ -12,11 +12,12 @@ which the remaining tables still reach the optimal value; items stand in the ord
 difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those
 optimal states that are equally good in everything decided for good; see ``tie_walk``.
 
-Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much and no nodes are shared,
-bounds first prove which jobs are not in doubt, and N and K become those of the few that are; see ``core``. One
-pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines. Bounds are
-then searched for all of them together (see ``stages``); tables over all jobs take one pass for each such ``windows``,
-but where only the number of missing nodes differs, because other jobs end by themselves, one is enough.
+Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which
+jobs are not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes
+are shared. One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between
+deadlines. Bounds are then searched for all of them together (see ``stages``); tables over all jobs take one pass
+for each such ``windows``, but where only the number of missing nodes differs, because other jobs end by themselves,
+one is enough.
 
 Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
 no nodes are needed at all is nothing listed. See ``windows``.
