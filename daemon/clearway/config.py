@@ -192,6 +192,20 @@ class ExecutionConfig(_Section):
     watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
 
 
+class DrainConfig(_Section):
+    """Emptying nodes on request (``clearway drain``): who may ask, and how long it waits."""
+
+    operators: tuple[str, ...] = Field(
+        (),
+        description="users, and names of REST tokens, that may drain nodes beside root and Slurm's own operators and "
+        "administrators",
+    )
+    owners: bool = Field(default=False, description="whether users may drain nodes on which all jobs are their own")
+    patience: PositiveDuration = Field(
+        900.0, description="without a deadline, how much longer than expected checkpoints may take"
+    )
+
+
 class Config(_Section):
     daemon: DaemonConfig = DaemonConfig()
     slurm: SlurmConfig = SlurmConfig()
@@ -204,6 +218,7 @@ class Config(_Section):
     learning: LearningConfig = LearningConfig()
     planning: PlanningConfig = PlanningConfig()
     execution: ExecutionConfig = ExecutionConfig()
+    drain: DrainConfig = DrainConfig()
 
 
 def parse_config(text: str, origin: str) -> Config:

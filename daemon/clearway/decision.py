@@ -203,7 +203,7 @@ def why_chosen(planned: PlannedAction, situation: Situation, more: str = "") -> 
     if planned.action is Action.END:
         reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
         return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
-    reason = _what(planned)
+    reason = what_becomes(planned)
     if planned.action is Action.KILL and situation.unsaved.get(planned.job_id):
         reason += f" ({situation.unsaved[planned.job_id]})"
     return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
@@ -226,7 +226,8 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     return "others would do as well; ties go to the smaller job id"
 
 
-def _what(planned: PlannedAction) -> str:
+def what_becomes(planned: PlannedAction) -> str:
+    """What the action means for its job, as a sentence without its end."""
     match planned.action:
         case Action.KILL:
             return f"requeued without a checkpoint, losing {_node_hours(planned.lost_work_node_s)}"

@@ -27,6 +27,10 @@ class UnknownEvictionError(ClearwayError):
     """No eviction has this id."""
 
 
+class DrainError(ClearwayError):
+    """Nodes that cannot be drained or brought back as asked; the message says which and why."""
+
+
 class SlurmError(ClearwayError):
     """Base of what goes wrong between Clearway and Slurm."""
 

@@ -18,6 +18,7 @@ from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
 from clearway.decision import Considered, NoPlan, consider, plan_alone
 from clearway.detection import Preemptor, preemptors
+from clearway.drains import Drains
 from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.placement import is_placement
@@ -127,6 +128,7 @@ class Loop:
             learn=self.memory.add_checkpoint,
             costs=config.costs,
         )
+        self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -138,7 +140,8 @@ class Loop:
         if standby:
             self.memory.forget()
         else:
-            self._handle_requests(now)
+            self._handle_requests(snapshot, now)
+            self.drains.begin_scheduled(now)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
@@ -200,15 +203,24 @@ class Loop:
 
     # -- what operators ask --------------------------------------------------------------------------------
 
-    def _handle_requests(self, now: datetime) -> None:
+    def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         for request in self.store.pending_requests():
+            eviction_id = request.eviction_id
             try:
-                result = self._handle(request, now)
+                if request.kind == "drain":
+                    eviction = self.drains.drain(request, snapshot, self.config, now)
+                    self.observer.planned(eviction, 0.0)
+                    eviction_id = eviction.eviction_id
+                    result = f"drain {eviction_id}: {eviction.outcome or eviction.state.value}"
+                else:
+                    result = self._handle(request, snapshot, now)
             except ClearwayError as error:
                 result = f"refused: {error}"
-            self.store.finish_request(request.request_id, now, result)
+            self.store.finish_request(request.request_id, now, result, eviction_id)
 
-    def _handle(self, request: Request, now: datetime) -> str:
+    def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
+        if request.kind == "undrain":
+            return self.drains.undrain(request, snapshot, self.config, now)
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
@@ -228,7 +240,8 @@ class Loop:
             before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
             if eviction.state.terminal or not before_start:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-            self._leave_alone(eviction)
+            if eviction.drain is None:
+                self._leave_alone(eviction)
             self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
             return "cancelled"
         return f"refused: unknown request {request.kind}"
@@ -243,8 +256,9 @@ class Loop:
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
+        # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
         open_ones = self.store.open_evictions()
-        fitting = [e for e in open_ones if e.placement or not self._outdated(e, open_ones, snapshot, now)]
+        fitting = [e for e in open_ones if e.placement or e.drain or not self._outdated(e, open_ones, snapshot, now)]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
@@ -252,7 +266,7 @@ class Loop:
             placing = [e for e in acting if e.state is EvictionState.PLACING]
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
                 after = self.executor.advance(eviction, sightings, now)
-                if after.state is EvictionState.FAILED:
+                if after.state is EvictionState.FAILED and after.drain is None:
                     self._leave_alone(after)
 
     def _outdated(
@@ -278,7 +292,9 @@ class Loop:
         self.observer.finished(done)
         return True
 
-    def _replan(self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime) -> Plan | None:
+    def _replan(
+        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
+    ) -> Plan | NoPlan | None:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
         under_way = replace(
@@ -287,6 +303,8 @@ class Loop:
             avoid=stuck,
             own_nodes=frozenset(eviction.held_nodes),
         )
+        if eviction.drain is not None:
+            return self.drains.plan(eviction, under_way, sightings.snapshot, self.config, now)
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
@@ -443,7 +461,11 @@ class Loop:
             self.store.set_value(LEFT_ALONE, {key: value for key, value in known.items() if key in pending})
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
-        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write.
+
+        In the same way nodes that a drain holds which was called off.
+        """
+        self.drains.remove_strays(snapshot)
         reserved = any(node.reservation is not None for node in snapshot.nodes)
         if not reserved and not any(job.reservation for job in snapshot.jobs):
             return  # there is no reservation, of anybody's: no need to ask for them

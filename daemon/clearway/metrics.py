@@ -172,6 +172,13 @@ class Metrics:
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+        self._time_to_empty = Histogram(
+            "clearway_time_to_empty_seconds",
+            "From the beginning of a drain until its nodes were empty.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._emptied = Counter("clearway_nodes_emptied", "Nodes that drains have emptied.", registry=registry)
         self._margin = Histogram(
             "clearway_start_margin_seconds",
             "By how much an urgent job started before its deadline; negative: after it.",
@@ -330,11 +337,16 @@ class Metrics:
 
     def planned(self, eviction: Eviction, seconds: float) -> None:
         self._planned.labels(eviction.mode).inc()
-        self._planner_seconds.observe(seconds)
+        if eviction.drain is None:  # a drain is planned later, when nothing new can start on its nodes
+            self._planner_seconds.observe(seconds)
 
     def explained(self, eviction: Eviction, explanation: Explanation) -> None:
-        """Proposals and what awaits approval may be made anew time and again: only what is carried out is summed up."""
-        if not eviction.state.acting and eviction.state is not EvictionState.COMPLETED:
+        """Only what is carried out is summed up: proposals may be made anew time and again.
+
+        Plans made together with others are left out: a rule was asked about each of them as if it were alone.
+        """
+        carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
+        if not carried_out or eviction.plan.together:
             return
         self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
         for outcome in explanation.rules:
@@ -366,7 +378,7 @@ class Metrics:
     def finished(self, eviction: Eviction) -> None:
         self._count_start(eviction)
         self._finished.labels(eviction.state.value).inc()
-        if eviction.state is EvictionState.FAILED:
+        if eviction.state is EvictionState.FAILED and eviction.drain is None:
             self._count_missed(eviction)
         self._started.discard(eviction.eviction_id)
         self._missed.discard(eviction.eviction_id)
@@ -379,6 +391,11 @@ class Metrics:
         if started is None or started < self._since or eviction.eviction_id in self._started:
             return
         self._started.add(eviction.eviction_id)
+        if eviction.drain is not None:
+            begun = eviction.drain.begin_at or eviction.created_at
+            self._time_to_empty.observe(max(0.0, (started - begun).total_seconds()))
+            self._emptied.inc(len(eviction.drain.nodes))
+            return
         margin_s = (eviction.plan.deadline - started).total_seconds()
         self._time_to_start.observe(max(0.0, (started - eviction.created_at).total_seconds()))
         self._margin.observe(margin_s)

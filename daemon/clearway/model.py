@@ -28,6 +28,9 @@ class JobState(StrEnum):
         return self not in (JobState.PENDING, JobState.ENDED)
 
 
+FIRST = 4_294_967_290  # the highest priority that a job is given, less a few that Slurm keeps for itself
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job as Slurm schedules it: an array task or a heterogeneous component is a job of its own."""
@@ -98,6 +101,11 @@ class Node:
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing new starts on it because somebody said so (DRAIN, DRAINING, DRAINED)."""
+        return "DRAIN" in self.raw_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,9 +339,45 @@ class Verdict:
     reason: str
 
 
+class AdminLevel(StrEnum):
+    """What Slurm's accounting says of a user's rights."""
+
+    NONE = "none"
+    OPERATOR = "operator"
+    ADMINISTRATOR = "administrator"
+
+
+class Parallel(StrEnum):
+    """What a drain does with jobs that also run on other nodes than its own."""
+
+    MIGRATE = "migrate"
+    LEAVE = "leave"  # they stay until they end by themselves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOrder:
+    """These nodes shall be empty: the goal of an eviction that has no preemptor."""
+
+    nodes: tuple[str, ...]
+    actor: str
+    request_id: int = 0  # of the request that it came from; 0: of none
+    reason: str = ""
+    deadline: datetime | None = None  # None: as soon as everybody has been saved
+    begin_at: datetime | None = None  # None: at once
+    parallel: Parallel = Parallel.MIGRATE
+    force: bool = False  # requeues those that cannot be saved as well
+
+    def leaves_alone(self, job: Job) -> bool:
+        return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why."""
+    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
+
+    A drain's plan has an order and, for a preemptor, a stand-in that no cluster knows; its ``placement_nodes`` are
+    those to be emptied.
+    """
 
     preemptor: Job
     made_at: datetime
@@ -346,6 +390,7 @@ class Plan:
     free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
+    drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
 
     @property

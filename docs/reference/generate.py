@@ -73,6 +73,7 @@ SECTIONS = {
     "learning": "What earlier checkpoints say about the next ones; see [learning](../explanation/learning.md).",
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
+    "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
 }
 
 

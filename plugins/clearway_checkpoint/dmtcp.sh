@@ -14,6 +14,7 @@
 #   CLEARWAY_DMTCP_SIGNAL     the signal DMTCP keeps for itself (60: its own default, USR2, is what submitit listens to)
 #   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
 #   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
+#   CLEARWAY_DMTCP_GUARDS     skipped: this DMTCP leaves out guard pages, so it works with glibc 2.42 and newer
 #   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
 
 set -u
@@ -113,6 +114,12 @@ judge() { # why this program cannot be saved; silent when nothing is known again
     esac
 }
 
+unwritable_guards() { # since glibc 2.42 and Linux 6.13 a thread's guard page cannot be read, which DMTCP does not expect
+    printf '%s %s\n' "$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')" "$(uname -r)" |
+        awk '{ split($1, libc, "."); split($2, linux, "[.-]") }
+            END { exit !(libc[1] * 1000 + libc[2] >= 2042 && linux[1] * 1000 + linux[2] >= 6013) }'
+}
+
 doubt() { # what may go wrong with this program although it can be saved; silent when nothing is known
     # OpenBLAS ends its threads before each fork, and DMTCP lets no thread end during one. nproc heeds OMP_NUM_THREADS.
     [ "${OPENBLAS_NUM_THREADS:-$(nproc 2>/dev/null)}" != 1 ] || return
@@ -142,6 +149,8 @@ probe() {
     for tool in dmtcp_coordinator dmtcp_command dmtcp_restart; do
         command -v $tool >/dev/null || no "$tool is not on PATH"
     done
+    [ "${CLEARWAY_DMTCP_GUARDS:-}" = skipped ] || ! unwritable_guards ||
+        no "DMTCP ends programs when it saves them here: it cannot write the guard pages of glibc 2.42 and newer"
     [ "${1:-}" != -- ] || shift
     if [ "${1:-}" = srun ]; then
         before=$(after_srun "$@")

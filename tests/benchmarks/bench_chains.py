@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import os
 import pwd
-import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ from clearway.walltime.distributions import Continuous, sample
 from clearway.walltime.model import Costs, Milestone, Request
 from clearway.walltime.request_sequence import Strategy, dynamic, requests
 from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.test_chain import install_programs
 
 MEAN_S = 12.0
 RUNS = (1, 2, 3, 4, 5, 6)
@@ -53,8 +54,6 @@ STRATEGIES = (Strategy.DYN_PROG_COUNT.value, Strategy.ALL_CKPT.value, RULE)
 PAPER = {STRATEGIES[0]: (0.688, 1.945), RULE: (0.624, 2.150)}  # the means of Table 4's columns
 LEAST_GAIN = 0.10
 PAPER_GAINS = {"utilisation": 0.101, "stretch": 0.109}
-LAUNCHER = Path(__file__).parents[2] / "plugins/slurm/clearway-run"
-STEPPER = Path(__file__).parents[1] / "slurm/stepper.py"
 LIMIT_S = 420.0
 
 
@@ -139,6 +138,10 @@ def rule(first_s: float, longest_s: float) -> tuple[Milestone, ...]:
 class Cluster(SlurmCluster):
     """Chains on a real Slurm that writes down when each run began and ended."""
 
+    @cached_property
+    def programs(self) -> tuple[Path, str]:
+        return install_programs(self)
+
     def submit(self, job: Job) -> tuple[str, Path]:
         folder = self.work / f"chain-{os.urandom(6).hex()}"
         folder.mkdir()
@@ -148,8 +151,9 @@ class Cluster(SlurmCluster):
         for path in (folder, folder / "plan", folder / "state"):
             os.chown(path, owner, -1)
         costs = job.application.costs
-        program = ["/usr/bin/python3", STEPPER, folder / "saved", job.time_s, costs.checkpoint, costs.restart]
-        run = f"exec {LAUNCHER} --checkpoint-file {folder}/saved -- {shlex.join(map(str, program))}"
+        launcher, stepper = self.programs
+        program = f"{stepper} {folder}/saved {job.time_s} {costs.checkpoint} {costs.restart}"
+        run = f"exec {launcher} --checkpoint-file {folder}/saved -- {program}"
         options = ["-n1", "--requeue", "--open-mode=append", f"--output={folder}/out"]
         limit = f"--time={limit_minutes(job.sequence[0].request_s)}"
         return self.sbatch(run, *options, limit, f"--export=ALL,CLEARWAY_CHAIN={folder}", user="cwalice"), folder

@@ -17,6 +17,7 @@ import pytest
 from clearway.checkpointing import Footprint
 from clearway.config import CostsConfig
 from clearway_checkpoint.dmtcp import Dmtcp
+from tests.real_dmtcp import dmtcp_folder
 
 PYTHON = sys.executable
 # Threads, a child process and an open log; every step is written once, and the result depends on all of them.
@@ -103,12 +104,7 @@ class Run:
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Run]:
-    """The DMTCP on PATH; a shell script of that name does not count."""
-    found = shutil.which("dmtcp_launch")
-    if found is None:
-        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
-    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
-    assert "(DMTCP)" in subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    dmtcp_folder()
     run = Run(tmp_path / "run", os.environ["PATH"])
     yield run
     run.driver.end()
@@ -333,6 +329,30 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
         assert not probe.ok
         assert reason in probe.reason
     assert "not on PATH" in Dmtcp({"PATH": "/usr/bin:/bin"}).probe().reason
+
+
+@pytest.mark.parametrize(
+    ("libc", "linux", "settings", "able"),
+    [
+        ("glibc 2.41", "6.18.5-amd64", {}, True),
+        ("glibc 2.42", "6.12.90", {}, True),
+        ("glibc 2.42", "6.13.0-1", {}, False),
+        ("glibc 3.0", "7.0", {}, False),
+        ("glibc 2.43", "6.18", {"CLEARWAY_DMTCP_GUARDS": "skipped"}, True),
+        ("", "6.18", {}, True),  # another library, or nobody who says which
+    ],
+)
+def test_guard_pages_that_cannot_be_saved_are_known_before(
+    tmp_path: Path, libc: str, linux: str, settings: dict[str, str], able: bool
+) -> None:
+    names = ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart")
+    tools = {"getconf": libc, "uname": linux} | dict.fromkeys(names, "dmtcp_launch (DMTCP) 0.0")
+    for name, says in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tmp_path / name).chmod(0o755)
+    probe = Dmtcp({"PATH": f"{tmp_path}:{os.environ['PATH']}", **settings}).probe(["/bin/sleep", "1"])
+    assert probe.ok == able
+    assert able or "guard pages" in probe.reason
 
 
 @pytest.mark.parametrize(

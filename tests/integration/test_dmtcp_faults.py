@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from clearway.claims import Claims, Restart, SaveState
 from tests.integration.bench import Bench, poll
+from tests.real_dmtcp import dmtcp_folder
 
 PYTHON = str(Path(sys.executable).resolve())
 STEPS = 150
@@ -114,10 +114,7 @@ def processes(folder: Path, name: str = "") -> list[int]:
 
 @pytest.fixture
 def start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Job]]:
-    found = shutil.which("dmtcp_launch")
-    if found is None:
-        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
-    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
+    dmtcp_folder()
     if bench.shell != "dash":
         pytest.skip("the launcher's shells are compared with stand-ins; here it is DMTCP that is tried")
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)

@@ -20,6 +20,7 @@ from tests.simulation.world import SAVES, World, config
 CHANGES = (
     "requeue", "cancel", "signal", "start_now", "attach", "detach",
     "create_reservation", "update_reservation", "extend_reservation", "delete_reservation", "suspend", "resume",
+    "drain", "undrain", "first_in_queue", "usual_priority",
 )  # fmt: skip
 WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
@@ -154,3 +155,52 @@ def test_killed_at_every_effect(
         world = make_world(config=settings())
         _, found = play(world, blow_at)
         assert found == end, f"killed at effect {blow_at}: {world.describe()}"
+
+
+def two_at_once(world: World, blow_at: int | None) -> int:
+    """Two urgent jobs for which one job makes room; returns the number of effects until both run."""
+    count = [0]
+
+    def daemon() -> None:
+        world.store.close()
+        world.start_daemon()
+        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
+        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
+        world.loop.__post_init__()
+
+    daemon()
+    wide = world.submit(on=("n1", "n2", "n3", "n4"), num_nodes=4, ran_s=100)
+    others = [world.submit(on=(f"n{number}",), ran_s=1_000) for number in range(5, 9)]
+    urgent = [world.urgent(2, work_s=10.0) for _ in range(2)]
+    submitted = world.clock.now()
+    for _ in range(120):
+        try:
+            world.tick()
+        except Killed:
+            daemon()
+        if all(world.started(job_id) for job_id in urgent):
+            break
+    effects = count[0]
+    for job_id in urgent:
+        started = world.started(job_id)
+        assert started is not None, world.describe()
+        assert (started - submitted).total_seconds() <= 60
+    for _ in range(60):
+        try:
+            world.tick(2.0)
+        except Killed:
+            daemon()
+    gone = [p.job_id for e in world.store.evictions() for p in e.preemptions if p.requeued_at is not None]
+    assert gone == [wide], world.describe()
+    assert len(world.cluster.jobs[wide].runs) == 2
+    assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in others)
+    assert world.settled(), world.describe()
+    assert not world.leftovers()
+    return effects
+
+
+def test_two_urgent_jobs_planned_together_survive_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
+    effects = two_at_once(make_world(), None)
+    assert effects > 20
+    for blow_at in range(0, effects, 3):
+        two_at_once(make_world(), blow_at)

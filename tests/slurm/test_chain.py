@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from clearway.cli import launcher
 from clearway.cli.app import app
 from clearway.walltime.chain import ChainState, Stage, first_state, limit_minutes, parse_state, plan_text
 from clearway.walltime.model import Costs, Milestone
@@ -24,9 +24,15 @@ from clearway.walltime.request_sequence import requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
-LAUNCHER = Path(__file__).parents[2] / "plugins/slurm/clearway-run"
 STEPPER = Path(__file__).with_name("stepper.py")
-PYTHON = "/usr/bin/python3"
+
+
+def install_programs(cluster: SlurmCluster) -> tuple[Path, str]:
+    """The launcher, and how to start the stepper, where every user and node can read them."""
+    launcher.install(cluster.work)
+    stepper = cluster.work / "saves_itself.py"
+    stepper.write_text(STEPPER.read_text())
+    return cluster.work / "clearway-run", f"/usr/bin/python3 {stepper}"
 
 
 class Chain:
@@ -42,15 +48,14 @@ class Chain:
         for path in (self.folder, self.folder / "plan", self.folder / "state"):
             os.chown(path, pwd.getpwnam("cwalice").pw_uid, -1)
         self.file = self.folder / "saved"
+        self.launcher, self.stepper = install_programs(cluster)
         self.job = ""
 
     def start(
         self, work_s: float, *, checkpoint_s: float = 0.5, restart_s: float = 0.5, status: int = 0, before: str = ":"
     ) -> None:
-        stepper = shlex.join(
-            [PYTHON, str(STEPPER), str(self.file), str(work_s), str(checkpoint_s), str(restart_s), str(status)]
-        )
-        run = f"{before}\nexec {LAUNCHER} --checkpoint-file {self.file} -- {stepper}"
+        program = f"{self.stepper} {self.file} {work_s} {checkpoint_s} {restart_s} {status}"
+        run = f"{before}\nexec {self.launcher} --checkpoint-file {self.file} -- {program}"
         options = ["-n1", "--requeue", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
         export = f"--export=ALL,CLEARWAY_CHAIN={self.folder}"
         self.job = self.cluster.sbatch(run, *options, export, user="cwalice")
@@ -203,8 +208,9 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     os.chown(home, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
     (home / "times.txt").write_text("# seconds\n" + "4\n" * 12 + "9\n" * 8)
     script = home / "fit.sh"
-    stepper = shlex.join([PYTHON, str(STEPPER), str(home / "state"), "7", "0.5", "0.5", "0"])
-    script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {LAUNCHER} --checkpoint-file {home}/state -- {stepper}\n")
+    run, stepper = install_programs(cluster)
+    program = f"{stepper} {home}/state 7 0.5 0.5 0"
+    script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {run} --checkpoint-file {home}/state -- {program}\n")
     chains = ["--chains", str(home / "chains")]
 
     def clearway(*arguments: str) -> tuple[int, str, str]:

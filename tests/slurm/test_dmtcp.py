@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearway_checkpoint.dmtcp import Dmtcp
+from tests.real_dmtcp import dmtcp_folder
 from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
 from tests.slurm.preempted_program import install_launcher, preempted_and_back
 
@@ -24,12 +25,8 @@ sys.exit(5)
 
 @pytest.fixture
 def dmtcp_path() -> str:
-    """PATH of a job, with the DMTCP that is on ours; a shell script of that name does not count."""
-    found = shutil.which("dmtcp_launch")
-    if found is None:
-        pytest.skip("no dmtcp_launch on PATH: sites build DMTCP themselves")
-    assert Path(found).read_bytes()[:4] == b"\x7fELF", f"{found} is a stand-in"
-    return f"{Path(found).parent}:{SYSTEM_PATH}"
+    """PATH of a job, with the DMTCP that is on ours."""
+    return f"{dmtcp_folder()}:{SYSTEM_PATH}"
 
 
 def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(

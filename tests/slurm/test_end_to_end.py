@@ -137,6 +137,14 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
         assert told["state"] == "completed"
         assert "clearway_preemptions_total" in daemon.get("/metrics").text
 
+        # By now there was a moment to say what every other decision would have cost.
+        path = f"/api/v1/evictions/{eviction.eviction_id}/explanation"
+        daemon.wait_for(lambda: daemon.get(path).status_code == 200, 30, "the explanation")
+        explained = daemon.get(path).json()
+        assert explained["complete"]
+        assert all(each["known"] for each in explained["alternatives"])
+        assert all(rule["cost"] is None or rule["more_lost_work_node_s"] >= 0 for rule in explained["rules"])
+
 
 @pytest.mark.parametrize("kill_at", ["after:create_reservation", "after:requeue", "before:delete_reservation"])
 def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:

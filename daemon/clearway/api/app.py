@@ -16,6 +16,7 @@ import clearway
 from clearway.api import (
     calibration_routes,
     cluster_routes,
+    drain_routes,
     eviction_routes,
     health_routes,
     request_routes,
@@ -55,7 +56,15 @@ def create_app(context: Context) -> FastAPI:
         },
     )
     app.state.context = context
-    for routes in (cluster_routes, eviction_routes, calibration_routes, walltime_routes, what_if, request_routes):
+    for routes in (
+        cluster_routes,
+        eviction_routes,
+        calibration_routes,
+        walltime_routes,
+        what_if,
+        request_routes,
+        drain_routes,
+    ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)

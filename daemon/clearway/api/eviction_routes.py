@@ -20,7 +20,7 @@ LARGEST_ID = 2**31 - 1  # what every database's integer holds
 EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
 
 _GROUPS = {
-    "planned": (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL),
+    "planned": (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED),
     "active": tuple(state for state in EvictionState if state.acting),
     "past": tuple(state for state in EvictionState if state.terminal),
 }
@@ -39,7 +39,7 @@ def evictions(
     daemon: Daemon,
     state: Annotated[
         StateFilter | None,
-        Query(description="planned (proposed or awaiting approval), active (under way), past, or one state"),
+        Query(description="planned (proposed, awaiting approval or scheduled), active (under way), past, or one state"),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="most evictions to answer with")] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the newest to leave out")] = 0,

@@ -26,25 +26,25 @@ REFUSALS: dict[int | str, dict[str, object]] = {
 @router.post("/evictions/{eviction_id}/approve", status_code=202, responses=REFUSALS)
 def approve(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
     """Let an eviction that awaits approval be carried out."""
-    return _ask(daemon, response, "approve", eviction_id, actor)
+    return ask(daemon, response, "approve", eviction_id, actor)
 
 
 @router.post("/evictions/{eviction_id}/cancel", status_code=202, responses=REFUSALS)
 def cancel(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
     """Undo what can be undone: jobs that have not passed their point of no return stay."""
-    return _ask(daemon, response, "cancel", eviction_id, actor)
+    return ask(daemon, response, "cancel", eviction_id, actor)
 
 
 @router.post("/pause", status_code=202, responses=REFUSALS)
 def pause(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
     """Begin nothing new; what has passed its point of no return is followed to its end."""
-    return _ask(daemon, response, "pause", None, actor)
+    return ask(daemon, response, "pause", None, actor)
 
 
 @router.post("/resume", status_code=202, responses=REFUSALS)
 def resume(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
     """End a pause."""
-    return _ask(daemon, response, "resume", None, actor)
+    return ask(daemon, response, "resume", None, actor)
 
 
 @router.get("/requests/{request_id}")
@@ -58,9 +58,12 @@ def request(
     return schemas.RequestView.model_validate(found)
 
 
-def _ask(daemon: Context, response: Response, kind: str, eviction_id: int | None, actor: str) -> schemas.RequestView:
+def ask(
+    daemon: Context, response: Response, kind: str, eviction_id: int | None, actor: str, document: str = ""
+) -> schemas.RequestView:
+    """Store a request for the loop, and wake it."""
     now = daemon.clock.now()
-    request_id = daemon.store.add_request(kind, eviction_id, actor, now)
+    request_id = daemon.store.add_request(kind, eviction_id, actor, now, document)
     log.info("request", request=request_id, kind=kind, eviction=eviction_id, actor=actor)
     daemon.wake()
     response.headers["Location"] = f"/api/v1/requests/{request_id}"

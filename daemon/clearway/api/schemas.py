@@ -10,7 +10,7 @@ from clearway.claims import Restart
 from clearway.config import Mode
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.learning import CheckpointOutcome
-from clearway.model import Action, Choice
+from clearway.model import Action, Choice, Parallel
 
 
 class _Answer(BaseModel):
@@ -135,6 +135,7 @@ class PlanView(_Answer):
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
     verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
+    together: tuple[str, ...] = Field(description="job_ids of other urgent jobs that it was planned together with")
 
 
 class CostView(_Answer):
@@ -205,8 +206,22 @@ class PreemptionView(_Answer):
     note: str = Field(description="why it ended as it did, or why its action was changed")
 
 
+class DrainView(_Answer):
+    nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
+    actor: str = Field(description="who asked for it")
+    reason: str = Field(description="why, as part of the nodes' Reason")
+    deadline: datetime | None = Field(description="when they should be empty; null: as soon as possible")
+    begin_at: datetime | None = Field(description="when it begins or began; null: at once")
+    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
+
+
 class EvictionSummary(_Answer):
     eviction_id: int
+    drain: DrainView | None = Field(
+        description="what a drain was asked to do; null: the eviction of an urgent job. What a drain says of its "
+        "urgent job is a stand-in's, and started_at is when its nodes were empty"
+    )
     mode: str = Field(description="the daemon's mode when it was planned")
     state: EvictionState
     state_since: datetime
@@ -307,7 +322,7 @@ class WalltimeAdviceView(_Answer):
 
 class RequestView(_Answer):
     request_id: int
-    kind: str = Field(description="approve, cancel, pause or resume")
+    kind: str = Field(description="approve, cancel, pause, resume, drain or undrain")
     eviction_id: int | None
     actor: str = Field(description="whose token it was")
     created_at: datetime

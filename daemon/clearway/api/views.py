@@ -92,6 +92,7 @@ def plan_view(plan: Plan) -> s.PlanView:
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         curve=s.CurveView.model_validate(plan.curve),
         verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
+        together=plan.together,
     )
 
 
@@ -146,6 +147,7 @@ def _summary(e: Eviction) -> dict[str, object]:
     started = e.started_at
     return {
         "eviction_id": e.eviction_id,
+        "drain": None if e.drain is None else s.DrainView.model_validate(e.drain),
         "mode": e.mode,
         "state": e.state,
         "state_since": e.state_since,
@@ -161,7 +163,8 @@ def _summary(e: Eviction) -> dict[str, object]:
         "approved_by": e.approved_by,
         "started_at": started,
         "finished_at": e.finished_at,
-        "time_to_start_s": None if started is None else (started - e.created_at).total_seconds(),
+        # Slurm tells whole seconds: a job that starts in the second of its plan would have started before it.
+        "time_to_start_s": None if started is None else max(0.0, (started - e.created_at).total_seconds()),
         "start_margin_s": None if started is None else (e.plan.deadline - started).total_seconds(),
         "predicted_lost_work_node_s": e.predicted_lost_node_s,
         "actual_lost_work_node_s": e.actual_lost_node_s,

@@ -79,7 +79,7 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
         parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
     if plan.together:
         others = ", ".join(plan.together)
-        parts.append(f"It was planned together with urgent jobs {others}; this compares it with planning it alone.")
+        parts.append(f"All this compares it with planning it alone; it was planned together with urgent job {others}.")
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)
@@ -87,7 +87,9 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
 
 def _plan_in_words(plan: Plan, explanation: Explanation) -> str:
     proven = "proven to be the cheapest"
-    if not plan.curve.exact:
+    if plan.together:
+        proven = "planned together with others"
+    elif not plan.curve.exact:
         gap = plan.curve.gap
         proven = f"at most {100 * gap:.1f} % of it needless" if gap else "not proven to be the cheapest"
     return f"The plan ({plan.curve.planner}): {_in_words(explanation.cost)}, {proven}."

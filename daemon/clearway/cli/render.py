@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -21,7 +21,10 @@ from clearway.durations import format_duration
 from clearway.execution.records import Eviction, StepRecord
 from clearway.loop import HEARTBEAT, PAUSED
 from clearway.model import Choice, Curve, CurvePoint, Plan, Verdict
+from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
+
+T = TypeVar("T")
 
 _ANSWER_LIMIT_S = 15.0
 _BAR = 40
@@ -64,7 +67,7 @@ def when(time_: datetime | None) -> str:
     return "-" if time_ is None else time_.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def wait_for(answer: Callable[[], str | None], limit_s: float = _ANSWER_LIMIT_S) -> str | None:
+def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -> T | None:
     end = time.monotonic() + limit_s
     while (found := answer()) is None and time.monotonic() < end:
         time.sleep(0.1)
@@ -186,6 +189,7 @@ def summary(e: Eviction) -> dict[str, Any]:
         "mode": e.mode,
         "preemptor": e.preemptor.display_id,
         "user": e.preemptor.user,
+        "drain": None if e.drain is None else compress(e.drain.nodes),
         "nodes_needed": e.plan.nodes_needed,
         "created_at": e.created_at.isoformat(),
         "deadline": e.plan.deadline.isoformat(),
@@ -202,17 +206,23 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
         print_json([summary(e) for e in found])
         return
     made = table(
-        "no.", "state", "urgent job", "nodes", "planned", "jobs", "node-h lost", "outcome",
+        "no.", "state", "for", "nodes", "planned", "jobs", "node-h lost", "outcome",
         right=("no.", "nodes", "jobs", "node-h lost"),
     )  # fmt: skip
     for e in found:
         lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
         made.add_row(
-            str(e.eviction_id), e.state.value, f"{e.preemptor.display_id} {e.preemptor.user}",
+            str(e.eviction_id), e.state.value, _goal(e),
             str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}", str(len(e.plan.preemptees)),
             node_hours(lost), e.outcome,
         )  # fmt: skip
     console().print(made if found else "There are none.")
+
+
+def _goal(e: Eviction) -> str:
+    if e.drain is not None:
+        return f"drain {compress(e.drain.nodes)}"
+    return f"{e.preemptor.display_id} {e.preemptor.user}"
 
 
 def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
@@ -256,8 +266,10 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         )
         return
     out = console()
-    about = f"Eviction {e.eviction_id} for urgent job {e.preemptor.display_id}: {e.state.value}. {e.outcome}"
-    out.print(visible(about))
+    goal = f"for urgent job {e.preemptor.display_id}"
+    if e.drain is not None:
+        goal = f"to drain {compress(e.drain.nodes)} for {e.drain.actor}"
+    out.print(visible(f"Eviction {e.eviction_id} {goal}: {e.state.value}. {e.outcome}"))
     out.print(
         f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; planned {when(e.created_at)} "
         f"by {e.plan.curve.planner}.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -10,7 +11,9 @@ from clearway.errors import SlurmError
 from clearway.execution.lifecycle import Command
 from clearway.execution.placement import placement, placement_until
 from clearway.execution.records import Eviction, Preemption
+from clearway.migration.drain import hold_reason
 from clearway.slurm.base import SlurmBackend
+from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
 
 
@@ -29,21 +32,26 @@ class Commander:
         self._observer = observer
         self._grace = grace
 
-    def give(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> bool:
-        """Store the intent, act, store the result. False when Slurm did not do it."""
-        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now)
+    def give(
+        self, e: Eviction, p: Preemption | None, command: Command, now: datetime, *, nodes: Sequence[str] = ()
+    ) -> SlurmError | None:
+        """Store the intent, act, store the result. What Slurm said when it did not do it.
+
+        ``nodes`` are those that ``drain`` and ``undrain`` are about.
+        """
+        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, compress(nodes))
         try:
-            self._act(e, p, command, now)
+            self._act(e, p, command, now, nodes)
         except SlurmError as error:
             result = "error" if error.retryable else "refused"
             self._store.finish_step(step_id, now, result, str(error))
             self._observer.step(command.value, result)
-            return False
-        self._store.finish_step(step_id, now, "ok")
+            return error
+        self._store.finish_step(step_id, now, "ok", compress(nodes))
         self._observer.step(command.value, "ok")
-        return True
+        return None
 
-    def _act(self, e: Eviction, p: Preemption | None, command: Command, now: datetime) -> None:
+    def _act(self, e: Eviction, p: Preemption | None, command: Command, now: datetime, nodes: Sequence[str]) -> None:
         backend, preemptor_id = self._backend, e.preemptor.job_id
         match command:
             case Command.CREATE_PLACEMENT:
@@ -58,6 +66,12 @@ class Commander:
                 backend.detach(preemptor_id)
             case Command.DELETE_PLACEMENT:
                 backend.delete_reservation(e.placement)
+            case Command.DRAIN:
+                for name in nodes:
+                    backend.drain(name, _hold(e))
+            case Command.UNDRAIN:
+                for name in nodes:
+                    backend.undrain(name, _hold(e))
             case _:
                 assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
                 self._act_on_job(p, command)
@@ -74,7 +88,16 @@ class Commander:
                 self._backend.resume(p.job)
             case Command.START_NOW:
                 self._backend.start_now(p.job_id)
+            case Command.FIRST_IN_QUEUE:
+                self._backend.first_in_queue(p.job_id)
+            case Command.USUAL_PRIORITY:
+                self._backend.usual_priority(p.job_id)
             case Command.ASK_CHECKPOINT:
                 claims, _ = read_claims(p.job)
                 to_batch = claims is None or claims.to == "batch"
                 self._backend.signal(p.job, claims.signal if claims else "USR1", batch_only=to_batch)
+
+
+def _hold(e: Eviction) -> str:
+    assert e.drain is not None, e.eviction_id  # noqa: S101 - only a drain's table has these commands
+    return hold_reason(e.eviction_id, e.drain)

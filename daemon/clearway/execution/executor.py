@@ -6,7 +6,7 @@ answer is written down; what happens next is again read from the table in the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -14,8 +14,11 @@ from typing import Protocol
 from clearway.claims import CheckpointHow
 from clearway.config import CostsConfig, ExecutionConfig
 from clearway.costs import checkpoint_rate_mib_s
+from clearway.decision import NoPlan
+from clearway.errors import SlurmError
 from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
 from clearway.execution.commands import Commander
+from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
 from clearway.execution.lessons import checkpoint_lesson
 from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
 from clearway.execution.placement import placement, placement_ends, placement_name
@@ -58,7 +61,8 @@ class Sightings:
     paused: bool = False
 
 
-Replanner = Callable[[Eviction, frozenset[str], Sightings, datetime], Plan | None]
+# None: not now. NoPlan: a drain is impossible.
+Replanner = Callable[[Eviction, frozenset[str], Sightings, datetime], Plan | NoPlan | None]
 
 
 class Executor:
@@ -91,12 +95,7 @@ class Executor:
         placed = True
         self._others = None
         for _ in range(_MOST_PHASES):
-            phase = next_phase(
-                eviction,
-                self._sight(eviction, sightings, done, now),
-                now,
-                timedelta(seconds=self._config.watch_return),
-            )
+            phase = self._next_phase(eviction, sightings, done, now)
             if phase is None:
                 break
             if phase.command is not None and self._just_failed(eviction, phase.command, now):
@@ -105,9 +104,14 @@ class Executor:
             before = eviction
             eviction = self._enter(eviction, phase, now, sightings.snapshot)
             if phase.command is not None:
-                if not self._commander.give(eviction, None, phase.command, now):
+                error = self._commander.give(
+                    eviction, None, phase.command, now, nodes=self._nodes(eviction, phase.command, sightings.snapshot)
+                )
+                if error is not None:
                     self._failed_at[eviction.eviction_id, phase.command] = now
                     placed = False
+                    if phase.command is Command.DRAIN and not error.retryable:
+                        eviction = self.cancel(eviction, now, f"The nodes cannot be drained: {error}.")
                     break
                 done.add(phase.command)
             if eviction == before and phase.command is None:
@@ -117,6 +121,29 @@ class Executor:
             paused = sightings.paused or not placed
             eviction = self._advance_preemptions(eviction, replace(sightings, paused=paused), now)
         return eviction
+
+    def _next_phase(self, e: Eviction, sightings: Sightings, done: set[Command], now: datetime) -> Phase | None:
+        watch_return = timedelta(seconds=self._config.watch_return)
+        if e.drain is None:
+            return next_phase(e, self._sight(e, sightings, done, now), now, watch_return)
+        if Command.DRAIN in done:
+            return None  # which jobs are there is seen when none can come any more
+        sight = drain_sight(e, e.drain, sightings.snapshot, paused=sightings.paused)
+        if Command.UNDRAIN in done:
+            sight = replace(sight, ours=())
+        return next_drain_phase(e, e.drain, sight, now, watch_return)
+
+    @staticmethod
+    def _nodes(e: Eviction, command: Command, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+        """Which nodes a drain's command is about: those that are not so already."""
+        if e.drain is None:
+            return ()
+        ours = drain_sight(e, e.drain, snapshot, paused=False).ours
+        return ours if command is Command.UNDRAIN else tuple(name for name in e.drain.nodes if name not in ours)
+
+    def bring_back(self, eviction: Eviction, nodes: Sequence[str], now: datetime) -> SlurmError | None:
+        """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
+        return self._commander.give(eviction, None, Command.UNDRAIN, now, nodes=nodes)
 
     def _just_failed(self, e: Eviction, command: Command, now: datetime) -> bool:
         failed = self._failed_at.get((e.eviction_id, command))
@@ -193,7 +220,7 @@ class Executor:
     def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = lost_nodes(e, sightings.snapshot, lambda: self._under_way_besides(e)) if waiting else {}
+        stuck = self._misfits(e, sightings.snapshot) if waiting else {}
         begin = waiting and not sightings.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
@@ -214,6 +241,12 @@ class Executor:
             return self._plan_anew(e, stuck, sightings, now)
         return e
 
+    def _misfits(self, e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
+        """What makes another plan necessary, by job or node."""
+        if e.drain is not None:
+            return have_to_go(e, e.drain, snapshot)
+        return lost_nodes(e, snapshot, lambda: self._under_way_besides(e))
+
     def _rules(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> Rules:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
         # a suspension, which would only let the job stand still earlier.
@@ -225,8 +258,9 @@ class Executor:
             may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
             may_kill=not open_saves,
             wanted=e.state.before_start,
+            first=e.drain is not None,
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=self._config.late_checkpoint == "kill",
+            kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
@@ -312,7 +346,7 @@ class Executor:
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
             self._observer.left(e.preemptions[index], p.job.partitions[0] if p.job.partitions else "")
         if step.command is not None:
-            answered = self._commander.give(e, e.preemptions[index], step.command, now)
+            answered = self._commander.give(e, e.preemptions[index], step.command, now) is None
             p = e.preemptions[index]
             e = with_preemption(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
             self._store.save_eviction(e)
@@ -321,10 +355,15 @@ class Executor:
         return e
 
     def _plan_anew(self, e: Eviction, stuck: dict[str, str], sightings: Sightings, now: datetime) -> Eviction:
-        """Another plan for the rest, keeping placement and what already left; without one the urgent job waits."""
+        """Another plan for the rest, keeping placement and what already left; without one the urgent job waits.
+
+        A drain's first plan is made here as well, and where there can be none it is called off.
+        """
         plan = self._replan(e, frozenset(stuck), sightings, now)
+        if isinstance(plan, NoPlan):
+            return self.cancel(e, now, f"Not drained: {plan.why}.")
         if plan is None:
-            if not e.late:
+            if not e.late and e.drain is None:
                 reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
                 text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
                 self._store.add_event(e.eviction_id, None, now, text)
@@ -347,7 +386,7 @@ class Executor:
         self._learn(before, e, sightings.snapshot, now)
         self._store.save_eviction(e)
         reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
-        self._store.add_event(e.eviction_id, None, now, f"Planned anew ({reasons}).")
+        self._store.add_event(e.eviction_id, None, now, f"Planned{' anew' if before.preemptions else ''} ({reasons}).")
         return e
 
     def _learn(self, before: Eviction, after: Eviction, snapshot: ClusterSnapshot | None, now: datetime) -> None:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from clearway.claims import CheckpointHow, Claims, SaveState
 from clearway.detection import read_claims
 from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
-from clearway.model import Action, Job, JobState, Reservation
+from clearway.model import FIRST, Action, Job, JobState, Reservation
 
 S = PreemptionState
 E = EvictionState
@@ -41,12 +41,16 @@ class Command(StrEnum):
     SUSPEND = "suspend"
     RESUME = "resume"
     START_NOW = "start_now"
+    FIRST_IN_QUEUE = "first_in_queue"
+    USUAL_PRIORITY = "usual_priority"
     CREATE_PLACEMENT = "create_placement"
     MOVE_PLACEMENT = "move_placement"
     EXTEND_PLACEMENT = "extend_placement"
     ATTACH = "attach"
     DETACH = "detach"
     DELETE_PLACEMENT = "delete_placement"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Rules:
     may_kill: bool = True  # everything that could still make this kill unnecessary is settled
     wanted: bool = True  # the preemptor still waits for the nodes
     may_resume: bool = False  # nobody else has the processors of this suspended job, and nobody can get them first
+    first: bool = False  # it goes to the head of the queue until it runs again
     kill_when_late: bool = False
     retry_after: timedelta = timedelta(seconds=5)
     give_up_after: int = 5
@@ -88,7 +93,7 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
     if p.state is S.VACATED:
-        return _vacated(p, seen, now)
+        return _vacated(p, seen, now, rules)
     if p.state is S.QUEUED:
         return _queued(p, seen, now, rules)
     if seen.state is JobState.PENDING:
@@ -168,19 +173,28 @@ def _vacating(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | N
     return _leave(p)
 
 
-def _vacated(p: Preemption, seen: Job, now: datetime) -> Step | None:
+def _vacated(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if seen.state is JobState.PENDING:
+        if rules.first and p.attempts == 0 and 0 < seen.priority < FIRST:
+            return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
         if p.state_since is not None and now - p.state_since < _REST:
             return None
         if seen.priority == 0:
             return Step(S.FAILED, note="it is held in the queue; release it by hand")
         return Step(S.QUEUED, Command.START_NOW)
+    return _returned(p, seen, now, rules)
+
+
+def _returned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+    if seen.priority == FIRST and rules.first and p.attempts < rules.give_up_after:
+        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
+        return Step(p.state, Command.USUAL_PRIORITY) if due else None
     return Step(S.RETURNED)
 
 
 def _queued(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if seen.state is not JobState.PENDING:
-        return Step(S.RETURNED)
+        return _returned(p, seen, now, rules)
     waits = seen.eligible_time is not None and seen.eligible_time > now + timedelta(seconds=1)
     due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
     return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < rules.give_up_after else None
@@ -265,6 +279,11 @@ def next_phase(e: Eviction, sight: Sight, now: datetime, watch_return: timedelta
     cleaning = _keep_placement(e, sight) if e.suspended_nodes else _remove_placement(e, sight)
     if cleaning is not None:
         return cleaning
+    return close_phase(e, now, watch_return)
+
+
+def close_phase(e: Eviction, now: datetime, watch_return: timedelta) -> Phase | None:
+    """The rows of an eviction with nothing of its own left on the cluster: its preemptees return."""
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]

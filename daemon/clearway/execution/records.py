@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from clearway.model import Action, Job, Plan, Verdict
+from clearway.model import Action, DrainOrder, Job, Plan, Verdict
 
 
 class PreemptionState(StrEnum):
@@ -38,10 +38,11 @@ _PREEMPTION_TERMINAL = frozenset(
 class EvictionState(StrEnum):
     PROPOSED = "proposed"  # observe mode: what would have been done
     AWAITING_APPROVAL = "awaiting_approval"
-    PLACING = "placing"  # intent stored; the placement is being made
+    SCHEDULED = "scheduled"  # a drain whose time has not come
+    PLACING = "placing"  # intent stored; the placement is being made (of a drain: its nodes are being drained)
     PREEMPTING = "preempting"
     STARTING = "starting"  # all nodes are free; the preemptor has not started yet
-    STARTED = "started"  # the preemptor runs; the placement is being removed
+    STARTED = "started"  # the preemptor runs; the placement is being removed (of a drain: its nodes are empty)
     RETURNING = "returning"  # waits for the preemptees to run again
     CANCELLING = "cancelling"  # being undone; what passed its point of no return is followed to its end
     COMPLETED = "completed"  # terminal
@@ -55,8 +56,8 @@ class EvictionState(StrEnum):
 
     @property
     def acting(self) -> bool:
-        """Whether the executor works on it (proposals only wait)."""
-        return not self.terminal and self not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL)
+        """Whether the executor works on it (the others only wait)."""
+        return not self.terminal and self not in _WAITING
 
     @property
     def undoing(self) -> bool:
@@ -69,6 +70,7 @@ class EvictionState(StrEnum):
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
 
 
+_WAITING = frozenset({EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED})
 _EVICTION_TERMINAL = frozenset(
     {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
 )
@@ -111,7 +113,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """All that Clearway does for one preemptor: the plan, its preemptees and its placement."""
+    """All that Clearway does for one preemptor, or to drain nodes: the plan, its preemptees and its placement."""
 
     eviction_id: int  # 0 until the store has given it one
     mode: str  # observe, approve or automatic, as it was when the eviction was made
@@ -123,7 +125,7 @@ class Eviction:
     placement: str = ""  # name of its Slurm reservation; "" until it has one
     revision: int = 0  # how often it was planned anew while under way
     approved_by: str = ""
-    started_at: datetime | None = None  # preemptor seen RUNNING (its start time as Slurm says)
+    started_at: datetime | None = None  # preemptor seen RUNNING (its start time as Slurm says), or nodes seen empty
     finished_at: datetime | None = None
     outcome: str = ""  # one sentence for people
     late: bool = False  # an event about lateness was already recorded
@@ -131,6 +133,11 @@ class Eviction:
     @property
     def preemptor(self) -> Job:
         return self.plan.preemptor
+
+    @property
+    def drain(self) -> DrainOrder | None:
+        """What a drain was asked to do; None for the eviction of a preemptor."""
+        return self.plan.drain
 
     @property
     def suspended_nodes(self) -> tuple[str, ...]:
@@ -189,10 +196,11 @@ class Request:
     """What an operator asked over REST or CLI, for the loop to carry out."""
 
     request_id: int
-    kind: str  # approve, cancel, pause, resume
+    kind: str  # approve, cancel, pause, resume, drain, undrain
     eviction_id: int | None
     actor: str
     created_at: datetime
+    document: str = ""  # what a drain or undrain is about, as JSON
     handled_at: datetime | None = None
     result: str = ""
 

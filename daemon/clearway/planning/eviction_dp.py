@@ -15,8 +15,9 @@ optimal states that are equally good in everything decided for good; see ``tie_w
 Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which
 jobs are not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes
 are shared. One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between
-deadlines; then one pass for each such ``windows``. Where only the number of missing nodes differs, because other
-jobs end by themselves, one pass is enough.
+deadlines. Bounds are then searched for all of them together (see ``stages``); tables over all jobs take one pass
+for each such ``windows``, but where only the number of missing nodes differs, because other jobs end by themselves,
+one is enough.
 
 Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
 no nodes are needed at all is nothing listed. See ``windows``.

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clearway.claims import format_claims
-from clearway.model import Job, JobState, Node, Reservation
+from clearway.model import AdminLevel, Job, JobState, Node, Reservation
 
 REQUEUE_DELAY_S = 121.0
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
@@ -46,6 +46,7 @@ class SimulatedJob:
     since: datetime | None = None  # when that was; None while it does not run
     lost_s: float = 0.0  # work that was done and has to be repeated
     runs: list[tuple[str, ...]] = field(default_factory=list)  # nodes of each run
+    usual_priority: int = 0
     asked_at: datetime | None = None
     requeued: bool = False  # where COMPLETING leads: back to the queue, or out
     epoch: int = 0  # events of an earlier epoch are void
@@ -67,6 +68,7 @@ class SimulatedCluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, SimulatedJob] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class SimulatedCluster:
             **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
         )
         cpus = first.cpus if cpus_per_node is None else cpus_per_node
-        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None)
+        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None, usual_priority=job.priority)
         self.jobs[job_id] = entry
         nodes = tuple(on)
         if nodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from clearway.model import ClusterSnapshot, Job, Reservation
+from clearway.model import AdminLevel, ClusterSnapshot, Job, Reservation
 
 
 class SlurmBackend(Protocol):
@@ -51,6 +51,14 @@ class SlurmBackend(Protocol):
         """
         ...
 
+    def first_in_queue(self, job_id: str) -> None:
+        """Give the job the priority ``FIRST``: Slurm starts it before everybody else, where it fits."""
+        ...
+
+    def usual_priority(self, job_id: str) -> None:
+        """Let Slurm work out the job's priority again; success also when the job has ended."""
+        ...
+
     def set_comment(self, job_id: str, comment: str) -> None: ...
 
     def attach(self, job_id: str, reservation: str) -> None:
@@ -90,5 +98,9 @@ class SlurmBackend(Protocol):
     def suspend(self, job: Job) -> None: ...
 
     def resume(self, job: Job) -> None: ...
+
+    def admin_level(self, user: str) -> AdminLevel:
+        """What rights Slurm gives this user; without accounting nobody has any."""
+        ...
 
     def close(self) -> None: ...

@@ -17,8 +17,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import ClusterSnapshot, Job, JobState, Reservation, Skipped
-from clearway.slurm import parse
+from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
+from clearway.slurm import parse, rights
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RequeueRest
@@ -228,6 +228,14 @@ class CliBackend:
         self._rest.before_start(current)
         self._scontrol("update", f"JobId={target}", "StartTime=now")
 
+    def first_in_queue(self, job_id: str) -> None:
+        self._update_job(job_id, "Priority", str(FIRST))
+
+    def usual_priority(self, job_id: str) -> None:
+        found = self._look(job_id)
+        if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
+            self._change_job(["scontrol", "release", found[1]])
+
     def set_comment(self, job_id: str, comment: str) -> None:
         self._update_job(job_id, "Comment", comment)
 
@@ -322,6 +330,9 @@ class CliBackend:
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", checked(node)))
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return rights.admin_level(self._commands, user)
 
     def _scontrol(self, *arguments: str) -> str:
         return self._commands.run(["scontrol", "--oneliner", *arguments])

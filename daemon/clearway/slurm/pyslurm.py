@@ -16,11 +16,12 @@ from datetime import datetime
 from typing import Any
 
 from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
-from clearway.slurm import parse
+from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.slurm import parse, rights
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import FieldError
+from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.rest import RequeueRest
 
@@ -48,6 +49,7 @@ class PyslurmBackend:
     ) -> None:
         self._now = now
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)  # for what pyslurm does not tell
         self._rest = RequeueRest(now=now)
         self._skipped_reservations: tuple[Skipped, ...] = ()
 
@@ -153,6 +155,16 @@ class PyslurmBackend:
         self._rest.before_start(current)
         self._change_job("start_now", job_id)
 
+    def first_in_queue(self, job_id: str) -> None:
+        self._known(job_id)
+        self._change_job("set_priority", job_id, priority=FIRST)
+
+    def usual_priority(self, job_id: str) -> None:
+        current = self.job(job_id)
+        if current is not None and current.state is not JobState.ENDED and current.priority == FIRST:
+            with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
+                self._change_job("release", job_id)
+
     def set_comment(self, job_id: str, comment: str) -> None:
         self._known(job_id)
         self._change_job("set_comment", job_id, comment=comment)
@@ -233,6 +245,9 @@ class PyslurmBackend:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {current.reason[:120]}")
         # Not RESUME, which would also bring back a node that is DOWN.
         self._worker.call("undrain", name=node)
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return rights.admin_level(self._commands, user)
 
     def _node(self, name: str) -> Node:
         nodes, skipped = records.read_nodes([self._worker.call("node", name=checked(name))], [])

@@ -175,6 +175,12 @@ class Calls:
     def start_now(self, job_id: int) -> None:
         self._modify(job_id, begin_time=int(time.time()))
 
+    def set_priority(self, job_id: int, priority: int) -> None:
+        self._modify(job_id, priority=priority)
+
+    def release(self, job_id: int) -> None:
+        self._pyslurm.Job(job_id).release()
+
     def set_comment(self, job_id: int, comment: str) -> None:
         self._modify(job_id, comment=comment or _Empty())
 

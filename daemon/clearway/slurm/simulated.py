@@ -7,7 +7,7 @@ from datetime import datetime
 
 from clearway.clock import Clock
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Reservation
+from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation
 from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
 
 
@@ -75,6 +75,16 @@ class SimulatedBackend:
             raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
         self._cluster.make_eligible(entry)
         self._cluster.schedule()
+
+    def first_in_queue(self, job_id: str) -> None:
+        entry = self._entry(job_id)
+        entry.job = replace(entry.job, priority=FIRST)
+        self._cluster.schedule()
+
+    def usual_priority(self, job_id: str) -> None:
+        entry = self._now().jobs.get(job_id)
+        if entry is not None and entry.job.priority == FIRST:
+            entry.job = replace(entry.job, priority=entry.usual_priority)
 
     def set_comment(self, job_id: str, comment: str) -> None:
         entry = self._entry(job_id)
@@ -146,6 +156,9 @@ class SimulatedBackend:
         entry = self._of_run(job)
         if entry.job.state is JobState.SUSPENDED:
             self._cluster.resume(entry)
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return self._cluster.admin_levels.get(user, AdminLevel.NONE)
 
     def close(self) -> None:
         """Nothing to release."""

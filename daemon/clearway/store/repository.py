@@ -227,9 +227,16 @@ class SqlStore:
 
     # Requests
 
-    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime) -> int:
+    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime, document: str = "") -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
-        values = {"kind": kind, "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
+        values = {
+            "kind": kind,
+            "eviction_id": eviction_id,
+            "actor": actor,
+            "created_at": at,
+            "result": "",
+            "document": document,
+        }
         with self._database.writing() as connection:
             if (
                 eviction_id is not None
@@ -245,10 +252,13 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(rows.request_from(row) for row in connection.execute(query))
 
-    def finish_request(self, request_id: int, at: datetime, result: str) -> None:
+    def finish_request(self, request_id: int, at: datetime, result: str, eviction_id: int | None = None) -> None:
+        values: dict[str, Any] = {"handled_at": at, "result": result}
+        if eviction_id is not None:
+            values["eviction_id"] = eviction_id
         query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
         with self._database.writing() as connection:
-            if connection.execute(query.values(handled_at=at, result=result)).rowcount != 1:
+            if connection.execute(query.values(values)).rowcount != 1:
                 raise StoreError(f"no request {request_id}")
 
     def request(self, request_id: int) -> Request | None:

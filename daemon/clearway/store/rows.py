@@ -131,6 +131,7 @@ def request_from(row: Row[Any]) -> Request:
         eviction_id=row.eviction_id,
         actor=row.actor,
         created_at=row.created_at,
+        document=row.document or "",
         handled_at=row.handled_at,
         result=row.result,
     )

@@ -157,6 +157,7 @@ class RequestRow(Base):
     created_at: Mapped[datetime]
     handled_at: Mapped[datetime | None]
     result: Mapped[str]
+    document: Mapped[str | None]  # what a drain or undrain is about, as JSON
 
 
 class CheckpointHistoryRow(Base):

@@ -15,7 +15,7 @@ from clearway.simulation import realtime_study
 from clearway.simulation.realtime_report import as_csv, as_html
 from clearway.simulation.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
 from clearway.simulation.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
-from clearway.simulation.swf import read_swf
+from clearway.simulation.swf import read_swf, write_swf
 from clearway.simulation.trace import Trace, TraceJob
 
 MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
@@ -71,13 +71,10 @@ def test_checkpoints_count_as_delay() -> None:
 
 @pytest.fixture
 def small_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> realtime_study.RealtimeStudy:
-    from clearway.simulation.swf import write_swf
-
     with lzma.open(tmp_path / "mira-2018-wk1.swf.xz", "wt") as file:
         write_swf(trace(), file)
     (tmp_path / realtime_study.BEAM_TIMES).write_text("300\n650.5\n")
     monkeypatch.setattr(realtime_study, "LOGS", 2)
-    monkeypatch.setattr(realtime_study, "PERCENTS", PERCENTS)
     return study(tmp_path, seeds=1, processes=2)
 
 
@@ -101,6 +98,18 @@ def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realt
 def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none of mira-2018-wk1\.swf\.xz, mira-2018-wk2\.swf\.xz"):
         study(tmp_path, seeds=1, processes=1)
+
+
+def test_patient_clearway_is_better_than_weighted_cost_on_the_random_logs() -> None:
+    """Both ways (Table 3): means over the logs."""
+    means = {}
+    for name in ("WCJS just in time", realtime_study.PATIENT.name):
+        done = [each for seed in range(realtime_study.LOGS) for each in replayed(random_log(seed), name, 16)]
+        for urgent in (True, False):
+            slowdowns = [outcome.slowdown for outcome in done if outcome.job.urgent == urgent]
+            means[name, urgent] = sum(slowdowns) / len(slowdowns)
+    for urgent in (True, False):
+        assert means[realtime_study.PATIENT.name, urgent] < means["WCJS just in time", urgent]
 
 
 @pytest.mark.skipif(not MIRA_WEEK.exists(), reason=f"no {MIRA_WEEK}")

@@ -25,7 +25,7 @@ def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     if hostlist in NOTHING:
         return ()
     hosts: dict[str, None] = {}
-    for piece in _pieces(hostlist):
+    for piece in pieces(hostlist):
         for host in _expand_piece(piece, limit):
             hosts[host] = None
             if len(hosts) > limit:
@@ -33,7 +33,7 @@ def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def _pieces(hostlist: str) -> Iterator[str]:
+def pieces(hostlist: str) -> Iterator[str]:
     """Split at commas outside of brackets."""
     depth, start = 0, 0
     for at, char in enumerate(hostlist):

@@ -1,0 +1,73 @@
+"""Empty nodes and bring them back: requests like all others, and what a drain would do.
+
+Whose token it is must be one that may drain: by the configuration, or by the rights that Slurm gives a user of that
+name. The loop checks it.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException, Response
+
+from clearway.api import schemas, views
+from clearway.api.context import Actor, Daemon, Report
+from clearway.api.request_routes import REFUSALS, ask
+from clearway.decision import NoPlan
+from clearway.errors import DrainError
+from clearway.migration.drain import not_ours_to_drain, plan_drain
+from clearway.migration.request import DrainRequest, UndrainRequest
+from clearway.migration.selection import chosen_nodes
+from clearway.policy import under_way_by
+
+router = APIRouter(tags=["drains"])
+
+
+@router.post("/drains", status_code=202, responses=REFUSALS)
+def drain(daemon: Daemon, actor: Actor, wish: DrainRequest, response: Response) -> schemas.RequestView:
+    """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
+
+    When the request is handled its ``eviction_id`` names the drain, which is an eviction like others.
+    """
+    return ask(daemon, response, "drain", None, actor, wish.model_dump_json())
+
+
+@router.post("/undrains", status_code=202, responses=REFUSALS)
+def undrain(daemon: Daemon, actor: Actor, wish: UndrainRequest, response: Response) -> schemas.RequestView:
+    """Let nodes take jobs again that a drain has emptied."""
+    return ask(daemon, response, "undrain", None, actor, wish.model_dump_json())
+
+
+@router.post("/drains/what-if", responses={409: {"model": schemas.Problem, "description": "these nodes cannot be"}})
+def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
+    """How the jobs on these nodes would leave; changes nothing and needs no token."""
+    snapshot = report.snapshot
+    try:
+        nodes = chosen_nodes(wish.nodes, snapshot)
+    except DrainError as error:
+        raise HTTPException(422, str(error)) from None
+    why = not_ours_to_drain(nodes, snapshot)
+    if why:
+        raise HTTPException(409, why)
+    if not daemon.planning.acquire(timeout=10.0):
+        raise HTTPException(429, "other what-if plans are being made; try again")
+    try:
+        plan = plan_drain(
+            wish.order(nodes, "what-if"),
+            snapshot,
+            daemon.config(),
+            daemon.planner(),
+            snapshot.taken_at,
+            under_way=under_way_by(report.open_evictions),
+            history=daemon.history(),
+            actions=daemon.checkpointers(),
+        )
+    finally:
+        daemon.planning.release()
+    impossible = isinstance(plan, NoPlan)
+    return schemas.WhatIfView(
+        taken_at=snapshot.taken_at,
+        feasible=not impossible,
+        why=plan.why if isinstance(plan, NoPlan) else "",
+        budget="",
+        plan=None if isinstance(plan, NoPlan) else views.plan_view(plan),
+        curve=None if plan.curve is None else schemas.CurveView.model_validate(plan.curve),
+    )

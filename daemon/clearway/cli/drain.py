@@ -1,0 +1,93 @@
+"""``clearway drain``: what it says, to the loop and to people."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from datetime import UTC, datetime, timedelta
+
+from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
+from clearway.clock import SystemClock
+from clearway.config import Config
+from clearway.decision import NoPlan
+from clearway.durations import parse_duration_s
+from clearway.errors import DrainError
+from clearway.execution.records import Eviction
+from clearway.migration.drain import not_ours_to_drain, plan_drain
+from clearway.migration.request import DrainRequest
+from clearway.migration.selection import chosen_nodes
+from clearway.model import Plan
+from clearway.policy import under_way_by
+from clearway.store.base import Store
+
+_POLL_S = 0.5
+
+
+def actor() -> str:
+    """Who runs this: by the process itself, which nobody can set, and only with root's rights by what sudo says."""
+    user = _user_name(os.getuid())
+    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
+    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def point_in_time(text: str, now: datetime) -> datetime:
+    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    try:
+        return now + timedelta(seconds=parse_duration_s(text))
+    except ValueError:
+        pass
+    try:
+        clock = datetime.strptime(text, "%H:%M")  # noqa: DTZ007 - a time of this machine's day
+    except ValueError:
+        clock = None
+    try:
+        if clock is None:
+            found = datetime.fromisoformat(text)
+            return (found if found.tzinfo is not None else found.astimezone()).astimezone(UTC)
+    except ValueError:
+        raise ValueError(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}") from None
+    today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+    return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
+
+
+def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
+    """The daemon's own decision on a fresh snapshot, and nothing done."""
+    backend = open_backend(config, SystemClock())
+    try:
+        snapshot = backend.snapshot()
+    finally:
+        backend.close()
+    nodes = chosen_nodes(wish.nodes, snapshot)
+    why = not_ours_to_drain(nodes, snapshot)
+    if why:
+        raise DrainError(why)
+    return plan_drain(
+        wish.order(nodes, actor()),
+        snapshot,
+        config,
+        open_planner(config),
+        snapshot.taken_at,
+        under_way=under_way_by(store.open_evictions()),
+        actions=checkpointer_actions(),
+    )
+
+
+def wait_until_empty(store: Store, eviction_id: int) -> Eviction:
+    """The drain when its nodes are empty, or when it has ended without."""
+    while True:
+        eviction = store.eviction(eviction_id)
+        if eviction.started_at is not None or eviction.state.terminal:
+            return eviction
+        time.sleep(_POLL_S)

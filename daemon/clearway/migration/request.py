@@ -1,0 +1,93 @@
+"""What a request to drain or to bring back says, as it is stored between REST or command line and the loop."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from clearway.errors import DrainError
+from clearway.model import DrainOrder, Parallel
+
+# What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
+_REASON = re.compile(r'[^"\[\]]{0,120}')
+
+
+LONGEST_LIST = 4_096  # characters
+
+
+class DrainRequest(BaseModel):
+    """Nodes that shall be empty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: str = Field(
+        min_length=1,
+        max_length=LONGEST_LIST,
+        description="host list such as node[1-3,7]; partition=NAME and feature=NAME stand for their nodes",
+    )
+    reason: str = Field("", description="why, for the nodes' Reason: one line without quotes and brackets")
+    deadline: AwareDatetime | None = Field(
+        None, description="when the nodes should be empty; null: as soon as every job has been saved"
+    )
+    at: AwareDatetime | None = Field(None, description="when to begin; null: at once")
+    parallel: Parallel = Field(
+        Parallel.MIGRATE,
+        description="what becomes of jobs that also run on other nodes: migrate moves them, leave lets them end",
+    )
+    force: bool = Field(False, description="requeues jobs that cannot be saved as well; their work is lost")
+
+    @field_validator("reason")
+    @classmethod
+    def _is_one_line(cls, reason: str) -> str:
+        if not reason.isprintable() or not _REASON.fullmatch(reason) or reason != reason.strip():
+            raise ValueError("a reason is one line of at most 120 characters, without quotes and brackets")
+        return reason
+
+    def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
+        return DrainOrder(
+            nodes=nodes,
+            actor=actor,
+            request_id=request_id,
+            reason=self.reason,
+            deadline=self.deadline,
+            begin_at=self.at,
+            parallel=self.parallel,
+            force=self.force,
+        )
+
+
+class UndrainRequest(BaseModel):
+    """Nodes that shall take jobs again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
+
+
+def drain_request(**fields: object) -> DrainRequest:
+    """Raises ``DrainError``, with the first thing that is wrong."""
+    try:
+        return DrainRequest.model_validate(fields)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
+def read_drain(document: str) -> DrainRequest:
+    try:
+        return DrainRequest.model_validate_json(document)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
+def read_undrain(document: str) -> UndrainRequest:
+    try:
+        return UndrainRequest.model_validate_json(document)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "request"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"

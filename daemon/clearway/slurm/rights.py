@@ -1,0 +1,20 @@
+"""What Slurm's accounting says of a user. Neither squeue nor pyslurm's records tell."""
+
+from __future__ import annotations
+
+from clearway.errors import SlurmRefusedError
+from clearway.model import AdminLevel
+from clearway.slurm.guards import checked
+from clearway.slurm.process import Commands
+
+
+def admin_level(commands: Commands, user: str) -> AdminLevel:
+    """``NONE`` also for a user whom the accounting does not know, and where there is no accounting."""
+    try:
+        told = commands.run(
+            ["sacctmgr", "--noheader", "--parsable2", "show", "user", checked(user), "format=AdminLevel"]
+        )
+    except SlurmRefusedError:
+        return AdminLevel.NONE
+    word = told.strip().lower()
+    return AdminLevel(word) if word in set(AdminLevel) else AdminLevel.NONE

@@ -1,0 +1,303 @@
+"""Draining nodes on a real cluster: the nodes become empty, the jobs go on elsewhere and end with the right results."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clearway.execution.records import Eviction, EvictionState, PreemptionState
+from clearway.model import Action
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, saver_script
+
+STEPS = 30
+WHOLE = ("--exclusive", "--mem=0")
+LOOP = "while :; do sleep 0.2; done"
+UNPROTECTED = 'min_runtime = 1\nprotected_users = []\nspare_before_end = "80s"'
+
+
+def config_for(folder: Path, cluster: SlurmCluster) -> str:
+    """The token ``tester`` may drain."""
+    changes = {
+        "candidates": UNPROTECTED,
+        "execution": "kill_allowance = 12\nconcurrent_checkpoints = 2",
+        "drain": 'operators = ["tester"]',
+    }
+    return config_text(folder, cluster.conf, **changes)
+
+
+@pytest.fixture
+def daemon(cluster: SlurmCluster, tmp_path: Path) -> RunningDaemon:
+    """Not started yet."""
+    folder = tmp_path / "daemon"
+    return RunningDaemon(cluster, folder, config=config_for(folder, cluster))
+
+
+def saver(cluster: SlurmCluster, *args: str, steps: int = STEPS) -> str:
+    """A job that saves itself and says so, in its second step or later."""
+    options = ("--requeue", "--output=/dev/null", "--time=30", *args)
+    job_id = cluster.sbatch(saver_script(cluster, steps), *options, user="cwalice")
+    cluster.wait_state(job_id, "RUNNING")
+    cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(job_id).get("Comment", ""), 30, "the saver's claim")
+    cluster.wait_for((cluster.work / f"state.{job_id}.log").exists, 30, "the saver's first step")
+    return job_id
+
+
+def check_result(cluster: SlurmCluster, job_id: str, steps: int = STEPS) -> None:
+    """Right result, and hardly a finished step done twice: on a busy machine one ends before the program is held."""
+    result = cluster.work / f"state.{job_id}.result"
+    cluster.wait_for(lambda: result.exists() and result.read_text().strip(), 90, "the saver's result")
+    assert int(result.read_text()) == expected_result(steps)
+    log = (cluster.work / f"state.{job_id}.log").read_text()
+    done = [int(line) for line in log.split()]
+    assert sorted(set(done)) == list(range(1, steps + 1))
+    assert len(done) <= steps + 1
+
+
+# Everything is imported before the change of user: root's Python may lie where nobody else can read.
+RUN_AS = """\
+import os, pwd, sys
+import sqlalchemy.dialects.sqlite
+from clearway import bootstrap
+from clearway.cli import app, drain
+user = pwd.getpwnam(sys.argv.pop(1))
+os.setgroups([])
+os.setgid(user.pw_gid)
+os.setuid(user.pw_uid)
+app.main()
+"""
+
+
+def clearway(daemon: RunningDaemon, *args: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+    """The command line, as root or another user of this machine."""
+    command = [sys.executable, "-c", RUN_AS, user, *args]
+    env = {**daemon.cluster.env, "CLEARWAY_CONFIG": str(daemon.config)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def ask(daemon: RunningDaemon, path: str, **body: object) -> str:
+    """Over REST, which is quick; what the loop answered."""
+    asked = daemon.post(f"/api/v1/{path}", dict(body) or None)
+    assert asked.status_code == 202, asked.text
+    answer = f"/api/v1/requests/{asked.json()['request_id']}"
+    daemon.wait_for(lambda: daemon.get(answer).json()["handled_at"], 30, "an answer")
+    return str(daemon.get(answer).json()["result"])
+
+
+def node(cluster: SlurmCluster, name: str) -> tuple[str, str]:
+    """State and Reason of a node, the latter without who and when."""
+    (record,) = cluster.records("node", name)
+    return record["State"], record.get("Reason", "").partition(" [")[0]
+
+
+def drained(cluster: SlurmCluster) -> dict[str, str]:
+    return {name: node(cluster, name)[1] for name in cluster.node_names if "DRAIN" in node(cluster, name)[0]}
+
+
+def nodes_of(cluster: SlurmCluster, job_id: str) -> set[str]:
+    return set(cluster.run("scontrol", "show", "hostnames", cluster.job(job_id)["NodeList"]).stdout.split())
+
+
+def newest(daemon: RunningDaemon) -> Eviction:
+    return daemon.evictions()[0]
+
+
+def wait_end(daemon: RunningDaemon) -> Eviction:
+    daemon.wait_for(lambda: newest(daemon).state.terminal, 60, "the end of the drain")
+    return newest(daemon)
+
+
+def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        serial = saver(cluster, "-N1", "-n1", "--mem=500")
+        other = saver(cluster, "-N1", "-n1", "--mem=500")
+        inside = saver(cluster, "-N2", *WHOLE)
+        beside = saver(cluster, "-N1", "-n4")
+        assert [nodes_of(cluster, job_id) for job_id in (serial, other)] == [{"node1"}] * 2
+        assert nodes_of(cluster, inside) == {"node2", "node3"}
+        planned = daemon.post("/api/v1/drains/what-if", {"nodes": "node[1-2]"}).json()
+        assert {a["job_id"] for a in planned["plan"]["chosen"]["actions"]} == {serial, other, inside}
+        assert not drained(cluster)
+        assert ask(daemon, "drains", nodes="node[1-2]", reason="new memory").startswith("drain 1")
+        daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
+        reason = f"clearway drain {newest(daemon).eviction_id}: new memory"
+        assert drained(cluster) == {"node1": reason, "node2": reason}
+        assert {node(cluster, name)[0] for name in ("node1", "node2")} == {"IDLE+DRAIN"}
+        ended = wait_end(daemon)
+        assert ended.state is EvictionState.COMPLETED
+        assert {p.job_id: (p.action, p.state) for p in ended.preemptions} == dict.fromkeys(
+            (serial, inside, other), (Action.APP_CHECKPOINT, PreemptionState.RETURNED)
+        )
+        for job_id in (serial, inside, other):
+            assert not nodes_of(cluster, job_id) & {"node1", "node2"}
+            assert cluster.job(job_id)["Restarts"] == "1"
+        for job_id in (serial, inside, other, beside):
+            check_result(cluster, job_id)
+        assert cluster.job(beside)["Restarts"] == "0"
+        told = daemon.get(f"/api/v1/evictions/{ended.eviction_id}").json()
+        assert told["drain"]["nodes"] == ["node1", "node2"]
+        assert "clearway_nodes_emptied_total 2.0" in daemon.get("/metrics").text
+        assert ask(daemon, "undrains", nodes="node[1-2]") == "brought back node[1-2]"
+        assert not drained(cluster)
+        again = cluster.sbatch("true", "-w", "node[1-2]", "-N2", "--output=/dev/null", user="cwalice")
+        cluster.wait_state(again, "COMPLETED", timeout=30)
+
+
+def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        saved = saver(cluster, "-N1", "-n4", steps=600)
+        deaf = cluster.sbatch(LOOP, "--requeue", "-N1", "-n4", "--output=/dev/null", user="cwbob")
+        cluster.wait_state(deaf, "RUNNING")
+        planned = clearway(daemon, "drain", "node[1-2]", "--dry-run")
+        assert planned.returncode == 1
+        assert "Not possible: 1 job(s) in the way" in planned.stdout
+        assert not drained(cluster)
+        refused = clearway(daemon, "drain", "node[1-2]", "--wait")
+        assert refused.returncode == 1
+        assert f"1 job(s) in the way: job {deaf} of cwbob: it cannot save itself" in refused.stdout
+        wait_end(daemon)
+        assert not drained(cluster)
+        assert [cluster.job(job_id)["Restarts"] for job_id in (saved, deaf)] == ["0", "0"]
+        assert node(cluster, "node1") == ("ALLOCATED", "")
+        forced = clearway(daemon, "drain", "node[1-2]", "--force", "--reason", "new memory", "--wait")
+        assert forced.returncode == 0, forced.stderr
+        assert forced.stdout.splitlines()[-1] == "The nodes are empty."
+        assert {p.job_id: p.action for p in newest(daemon).preemptions} == {
+            saved: Action.APP_CHECKPOINT,
+            deaf: Action.KILL,
+        }
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 2: new memory")
+        assert clearway(daemon, "undrain", "node[1-2]").stdout.strip() == "brought back node[1-2]"
+        assert not drained(cluster)
+
+
+def test_parallel_leave_lets_jobs_end_that_also_run_elsewhere(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        serial = saver(cluster, "-N1", "-n4")
+        wide = saver(cluster, "-N2", *WHOLE)
+        assert ask(daemon, "drains", nodes="node[1-2]", parallel="leave").startswith("drain 1")
+        cluster.wait_for(lambda: cluster.job(serial)["Restarts"] == "1", 30, "the serial job to leave")
+        assert cluster.state(wide) == "RUNNING"
+        assert newest(daemon).started_at is None
+        check_result(cluster, wide)
+        daemon.wait_for(lambda: newest(daemon).started_at is not None, 30, "the nodes to be empty")
+        assert cluster.job(wide)["Restarts"] == "0"
+        assert {p.job_id for p in newest(daemon).preemptions} == {serial}
+        check_result(cluster, serial)
+
+
+def test_cancelled_in_the_middle(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        first = saver(cluster, "-N1", "-n4")
+        # Deaf to its signal although it says otherwise: the drain waits for its checkpoint until it is cancelled.
+        claim = "--comment=clearway:checkpoint=signal"
+        script = f"trap '' USR1; {LOOP}"
+        silent = cluster.sbatch(script, "--requeue", claim, "-N1", "-n4", "--output=/dev/null", user="cwalice")
+        cluster.wait_state(silent, "RUNNING")
+        assert ask(daemon, "drains", nodes="node[1-2]").startswith("drain 1")
+        cluster.wait_for(lambda: cluster.job(first)["Restarts"] == "1", 30, "the first job to leave")
+        assert ask(daemon, "evictions/1/cancel") == "cancelled"
+        assert wait_end(daemon).state is EvictionState.CANCELLED
+        assert not drained(cluster)
+        assert {p.job_id: p.state for p in newest(daemon).preemptions} == {
+            first: PreemptionState.RETURNED,
+            silent: PreemptionState.SPARED,
+        }
+        assert cluster.job(silent)["Restarts"] == "0"
+        check_result(cluster, first)
+
+
+def test_a_moved_job_comes_before_everybody_who_waits(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        moved = saver(cluster, "-N1", "-n4", steps=600)
+        short = [cluster.sbatch("sleep 600", "-N1", "-n4", "--output=/dev/null", user="cwbob") for _ in range(7)]
+        for job_id in short:
+            cluster.wait_state(job_id, "RUNNING")
+        waiting = [cluster.sbatch("sleep 600", "-N1", "-n4", "--output=/dev/null", user="cwbob") for _ in range(3)]
+        for job_id in waiting:
+            cluster.run("scontrol", "update", f"JobId={job_id}", "Priority=4294960000")
+        assert ask(daemon, "drains", nodes="node1").startswith("drain 1")
+        daemon.wait_for(lambda: cluster.job(moved)["Priority"] == "4294967290", 60, "the head of the queue")
+        daemon.wait_for(lambda: "start_now" in kinds(daemon), 30, "its wait to be lifted")
+        cluster.run("scancel", short[0])
+        cluster.wait_state(moved, "RUNNING", timeout=30)
+        assert wait_end(daemon).state is EvictionState.COMPLETED
+        assert int(cluster.job(moved)["Priority"]) < 4294960000  # as Slurm works it out
+        assert [cluster.state(job_id) for job_id in waiting] == ["PENDING"] * 3
+
+
+def kinds(daemon: RunningDaemon) -> list[str]:
+    steps = daemon.get(f"/api/v1/evictions/{newest(daemon).eviction_id}/steps").json()["items"]
+    return [step["kind"] for step in steps if step["result"] == "ok"]
+
+
+def test_nodes_of_others_and_users_without_rights(cluster: SlurmCluster) -> None:
+    install_programs(cluster)
+    daemon = RunningDaemon(cluster, cluster.work / "daemon")  # where an ordinary user can get at its database
+    cluster.run("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=bad disk")
+    with daemon:
+        saved = saver(cluster, "-N1", "-n4", steps=600)
+        assert nodes_of(cluster, saved) == {"node1"}
+        assert ask(daemon, "drains", nodes="node1").startswith("refused: tester is neither an operator")
+        assert ask(daemon, "undrains", nodes="node2").startswith("refused: tester is neither an operator")
+        taken = clearway(daemon, "drain", "node[1-2]")
+        assert taken.returncode == 1
+        assert taken.stdout.strip() == "refused: node node2 already has a reason: bad disk"
+        assert "drained by somebody else" in clearway(daemon, "undrain", "node2").stdout
+        for path in (daemon.folder, *daemon.folder.glob("clearway.sqlite*")):
+            path.chmod(0o777)
+        refused = clearway(daemon, "drain", "node1", user="cwbob")
+        assert "refused: cwbob is neither an operator" in refused.stdout, refused.stderr
+        assert refused.returncode == 1
+        assert drained(cluster) == {"node2": "bad disk"}
+        assert not daemon.evictions()
+
+
+def test_second_drain_over_the_same_node(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    with daemon:
+        saver(cluster, "-N1", "-n4", steps=600)
+        assert ask(daemon, "drains", nodes="node1").startswith("drain 1")
+        assert "node node1 already" in ask(daemon, "drains", nodes="node[1,3]")
+        daemon.wait_for(lambda: newest(daemon).started_at is not None, 30, "the node to be empty")
+        assert ask(daemon, "drains", nodes="node1") == "refused: node node1 already has a reason: clearway drain 1"
+        assert drained(cluster) == {"node1": "clearway drain 1"}
+        assert ask(daemon, "undrains", nodes="node1") == "brought back node1"
+        assert not drained(cluster)
+
+
+KILLS = ["before:drain", "after:drain", "after:signal", "before:requeue", "after:requeue", "before:start_now"]
+
+
+@pytest.mark.parametrize("kill_at", KILLS)
+def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
+    install_programs(cluster)
+    folder = tmp_path / "daemon"
+    config = config_for(folder, cluster)
+    with RunningDaemon(cluster, folder, config=config, kill_at=kill_at) as doomed:
+        doomed.wait_for(doomed.address, 60, "the daemon to listen")
+        doomed.wait_for(lambda: doomed.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+        jobs = [saver(cluster, "-N1", "-n4"), saver(cluster, "-N2", *WHOLE)]
+        assert nodes_of(cluster, jobs[0]) == {"node1"}
+        assert "node2" in nodes_of(cluster, jobs[1])
+        assert doomed.post("/api/v1/drains", {"nodes": "node[1-2]"}).status_code == 202
+        doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
+        assert doomed.process.returncode == -9
+    with RunningDaemon(cluster, folder, config=config) as daemon:
+        daemon.wait_for(daemon.evictions, 20, "the drain")
+        assert wait_end(daemon).state is EvictionState.COMPLETED
+        (eviction,) = daemon.evictions()
+        assert {p.job_id: p.state for p in eviction.preemptions} == dict.fromkeys(jobs, PreemptionState.RETURNED)
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), f"clearway drain {eviction.eviction_id}")
+        for job_id in jobs:
+            assert cluster.job(job_id)["Restarts"] == "1"
+            assert not nodes_of(cluster, job_id) & {"node1", "node2"}
+            check_result(cluster, job_id)
