@@ -15,24 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from clearway.config import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
 from clearway.decision import NoPlan, decide
 from clearway.detection import preemptors
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Node
+from clearway.model import Action, JobState
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.policy import UnderWay
+from clearway.simulation.as_cluster import URGENT, AsCluster
 from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
 from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
-URGENT_PARTITION = "urgent"
-BATCH_PARTITION = "batch"
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_CHECKPOINTERS = {"simulated": Action.SYS_CHECKPOINT}
+_CHECKPOINTER = "simulated"
 _MIB = 1_024
 
 
@@ -44,7 +41,7 @@ def simulated_site(storage: Storage = MIRA, *, save: bool = True) -> Config:
     """
     alone_s = storage.transfer_s(1)
     return Config(
-        preemptors=(PreemptorRule(name="urgent", partition=(URGENT_PARTITION,)),),
+        preemptors=(PreemptorRule(name="urgent", partition=(URGENT,)),),
         candidates=CandidatesConfig(min_runtime=0, max_preemptions=1_000, allow_kill=not save),
         costs=CostsConfig(
             file_system_mib_s=storage.file_system_gib_s * _MIB,
@@ -92,7 +89,14 @@ class Clearway(Wfp):
 
     def begin(self, machine: Machine) -> None:
         super().begin(machine)
-        self.names = tuple(f"n{number:06}" for number in range(machine.nodes))
+        memory_mib = round(self.storage.node_gib * _MIB * self.storage.unit_nodes)
+        self.cluster = AsCluster(
+            machine,
+            states={State.LEAVING: JobState.UNKNOWN},
+            comment=self._says,
+            node_memory_mib=memory_mib,
+            job_memory_mib=memory_mib,
+        )
 
     def order(self) -> None:
         now_s = self.machine.now_s
@@ -137,7 +141,7 @@ class Clearway(Wfp):
 
     def _plan(self, waiting: list[ReplayedJob]) -> None:
         by_id = {str(job.job_id): job for _, _, job in self.machine.running} | {str(job.job_id): job for job in waiting}
-        snapshot = self._snapshot(waiting)
+        snapshot = self.cluster.snapshot(waiting)
         for preemptor in preemptors(snapshot, self.config.preemptors):
             plan = decide(
                 preemptor,
@@ -147,7 +151,7 @@ class Clearway(Wfp):
                 snapshot.taken_at,
                 preempted=self.preempted,
                 under_way=self._under_way(),
-                actions=_CHECKPOINTERS,
+                actions={_CHECKPOINTER: Action.SYS_CHECKPOINT},
             )
             if isinstance(plan, NoPlan):
                 continue
@@ -162,74 +166,20 @@ class Clearway(Wfp):
             job = by_id[preemptor.job.job_id]
             self.open[job.index] = _Eviction(job, tuple(each for each, _ in chosen))
 
-    # ---- the machine as the daemon would see it ------------------------------------------------------------------
-
-    def _snapshot(self, waiting: list[ReplayedJob]) -> ClusterSnapshot:
-        machine = self.machine
-        now = self._time(machine.now_s)
-        jobs = [self._pending(job) for job in waiting]
-        jobs += [self._holder(job, JobState.RUNNING) for _, _, job in machine.running]
-        jobs += [self._holder(job, JobState.UNKNOWN) for job in machine.leaving.values()]
-        partitions = (URGENT_PARTITION, BATCH_PARTITION)
-        free = set(machine.free)
-        nodes = tuple(
-            Node(
-                name=name,
-                available=True,
-                raw_state="IDLE" if number in free else "ALLOCATED",
-                cpus=1,
-                memory_mib=round(self.storage.node_gib * _MIB * self.storage.unit_nodes),
-                partitions=partitions,
-                alloc_cpus=0 if number in free else 1,
-            )
-            for number, name in enumerate(self.names)
-        )
-        return ClusterSnapshot(taken_at=now, jobs=tuple(jobs), nodes=nodes)
-
-    def _pending(self, job: ReplayedJob) -> Job:
-        return Job(
-            job_id=str(job.job_id),
-            user="urgent",
-            state=JobState.PENDING,
-            raw_state="PENDING",
-            partitions=(URGENT_PARTITION,),
-            num_nodes=job.size,
-            submit_time=self._time(job.submit_s),
-            time_limit_s=round(job.limit_s),
-            comment=f"clearway:max_delay={max(1, round(self.max_delay_s(job)))}s",
-            reason="Resources",
-            priority=1,
-        )
-
-    def _holder(self, job: ReplayedJob, state: JobState) -> Job:
-        """A job on its nodes. Its start is when it would have begun had it computed all it has done in this run."""
+    def _says(self, job: ReplayedJob) -> str:
+        """What the job's Comment would hold."""
+        if job.urgent:
+            return f"clearway:max_delay={max(1, round(self.max_delay_s(job)))}s"
+        if isinstance(self.model, NoCheckpoints):
+            return ""
         image_mib = round(job.size * self.storage.unit_nodes * self.storage.node_gib * _MIB)
-        saves = f"clearway:checkpoint=signal,checkpointer=simulated,size_mib={image_mib}"
-        return Job(
-            job_id=str(job.job_id),
-            user="urgent" if job.urgent else "batch",
-            state=state,
-            raw_state=state.name,
-            partitions=(URGENT_PARTITION if job.urgent else BATCH_PARTITION,),
-            num_nodes=job.size,
-            submit_time=self._time(job.submit_s),
-            start_time=self._time(job.begun_s - job.done_s),
-            time_limit_s=round(job.limit_s),
-            nodes=tuple(self.names[number] for number in job.nodes),
-            cpus=job.size,
-            comment="" if isinstance(self.model, NoCheckpoints) or job.urgent else saves,
-            restart_count=job.preemptions,
-        )
+        return f"clearway:checkpoint=signal,checkpointer={_CHECKPOINTER},size_mib={image_mib}"
 
     def _under_way(self) -> UnderWay:
         """What other plans claim: those they wait for, and so many of the free nodes."""
         evictions = self.open.values()
         holders = {job for eviction in evictions for job in eviction.waits_for if job.nodes}
-        nodes = {self.names[number] for job in holders for number in job.nodes}
+        nodes = {self.cluster.names[number] for job in holders for number in job.nodes}
         free = self.machine.free
-        nodes |= {self.names[number] for number in free[len(free) - min(self._held(), len(free)) :]}
+        nodes |= {self.cluster.names[number] for number in free[len(free) - min(self._held(), len(free)) :]}
         return UnderWay(jobs=frozenset(str(job.job_id) for job in holders), nodes=frozenset(nodes))
-
-    @staticmethod
-    def _time(seconds: float) -> datetime:
-        return _EPOCH + timedelta(seconds=seconds)

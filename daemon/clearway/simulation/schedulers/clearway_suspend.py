@@ -16,26 +16,22 @@ good choices the planner takes that with the fewest jobs, where UJFB takes those
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-
 from clearway import registry
 from clearway.config import CandidatesConfig, Config, PreemptorRule
 from clearway.decision import decide
 from clearway.detection import preemptors
 from clearway.errors import SimulationError
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Plan
+from clearway.model import Action, JobState, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay
-from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.as_cluster import URGENT, AsCluster
+from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.ujfb import swap_times_s
 
-BATCH, URGENT = "batch", "urgent"  # the partitions that the jobs of a trace are said to be in
 _CYCLE_S = 60.0  # between two attempts while nothing can be done
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MEMORY_MIB = 2
-_STATES = {"running": JobState.RUNNING, "leaving": JobState.COMPLETING, "suspended": JobState.SUSPENDED}
+_STATES = {State.LEAVING: JobState.COMPLETING, State.SUSPENDED: JobState.SUSPENDED}
 
 
 def default_config() -> Config:
@@ -58,17 +54,7 @@ class ClearwaySuspend(Easy):
 
     def begin(self, machine: Machine) -> None:
         super().begin(machine)
-        self.nodes = tuple(
-            Node(
-                name=f"n{number}",
-                available=True,
-                raw_state="IDLE",
-                cpus=1,
-                memory_mib=_MEMORY_MIB,
-                partitions=(BATCH, URGENT),
-            )
-            for number in range(machine.nodes)
-        )
+        self.cluster = AsCluster(machine, states=_STATES, node_memory_mib=_MEMORY_MIB, job_memory_mib=_MEMORY_MIB // 2)
 
     def submitted(self, job: ReplayedJob) -> None:
         if not job.urgent:
@@ -119,8 +105,8 @@ class ClearwaySuspend(Easy):
         """The daemon's decision for the first urgent job, and the beginning of what it decides."""
         machine = self.machine
         urgent = self.queue[0]
-        now = _EPOCH + timedelta(seconds=machine.now_s)
-        snapshot = self._snapshot(urgent, now)
+        snapshot = self.cluster.snapshot([urgent])
+        now = snapshot.taken_at
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
         for preemptor in preemptors(snapshot, self.config.preemptors):
             plan = decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=UnderWay())
@@ -148,35 +134,3 @@ class ClearwaySuspend(Easy):
                     machine.preempt(by_id[planned.job_id], saved_s=0)
                 case other:
                     raise SimulationError(f"job {planned.job_id} of a trace cannot be asked for {other.value}")
-
-    def _snapshot(self, urgent: ReplayedJob, now: datetime) -> ClusterSnapshot:
-        machine = self.machine
-        holders = [job for _, _, job in machine.running]
-        holders += [*machine.leaving.values(), *machine.suspended.values()]
-        jobs = [replace(self._job(urgent), state=JobState.PENDING, raw_state="PENDING", reason="Resources")]
-        for job in holders:
-            state = _STATES[job.state.value]
-            jobs.append(
-                replace(
-                    self._job(job),
-                    state=state,
-                    raw_state=state.name,
-                    start_time=_EPOCH + timedelta(seconds=job.begun_s - job.done_s),
-                    nodes=tuple(f"n{node}" for node in job.nodes),
-                )
-            )
-        return ClusterSnapshot(taken_at=now, jobs=tuple(jobs), nodes=self.nodes)
-
-    def _job(self, job: ReplayedJob) -> Job:
-        return Job(
-            job_id=str(job.job_id),
-            user=str(job.trace.user),
-            state=JobState.PENDING,
-            raw_state="PENDING",
-            partitions=(URGENT if job.urgent else BATCH,),
-            num_nodes=job.size,
-            submit_time=_EPOCH + timedelta(seconds=job.submit_s),
-            time_limit_s=int(job.limit_s),
-            memory_mib=_MEMORY_MIB // 2,
-            priority=1,
-        )

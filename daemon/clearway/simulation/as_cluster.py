@@ -1,0 +1,79 @@
+"""The machine of a replay as the daemon would see it: one node for each of its units, jobs with their nodes.
+
+Second 0 of the replay is midnight of 1 January 2000. A job's start is when it would have begun had it computed in
+this run all that it has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from clearway.model import ClusterSnapshot, Job, JobState, Node
+from clearway.simulation.engine import Machine, ReplayedJob, State
+
+URGENT = "urgent"  # the partition of urgent jobs; both have all nodes
+BATCH = "batch"
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class AsCluster:
+    """``states`` tells what a job on its way out is to be taken for, ``comment`` what each job says of itself."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        states: Mapping[State, JobState],
+        comment: Callable[[ReplayedJob], str] = lambda _: "",
+        node_memory_mib: int,
+        job_memory_mib: int,
+    ) -> None:
+        self._machine = machine
+        self._states = states
+        self._comment = comment
+        self._job_memory_mib = job_memory_mib
+        self.names = tuple(f"n{number:06}" for number in range(machine.nodes))
+        self._nodes = tuple(
+            Node(
+                name=name,
+                available=True,
+                raw_state="IDLE",
+                cpus=1,
+                memory_mib=node_memory_mib,
+                partitions=(BATCH, URGENT),
+            )
+            for name in self.names
+        )
+
+    def snapshot(self, waiting: Iterable[ReplayedJob]) -> ClusterSnapshot:
+        """Everybody who has nodes, and those of the waiting jobs that are given."""
+        machine = self._machine
+        jobs = [self._job(job, JobState.PENDING) for job in waiting]
+        jobs += [self._job(job, JobState.RUNNING) for _, _, job in machine.running]
+        for job in (*machine.leaving.values(), *machine.suspended.values()):
+            jobs.append(self._job(job, self._states[job.state]))
+        return ClusterSnapshot(taken_at=_time(machine.now_s), jobs=tuple(jobs), nodes=self._nodes)
+
+    def _job(self, job: ReplayedJob, state: JobState) -> Job:
+        return Job(
+            job_id=str(job.job_id),
+            user=str(job.trace.user),
+            state=state,
+            raw_state=state.name,
+            partitions=(URGENT if job.urgent else BATCH,),
+            num_nodes=job.size,
+            submit_time=_time(job.submit_s),
+            start_time=_time(job.begun_s - job.done_s) if state.holds_nodes else None,
+            time_limit_s=round(job.limit_s),
+            nodes=tuple(self.names[number] for number in job.nodes) if state.holds_nodes else (),
+            memory_mib=self._job_memory_mib,
+            comment=self._comment(job),
+            reason="None" if state.holds_nodes else "Resources",
+            restart_count=job.preemptions,
+            priority=1,
+        )
+
+
+def _time(seconds: float) -> datetime:
+    return _EPOCH + timedelta(seconds=seconds)
