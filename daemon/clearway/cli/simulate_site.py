@@ -120,12 +120,17 @@ def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: list[SiteRun]) -> 
         wait = run.urgent_wait_s
         made.add_row(
             run.name,
-            *(f"{value / 60:,.1f}" for value in (wait.mean, wait.p95, wait.largest)),
+            *(_short(value / 60) for value in (wait.mean, wait.p95, wait.largest)),
             f"{run.late:,}",
-            "-" if run.other_wait_s is None else f"{run.other_wait_s.mean / 60:,.1f}",
-            f"{run.lost_node_h:,.1f}",
+            "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
+            _short(run.lost_node_h),
             f"{run.preempted_jobs:,}",
         )
     return Group(
         Text(render.visible(head)), Text(f"clearway plans by {planner}, the runs below it by their names"), Text(), made
     )
+
+
+def _short(value: float) -> str:
+    """One decimal where it says something: the table has to fit 80 columns."""
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"

@@ -110,7 +110,7 @@ def test_people_get_a_table_and_what_is_not_known(record: Path, tmp_path: Path) 
     assert "jobs: 3 jobs on 4 nodes; urgent: 1 by forecast" in result.stdout
     assert "clearway plans by eviction-dp" in result.stdout
     rows = {row.split("  ")[0]: row.split()[-7:] for row in result.stdout.splitlines()}
-    assert rows["easy"] == ["133.3", "133.3", "133.3", "1", "0.0", "0.0", "0"]
+    assert rows["easy"] == ["133", "133", "133", "1", "0.0", "0.0", "0"]
     assert rows["youngest-first"] == ["0.0", "0.0", "0.0", "0", "14.2", "0.8", "1"]
     for known in ("loses its work", "nobody is suspended", "[budget] is not kept"):
         assert known in result.stderr
