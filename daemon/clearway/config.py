@@ -154,6 +154,13 @@ class LearningConfig(_Section):
 class PlanningConfig(_Section):
     planner: str = Field("eviction-dp", description="name of a registered planner")
     steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
+    end_confidence: float | None = Field(
+        None,
+        gt=0.5,
+        lt=1,
+        description="count on it that a running job ends in time where earlier jobs of its user and name make that at "
+        "least so likely; None: count on time limits alone",
+    )
     explanation_time: Duration = Field(
         30.0,
         description="computing time, in the pauses between cycles, to find out what else each plan could have been; "

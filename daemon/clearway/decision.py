@@ -201,7 +201,10 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
 def why_chosen(planned: PlannedAction, situation: Situation, more: str = "") -> Verdict:
     """The verdict on a job that leaves; ``more`` is added to the reason."""
     if planned.action is Action.END:
-        reason = f"its own time limit empties its nodes within {format_duration(planned.ready_s)}"
+        within = format_duration(planned.ready_s)
+        reason = f"its own time limit empties its nodes within {within}"
+        if planned.job_id in situation.likely:
+            reason = f"it will have ended within {within}, by how long earlier jobs of its user and name took"
         return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
     reason = what_becomes(planned)
     if planned.action is Action.KILL and situation.unsaved.get(planned.job_id):

@@ -31,6 +31,14 @@ from typing import NamedTuple
 from clearway.claims import Claims, Restart
 from clearway.config import CostsConfig, LearningConfig
 from clearway.model import Action, Job
+from clearway.walltime.remaining import RunTimes
+
+_NO_RUN_TIMES = RunTimes()
+
+
+def _unknown(_user: str, _app: str) -> RunTimes:
+    return _NO_RUN_TIMES
+
 
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
 
@@ -127,6 +135,8 @@ class History:
     restarts: tuple[RestartRecord, ...] = ()
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
+    run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
+    """How long the runs of a user's application lasted."""
 
     # -- what is expected ----------------------------------------------------------------------------------
 

@@ -297,10 +297,12 @@ class Loop:
     ) -> Plan | NoPlan | None:
         """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
         open_ones = self.store.open_evictions()
+        ends = {p.job_id for p in eviction.preemptions if p.action is Action.END}
         under_way = replace(
             under_way_by([e for e in open_ones if e.eviction_id != eviction.eviction_id], eviction.plan.deadline),
             leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
-            avoid=stuck,
+            avoid=stuck - ends,
+            lasting=stuck & ends,
             own_nodes=frozenset(eviction.held_nodes),
         )
         if eviction.drain is not None:

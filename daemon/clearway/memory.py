@@ -54,7 +54,13 @@ class Memory:
             checkpoints, restarts = known[2].checkpoints, known[2].restarts
         else:
             checkpoints, restarts = self._store.checkpoint_history(), self._store.restart_history()
-        history = History(checkpoints, restarts, config.learning, config.costs)
+        history = History(
+            checkpoints,
+            restarts,
+            config.learning,
+            config.costs,
+            run_times=lambda user, app: self.run_times(RunKey(user, app)),
+        )
         self._read = (revision, config, history)
         return history
 

@@ -12,7 +12,7 @@ from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_option
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
 from clearway.execution.records import Eviction, EvictionState, Usage
-from clearway.learning import History, key_of
+from clearway.learning import History, application, key_of
 from clearway.model import (
     Action,
     Candidate,
@@ -38,6 +38,7 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
+    lasting: frozenset[str] = frozenset()  # jobs that were to end by themselves and did not: not counted on again
     promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
 
@@ -73,6 +74,7 @@ class Situation:
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that policy does not let go
     unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
+    likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
 
 
 def eviction_situation(
@@ -126,7 +128,15 @@ def eviction_situation(
             continue
         exemption = _exemption(job, config, now, preempted, under_way)
         ways = _ways(
-            job, snapshot, config, now, horizon_s, exempt=exemption is not None, history=history, actions=actions
+            job,
+            snapshot,
+            config,
+            now,
+            horizon_s,
+            may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting,
+            exempt=exemption is not None,
+            history=history,
+            actions=actions,
         )
         if exemption is None and config.candidates.allow_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
@@ -162,7 +172,14 @@ def eviction_situation(
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
     by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
-    return Situation(preemptor, problem, free, by_job, unsaved)
+    likely = {job_id for job_id in options if _ends_before_its_limit(snapshot.job_by_id[job_id], options[job_id], now)}
+    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(likely))
+
+
+def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) -> bool:
+    limit_s = end_ready_s(job, now, 0.0)
+    ready_s = next((way.ready_s for way in ways if way.action is Action.END), None)
+    return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
 def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
@@ -279,15 +296,17 @@ def _ways(
     now: datetime,
     horizon_s: float,
     *,
+    may_end: bool,
     exempt: bool,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action],
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
     ways: list[Option] = []
-    if job.state is JobState.RUNNING:
-        ready_s = end_ready_s(job, now, 0.0)
-        if ready_s is not None and ready_s <= horizon_s:
+    if may_end:
+        known = [end_ready_s(job, now, 0.0), likely_end_s(job, history, config, now)]
+        ready_s = min((each for each in known if each is not None), default=math.inf)
+        if ready_s <= horizon_s:
             ways.append(Option(Action.END, ready_s=round(ready_s, 3)))
     if not exempt:
         claims, _ = read_claims(job)
@@ -307,6 +326,16 @@ def _ways(
             actions=actions,
         )
     return tuple(ways)
+
+
+def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:
+    """Seconds until the job has ended, as surely as the configuration wants; None where that is not known."""
+    confidence = config.planning.end_confidence
+    if confidence is None or job.start_time is None:
+        return None
+    ran_s = max(0.0, (now - job.start_time).total_seconds())
+    claims, _ = read_claims(job)
+    return history.run_times(job.user, application(job, claims)).likely_end_s(ran_s, confidence)
 
 
 def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]]:

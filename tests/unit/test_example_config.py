@@ -17,6 +17,7 @@ NO_DEFAULT = {
     "api.token_file",
     "budget.jobs_per_hour",
     "budget.lost_node_hours_per_hour",
+    "planning.end_confidence",
     "execution.checkpoint_bandwidth_mib_s",
 }
 

@@ -54,14 +54,32 @@ class RunTimes:
         known = left + lasting
         if known == 0:
             return EndChance(0.0, 0.0, 0)
+        probability = 1.0 - self._lasting(first, last)
+        return EndChance(probability, _wilson_lower(probability, known), known)
+
+    def likely_end_s(self, ran_s: float, confidence: float) -> float | None:
+        """The least time within which it ends with at least this chance (``at_least``); None where none is known."""
+        ended, cut = self.ordered
+        first = bisect_right(ended, ran_s)
+        known = len(ended) - first + len(cut) - bisect_left(cut, ran_s)
+
+        def sure(last: int) -> bool:
+            return _wilson_lower(1.0 - self._lasting(first, last), known) >= confidence
+
+        lasts = range(first + 1, len(ended) + 1)  # the more have ended, the surer
+        place = bisect_left(lasts, True, key=lambda last: sure(bisect_right(ended, ended[last - 1])))
+        return ended[lasts[place] - 1] - ran_s if place < len(lasts) else None
+
+    def _lasting(self, first: int, last: int) -> float:
+        """The share of those that lasted longer than the first ``first`` that lasted longer than the first ``last``."""
+        ended, cut = self.ordered
         survival, at = 1.0, first
         while at < last:
             same = bisect_right(ended, ended[at])
             there = len(ended) - at + len(cut) - bisect_left(cut, ended[at])
             survival *= 1.0 - (same - at) / there
             at = same
-        probability = 1.0 - survival
-        return EndChance(probability, _wilson_lower(probability, known), known)
+        return survival
 
 
 def probability_of_end(survival: Callable[[float], float], ran_s: float, within_s: float) -> float:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from clearway.config import BudgetConfig, Config
+from clearway.costs import NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.execution.records import Usage
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Plan
+from clearway.learning import History
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Option, Plan
 from clearway.policy import Situation, UnderWay, eviction_situation, horizon, over_budget, plan_aged, plan_misfit
+from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, plan, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took=10"
@@ -36,6 +39,7 @@ def situation(
     under_way: UnderWay | None = None,
     delay_s: float = 600,
     idle: int = 0,
+    history: History = NO_HISTORY,
     **sections: Any,
 ) -> Situation:
     seen = snapshot(jobs, nodes, idle=idle)
@@ -48,6 +52,7 @@ def situation(
         NOW,
         preempted=preempted or {},
         under_way=under_way or UnderWay(),
+        history=history,
     )
     assert (seen.jobs, seen.nodes, seen.skipped) == (before.jobs, before.nodes, before.skipped), "was changed"
     return found
@@ -130,6 +135,32 @@ def test_an_exempt_job_may_still_end_by_itself() -> None:
     assert candidate.options[0].ready_s == 90  # a minute left, and Slurm looks twice a minute
     assert codes(found) == {}
     assert codes(situation([ending], candidates={"protected_users": ["vip"]}, delay_s=99)) == {"101": "protected_user"}
+
+
+def test_a_job_that_will_likely_have_ended_counts_where_the_site_wants_it() -> None:
+    """The job has run for an hour; a hundred earlier ones of its user and name took 62 minutes, two 90."""
+    known = History(run_times=lambda user, _: RunTimes((3_720.0,) * 100 + (5_400.0,) * 2 if user == "alice" else ()))
+    jobs = [job("101", user="alice"), job("102", user="bob")]
+    (option,) = ends(situation(jobs, history=known, planning={"end_confidence": 0.9}))["101"]
+    assert option.ready_s == 120
+    assert ends(situation(jobs, history=known, planning={"end_confidence": 0.9})).keys() == {"101"}
+    assert situation(jobs, history=known, planning={"end_confidence": 0.9}).likely == {"101"}
+    assert not ends(situation(jobs, history=known))
+    assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.99}))
+    assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.9}, delay_s=120))  # 10 s are for Slurm
+
+
+def test_the_surer_of_a_likely_end_and_a_limit_is_the_sooner() -> None:
+    known = History(run_times=lambda *_: RunTimes((3_720.0,) * 100))
+    limited = job("101", time_limit_s=3_660)
+    found = situation([limited], history=known, planning={"end_confidence": 0.9})
+    assert [option.ready_s for option in ends(found)["101"]] == [90]
+    assert not found.likely
+
+
+def ends(found: Situation) -> dict[str, list[Option]]:
+    options = {each.job_id: [o for o in each.options if o.action is Action.END] for each in found.problem.candidates}
+    return {job_id: those for job_id, those in options.items() if those}
 
 
 @pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.UNKNOWN])

@@ -40,6 +40,15 @@ def test_it_grows_with_the_time_given(ended: list[float], cut: list[float], ran_
         assert after.probability <= 1.0
 
 
+@given(TIMES, st.lists(st.integers(1, 50).map(float), max_size=10), st.integers(0, 60), st.floats(0.05, 0.95))
+def test_the_likely_end_is_the_first_that_is_sure_enough(
+    ended: list[float], cut: list[float], ran_s: int, confidence: float
+) -> None:
+    known = RunTimes(tuple(ended), tuple(cut))
+    sure = [each - ran_s for each in sorted(ended) if known.chance_of_end(ran_s, each - ran_s).at_least >= confidence]
+    assert known.likely_end_s(ran_s, confidence) == next((each for each in sure if each > 0), None)
+
+
 def test_a_job_cut_short_counts_as_long_as_it_was_seen() -> None:
     """Kaplan and Meier by hand: of 4 one ends at 10; one is cut at 15; of the 2 left one ends at 20."""
     known = RunTimes(ended_s=(10.0, 20.0, 30.0), cut_s=(15.0,))
