@@ -46,3 +46,13 @@ def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, 
     result = CliRunner().invoke(app, ["simulate", str(path), "--sacct", "--nodes", "1", "-o", "json"])
     assert result.exit_code == 0, result.stderr
     assert [each["jobs"]["all"]["count"] for each in json.loads(result.stdout)["schedulers"]] == [2, 2]
+
+    config = tmp_path / "clearway.toml"
+    config.write_text(f'[slurm]\nconf = "{cluster.conf}"\n[[preemptors]]\nname = "mine"\nuser = ["cwalice"]\n')
+    options = ["simulate", "--from-sacct", "now-1hours", "now", "--config", str(config), "-o", "json"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.stderr
+    made = json.loads(result.stdout)
+    assert made["nodes"] == len(cluster.records("node"))
+    assert made["urgent_jobs"]["mine"] >= len(jobs)
+    assert made["broken_lines"] == []

@@ -358,13 +358,15 @@ def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config:
 
 @app.command()
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")],
+    trace: Annotated[
+        Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
+    ] = None,
     sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Size of the machine; else what the trace says.")] = None,
     processors_per_node: Annotated[
         int, typer.Option(min=1, help="Take whole nodes of so many of the trace's processors.")
     ] = 1,
-    scheduler: Annotated[str, typer.Option(help="One or more, joined by commas.")] = "fcfs,easy",
+    scheduler: Annotated[str | None, typer.Option(help="One or more, joined by commas; else fcfs,easy.")] = None,
     exact_limits: Annotated[bool, typer.Option("--exact-limits", help="As if users had known the run times.")] = False,
     urgent_queue: Annotated[
         list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
@@ -373,18 +375,42 @@ def simulate(
         bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Another seed draws other urgent jobs and swap times.")] = 0,
+    from_sacct: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="What would Clearway have done with this configuration: urgent by its rules.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Replay a recorded workload under one scheduler or more, and tell what came of it."""
     from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
     from clearway.cli.simulate import simulate as run  # noqa: PLC0415
+    from clearway.cli.simulate_site import SiteQuestion, simulate_site  # noqa: PLC0415
 
+    if (trace is None) == (from_sacct is None):
+        raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
+    if config is not None or trace is None:
+        if config is None:
+            raise typer.BadParameter("--from-sacct needs --config, which says who is urgent")
+        if trace is not None and not sacct:
+            raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
+        if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1:
+            raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
+        site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
+        try:
+            simulate_site(site, output.value)
+        except ClearwayError as error:
+            complain(str(error))
+            raise typer.Exit(BAD_INPUT) from None
+        return
     question = Question(
         file=trace,
         sacct=sacct,
         nodes=nodes,
         processors_per_node=processors_per_node,
-        schedulers=tuple(name.strip() for name in scheduler.split(",")),
+        schedulers=tuple(name.strip() for name in (scheduler or "fcfs,easy").split(",")),
         exact_limits=exact_limits,
         urgent_queues=tuple(urgent_queue or ()),
         inject_urgent=inject_urgent,

@@ -56,7 +56,7 @@ def simulate(question: Question, output: str) -> None:
             raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
         nodes = -(-trace.size // question.processors_per_node)
     trace = _prepared(trace, question, nodes)
-    _tell(trace, nodes)
+    tell_left_out(trace, nodes)
     found = []
     for maker in makers:
         scheduler = maker()
@@ -82,7 +82,7 @@ def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
     return trace
 
 
-def _tell(trace: Trace, nodes: int) -> None:
+def tell_left_out(trace: Trace, nodes: int) -> None:
     """What of the record is not replayed, on standard error."""
     lines = [f"{trace.name}: {line}; left out" for line in trace.broken[:_BROKEN_SHOWN]]
     if len(trace.broken) > _BROKEN_SHOWN:

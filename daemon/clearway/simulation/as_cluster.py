@@ -11,14 +11,17 @@ from datetime import UTC, datetime, timedelta
 
 from clearway.model import ClusterSnapshot, Job, JobState, Node
 from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.trace import Names, TraceJob
 
-URGENT = "urgent"  # the partition of urgent jobs; both have all nodes
+URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes
 BATCH = "batch"
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class AsCluster:
-    """``states`` tells what a job on its way out is to be taken for, ``comment`` what each job says of itself."""
+    """``states`` tells what a job on its way out is to be taken for, ``comment`` what each job says of itself,
+    ``partitions`` what there are.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class AsCluster:
         comment: Callable[[ReplayedJob], str] = lambda _: "",
         node_memory_mib: int,
         job_memory_mib: int,
+        partitions: tuple[str, ...] = (BATCH, URGENT),
     ) -> None:
         self._machine = machine
         self._states = states
@@ -41,7 +45,7 @@ class AsCluster:
                 raw_state="IDLE",
                 cpus=1,
                 memory_mib=node_memory_mib,
-                partitions=(BATCH, URGENT),
+                partitions=partitions,
             )
             for name in self.names
         )
@@ -56,12 +60,16 @@ class AsCluster:
         return ClusterSnapshot(taken_at=_time(machine.now_s), jobs=tuple(jobs), nodes=self._nodes)
 
     def _job(self, job: ReplayedJob, state: JobState) -> Job:
+        names = names_of(job.trace)
         return Job(
             job_id=str(job.job_id),
-            user=str(job.trace.user),
+            user=names.user,
+            name=names.job_name,
+            account=names.account,
+            qos=names.qos,
             state=state,
             raw_state=state.name,
-            partitions=(URGENT if job.urgent else BATCH,),
+            partitions=(names.partition,),
             num_nodes=job.size,
             submit_time=_time(job.submit_s),
             start_time=_time(job.begun_s - job.done_s) if state.holds_nodes else None,
@@ -73,6 +81,11 @@ class AsCluster:
             restart_count=job.preemptions,
             priority=1,
         )
+
+
+def names_of(job: TraceJob) -> Names:
+    """As recorded; else the user's number, and the partition that stands for what the job is."""
+    return job.names or Names(str(job.user), "", URGENT if job.urgent else BATCH, "", "")
 
 
 def _time(seconds: float) -> datetime:

@@ -2,8 +2,8 @@
 
 ``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a requeued
 job counts. Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by
-their order in the alphabet; the partitions' names stay known as the trace's queues. A job that has not ended is left
-out.
+their order in the alphabet; the partitions' names stay known as the trace's queues, and each job keeps its own as
+``Names``. A job that has not ended is left out. The job's name comes last: it alone may hold the delimiter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearway.errors import TraceError
-from clearway.simulation.trace import UNKNOWN, BrokenLine, Trace, TraceJob, in_order
+from clearway.simulation.trace import UNKNOWN, BrokenLine, Names, Trace, TraceJob, in_order
 
 _STATUS = {"COMPLETED": 1, "CANCELLED": 5}
 
@@ -33,6 +33,8 @@ class _Row(NamedTuple):
     ElapsedRaw: str  # seconds
     TimelimitRaw: str  # minutes, or a word
     NNodes: str
+    QOS: str
+    JobName: str
 
 
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s"}
@@ -61,12 +63,20 @@ def read_sacct(path: Path) -> Trace:
     """
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            trace = parse_sacct(lines, path.stem)
+            return ran(parse_sacct(lines, path.stem), str(path))
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from None
+
+
+def ran(trace: Trace, origin: str) -> Trace:
+    """The trace, if there is anything to replay.
+
+    Raises:
+        TraceError: no job of it ran.
+    """
     if not trace.jobs:
         first = f"; {trace.broken[0]}" if trace.broken else ""
-        raise TraceError(f"{path}: no job that ran ({len(trace.broken)} broken lines{first})")
+        raise TraceError(f"{origin}: no job that ran ({len(trace.broken)} broken lines{first})")
     return trace
 
 
@@ -74,7 +84,7 @@ def parse_sacct(lines: Iterable[str], name: str) -> Trace:
     rows: list[tuple[int, _Row]] = []
     broken: list[BrokenLine] = []
     for number, line in enumerate(lines, start=1):
-        words = line.strip().split("|")
+        words = line.rstrip("\r\n").split("|", len(_Row._fields) - 1)
         if len(words) == len(_Row._fields):
             rows.append((number, _Row(*words)))
         elif line.strip():
@@ -125,6 +135,7 @@ def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
         user=user,
         group=account,
         queue=partition,
+        names=Names(row.User, row.Account, row.Partition, row.QOS, row.JobName),
     )
 
 

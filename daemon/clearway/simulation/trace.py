@@ -13,6 +13,17 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """Whose job it was and where it ran, as Slurm's accounting names it: what a site's rules match on."""
+
+    user: str
+    account: str
+    partition: str
+    qos: str
+    job_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job as recorded. ``UNKNOWN`` (-1) stands for what the record does not say, as in the SWF."""
 
@@ -30,6 +41,7 @@ class TraceJob:
     queue: int = UNKNOWN
     partition: int = UNKNOWN
     urgent: bool = False
+    names: Names | None = None  # the SWF has numbers only
 
     @property
     def limit_s(self) -> int:

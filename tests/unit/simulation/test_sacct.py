@@ -9,18 +9,18 @@ from typer.testing import CliRunner
 from clearway.cli.app import app
 from clearway.errors import TraceError
 from clearway.simulation.sacct import command, parse_sacct, read_sacct
-from clearway.simulation.trace import UNKNOWN
+from clearway.simulation.trace import UNKNOWN, Names
 
 ANSWER = """\
-101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4
-102|alice|bio|urgent|CANCELLED by 1000|1700000000|1700000010|1700000020|10|UNLIMITED|2
-103|alice|bio|batch|FAILED|1700000200|1700000300|1700000301|1|Partition_Limit|1
-104|bob|phys|batch|PENDING|1700000200|Unknown|Unknown|0|10|1
-105|bob|phys|batch|RUNNING|1700000200|1700000300|Unknown|500|10|1
-106|bob|phys|batch|CANCELLED|1700000200|1700000300|1700000300|0|10|1
+101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4|normal|relax
+102|alice|bio|urgent|CANCELLED by 1000|1700000000|1700000010|1700000020|10|UNLIMITED|2|high|now|at once
+103|alice|bio|batch|FAILED|1700000200|1700000300|1700000301|1|Partition_Limit|1|normal|fail
+104|bob|phys|batch|PENDING|1700000200|Unknown|Unknown|0|10|1|normal|x
+105|bob|phys|batch|RUNNING|1700000200|1700000300|Unknown|500|10|1|normal|x
+106|bob|phys|batch|CANCELLED|1700000200|1700000300|1700000300|0|10|1|normal|x
 
-107|bob|ph|ys|batch|COMPLETED|1700000200|1700000300|1700000301|1|10|1
-108|bob|phys|batch|COMPLETED|2023-11-14T22:15:00|1700000300|1700000301|1|10|1
+107|bob|phys|batch|COMPLETED|1700000200|1700000300|1700000301|1|10|1
+108|bob|phys|batch|COMPLETED|2023-11-14T22:15:00|1700000300|1700000301|1|10|1|normal|x
 """
 
 
@@ -28,7 +28,7 @@ def test_an_answer_becomes_a_trace() -> None:
     trace = parse_sacct(ANSWER.splitlines(), "site")
     assert (trace.start_epoch_s, trace.never_ran) == (1_700_000_000, 3)
     assert [str(line) for line in trace.broken] == [
-        "line 8: 12 fields, not 11",
+        "line 8: 11 fields, not 13",
         "line 9: '2023-11-14T22:15:00' is not a number",
     ]
     cancelled, completed, failed = trace.jobs
@@ -37,6 +37,7 @@ def test_an_answer_becomes_a_trace() -> None:
     assert [job.requested_s for job in trace.jobs] == [UNKNOWN, 600, UNKNOWN]
     assert [job.status for job in trace.jobs] == [5, 1, 0]
     assert (cancelled.user, completed.user, failed.user) == (1, 2, 1)
+    assert cancelled.names == Names("alice", "bio", "urgent", "high", "now|at once")
     assert trace.queues == {1: "batch", 2: "urgent"}
     assert [job.urgent for job in trace.with_urgent_queues(["urgent"]).jobs] == [True, False, False]
 
@@ -53,7 +54,7 @@ def test_it_is_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "104|bob|phys|batch|PENDING|1700000200|Unknown|Unknown|0|10|1\n", "sacct: error\n"]
+    "content", ["", "104|bob|phys|batch|PENDING|1700000200|Unknown|Unknown|0|10|1|normal|x\n", "sacct: error\n"]
 )
 def test_an_answer_without_jobs_is_one_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "jobs.txt"

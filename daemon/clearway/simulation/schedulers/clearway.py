@@ -24,7 +24,7 @@ from clearway.model import Action, JobState
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.policy import UnderWay
-from clearway.simulation.as_cluster import URGENT, AsCluster
+from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
 from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
@@ -75,8 +75,10 @@ class Clearway(Wfp):
         storage: Storage = MIRA,
         planner: Planner | None = None,
         order: Literal["submission", "wfp"] = "submission",
-        max_delay_s: Callable[[ReplayedJob], float] = lambda job: 0.1 * job.limit_s,
+        max_delay_s: Callable[[ReplayedJob], float] | None = lambda job: 0.1 * job.limit_s,
+        partitions: tuple[str, ...] = (BATCH, URGENT),
     ) -> None:
+        """``max_delay_s`` None: urgent jobs claim nothing, and the rule's holds."""
         super().__init__()
         self.model = model or JustInTime(storage)
         self.config = config or simulated_site(storage, save=not isinstance(self.model, NoCheckpoints))
@@ -84,6 +86,7 @@ class Clearway(Wfp):
         self.planner = planner or EvictionDP()
         self.by_score = order == "wfp"
         self.max_delay_s = max_delay_s
+        self.partitions = partitions
         self.open: dict[int, _Eviction] = {}  # by the urgent job's index
         self.preempted: dict[str, int] = {}
 
@@ -96,6 +99,7 @@ class Clearway(Wfp):
             comment=self._says,
             node_memory_mib=memory_mib,
             job_memory_mib=memory_mib,
+            partitions=self.partitions,
         )
 
     def order(self) -> None:
@@ -169,7 +173,7 @@ class Clearway(Wfp):
     def _says(self, job: ReplayedJob) -> str:
         """What the job's Comment would hold."""
         if job.urgent:
-            return f"clearway:max_delay={max(1, round(self.max_delay_s(job)))}s"
+            return "" if self.max_delay_s is None else f"clearway:max_delay={max(1, round(self.max_delay_s(job)))}s"
         if isinstance(self.model, NoCheckpoints):
             return ""
         image_mib = round(job.size * self.storage.unit_nodes * self.storage.node_gib * _MIB)

@@ -1,0 +1,136 @@
+"""``clearway simulate --config``: what Clearway would have made of a site's own accounted jobs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from clearway import registry
+from clearway.cli import render
+from clearway.cli.simulate import progress_bar, tell_left_out
+from clearway.config import Config, load_config
+from clearway.errors import SimulationError
+from clearway.simulation import sacct
+from clearway.simulation.engine import replay
+from clearway.simulation.site_study import (
+    RULES,
+    SiteRun,
+    UrgentJobs,
+    evaluate,
+    find_urgent,
+    mark_urgent,
+    schedulers,
+    untold,
+)
+from clearway.simulation.trace import Trace
+from clearway.slurm.process import Commands
+
+_SACCT_TIMEOUT_S = 600.0  # months of a busy site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteQuestion:
+    """A period, or a file with what sacct has answered; ``nodes`` None: as many as Slurm has now."""
+
+    config: Path
+    file: Path | None = None
+    period: tuple[str, str] | None = None
+    nodes: int | None = None
+    seed: int = 0
+
+
+def simulate_site(question: SiteQuestion, output: str) -> None:
+    """Replay and print.
+
+    Raises:
+        ClearwayError: with one line that says which file, command or setting cannot be used.
+    """
+    config = load_config(question.config)
+    # The configured one first; of a rule that is the configured one there is no second run.
+    names = dict.fromkeys((config.planning.planner, *RULES))
+    planners = [(name, registry.load(registry.PLANNERS, name)) for name in names]
+    trace = _record(question, config)
+    urgent = find_urgent(trace, config.preemptors)
+    nodes = question.nodes or _nodes(question, config)
+    tell_left_out(trace, nodes)
+    trace = mark_urgent(trace, urgent)
+    runs = []
+    for name, planner, scheduler in schedulers(trace, config, planners):
+        with progress_bar(name, len(trace.jobs)) as tick:
+            replayed = replay(trace.jobs, nodes, scheduler, seed=question.seed, progress=tick)
+        runs.append(evaluate(name, planner, replayed, urgent))
+    if output == "json":
+        render.print_json(_document(trace, nodes, urgent, config, runs))
+        return
+    for line in untold(config):
+        print(f"clearway: {line}", file=sys.stderr)
+    render.console().print(_page(trace, nodes, urgent, runs))
+
+
+def _commands(config: Config) -> Commands:
+    return Commands(timeout_s=_SACCT_TIMEOUT_S, slurm_conf=str(config.slurm.conf) if config.slurm.conf else None)
+
+
+def _record(question: SiteQuestion, config: Config) -> Trace:
+    if question.file is not None:
+        return sacct.read_sacct(question.file)
+    start, end = question.period or ("", "")
+    answer = _commands(config).run(sacct.command(start, end), env=sacct.ENVIRONMENT)
+    name = f"{start} to {end}"
+    return sacct.ran(sacct.parse_sacct(answer.split("\n"), name), f"sacct, {name}")
+
+
+def _nodes(question: SiteQuestion, config: Config) -> int:
+    if question.file is not None:
+        raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
+    answer = _commands(config).run(("sinfo", "--all", "--Node", "--noheader", "--format=%N"))
+    nodes = len(set(answer.split()))  # a line for each partition of a node
+    if not nodes:
+        raise SimulationError("sinfo knows no node; give --nodes")
+    return nodes
+
+
+def _document(trace: Trace, nodes: int, urgent: UrgentJobs, config: Config, runs: list[SiteRun]) -> dict[str, Any]:
+    return {
+        "trace": trace.name,
+        "jobs": len(trace.jobs),
+        "never_ran": trace.never_ran,
+        "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
+        "too_large": sum(job.size > nodes for job in trace.jobs),
+        "nodes": nodes,
+        "urgent_jobs": urgent.by_rule(),
+        "limits": list(untold(config)),
+        "runs": [run.as_json() for run in runs],
+    }
+
+
+def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: list[SiteRun]) -> Group:
+    rules = ", ".join(f"{count:,} by {name}" for name, count in urgent.by_rule().items())
+    head = f"{trace.name}: {len(trace.jobs):,} jobs on {nodes:,} nodes; urgent: {rules}"
+    planner = next((run.planner for run in runs if run.name == "clearway"), None)
+    numbers = ("wait", "p95", "longest", "late", "others", "lost h", "jobs hit")
+    title = "Waiting of urgent jobs, and of the others, in minutes; node-hours lost"
+    made = render.table("run", *numbers, title=title, right=numbers)
+    for run in runs:
+        wait = run.urgent_wait_s
+        made.add_row(
+            run.name,
+            *(_short(value / 60) for value in (wait.mean, wait.p95, wait.largest)),
+            f"{run.late:,}",
+            "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
+            _short(run.lost_node_h),
+            f"{run.preempted_jobs:,}",
+        )
+    return Group(
+        Text(render.visible(head)), Text(f"clearway plans by {planner}, the runs below it by their names"), Text(), made
+    )
+
+
+def _short(value: float) -> str:
+    """One decimal where it says something: the table has to fit 80 columns."""
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
