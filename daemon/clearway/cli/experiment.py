@@ -63,10 +63,24 @@ def realtime(traces: Traces, out: Out, seeds: Seeds = 3, processes: Processes = 
     _write("realtime", out, texts)
 
 
+@experiment_app.command()
+def compaction(out: Out, seeds: Annotated[int, typer.Option(min=1, help="Drawings of a day's jobs.")] = 10) -> None:
+    """Moving running jobs: Figures 3 and 4 and Table 2 of the Slurm+DMTCP paper, beside ours; simulation only."""
+    from clearway.simulation.compaction_report import as_csv, as_html  # noqa: PLC0415 - see stochastic
+    from clearway.simulation.compaction_study import study  # noqa: PLC0415 - likewise
+
+    def texts() -> Mapping[str, str]:
+        made = study(seeds, _tell)
+        return {"report.html": as_html(made), "compaction.csv": as_csv(made)}
+
+    _write("compaction", out, texts)
+
+
 @experiment_app.command(name="all")
 def every(traces: Traces, out: Out, seeds: Seeds = 3, processes: Processes = None) -> None:
     """All of them, each in a folder of its own."""
     stochastic(out / "stochastic")
+    compaction(out / "compaction")
     urgent(traces, out / "urgent", seeds, processes)
     realtime(traces, out / "realtime", seeds, processes)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from clearway.migration.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.migration.moves import Host, Limits, MovePlan, Part, Resident
 
 HOUR_S = 3_600.0
 
@@ -46,9 +46,12 @@ class Moving:
     jobs_per_hour: int = 60
 
 
+STILL = Moving(lambda _hosts, _residents, _limits: MovePlan(), lambda _: 0.0, lambda true_s: true_s)
+
+
 @dataclass(slots=True)
 class Usage:
-    """Seconds that a node spent in each state, and what its processors did."""
+    """Seconds that a node spent in each state."""
 
     empty_s: float = 0.0
     partly_s: float = 0.0
@@ -75,9 +78,7 @@ class _Running:
     request: Request
     parts: dict[str, int]
     end_s: float
-    kept: dict[str, int] = field(default_factory=dict)  # of its old place, while it is moved
-    turn: tuple[Move, ...] = ()  # moves whose turn has not come, or is not over
-    stalled: bool = False
+    kept: dict[str, int] = field(default_factory=dict)  # of its old place, until it has been moved
 
     def held(self) -> dict[str, int]:
         found = dict(self.parts)
@@ -90,7 +91,7 @@ def replay_shared(
     requests: Sequence[Request],
     partitions: Sequence[Sequence[Host]],
     horizon_s: float,
-    moving: Moving | None = None,
+    moving: Moving = STILL,
 ) -> Course:
     """Run until the horizon; ``partitions`` stand in the order in which a job tries them."""
     return _Replay(requests, partitions, horizon_s, moving).run()
@@ -102,7 +103,7 @@ class _Replay:
         requests: Sequence[Request],
         partitions: Sequence[Sequence[Host]],
         horizon_s: float,
-        moving: Moving | None,
+        moving: Moving,
     ) -> None:
         self._hosts = {host.name: host for partition in partitions for host in partition}
         self._partitions = [[host.name for host in partition] for partition in partitions]
@@ -116,8 +117,7 @@ class _Replay:
         self._requests = {request.job_id: request for request in requests}
         for request in requests:
             self._push(request.submit_s, "submit", request.job_id)
-        if moving:
-            self._push(moving.period_s, "plan", "")
+        self._push(moving.period_s, "plan", "")
         self._now_s = 0.0
         self._moved_at: list[float] = []
         self._stalled_s = 0.0
@@ -192,39 +192,37 @@ class _Replay:
 
     def _on_plan(self, _: str) -> None:
         moving = self._moving
-        assert moving is not None
         self._push(self._now_s + moving.period_s, "plan", "")
-        if self._waiting or any(job.turn for job in self._running.values()):
+        if self._waiting or any(job.kept for job in self._running.values()):
             return
         recent = sum(at_s > self._now_s - HOUR_S for at_s in self._moved_at)
         plan = moving.plan(
             tuple(self._hosts.values()),
-            [self._resident(job, moving) for _, job in sorted(self._running.items())],
+            [self._resident(job) for _, job in sorted(self._running.items())],
             Limits(jobs=max(0, moving.jobs_per_hour - recent)),
         )
         turn_s = self._now_s
         for job_id in plan.job_ids:
             job = self._running[job_id]
-            job.turn = tuple(move for move in plan.moves if move.job_id == job_id)
-            for move in job.turn:
+            for move in (each for each in plan.moves if each.job_id == job_id):
                 self._free[move.target] -= move.processors
                 job.kept[move.source] = job.parts.pop(move.source)
                 job.parts[move.target] = move.processors
             self._push(turn_s, "turn", job_id)
             turn_s += moving.move_s(job.request.processors)
 
-    def _resident(self, job: _Running, moving: Moving) -> Resident:
+    def _resident(self, job: _Running) -> Resident:
         return Resident(
             job_id=job.request.job_id,
             parts=tuple(Part(node, count) for node, count in sorted(job.parts.items())),
-            remaining_s=moving.remaining_s(job.end_s - self._now_s),
-            move_s=moving.move_s(job.request.processors),
+            remaining_s=self._moving.remaining_s(job.end_s - self._now_s),
+            move_s=self._moving.move_s(job.request.processors),
         )
 
     def _on_turn(self, job_id: str) -> None:
         job = self._running.get(job_id)
-        if job is None or self._moving is None:
-            return
+        if job is None:
+            return  # it ended before its turn
         move_s = self._moving.move_s(job.request.processors)
         job.end_s += move_s
         self._moved_at.append(self._now_s)
@@ -236,7 +234,7 @@ class _Replay:
         job = self._running[job_id]
         for node, count in job.kept.items():
             self._free[node] += count
-        job.kept, job.turn = {}, ()
+        job.kept = {}
 
 
 def _roomiest(free: dict[str, int]) -> str:

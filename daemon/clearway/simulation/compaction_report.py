@@ -1,0 +1,169 @@
+"""The Slurm+DMTCP paper's simulations as one HTML page that needs nothing else, and as a table for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from clearway.simulation.compaction_study import (
+    COMPACTION,
+    DAY_S,
+    LOADS,
+    MEAN_RUN_H,
+    NODES,
+    NONE,
+    OTHER_RUN_H,
+    PAPER_PARTLY,
+    PAPER_PROMOTION,
+    PROMOTION,
+    PROMOTION_LOADS,
+    CompactionStudy,
+)
+from clearway.simulation.shared_nodes import HOUR_S
+
+_COLOURS = {"empty": "#cfe3f5", "partly used": "#d08700", "full": "#2166ac"}
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 620, 280, 40, 16, 54
+_STYLE = (
+    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
+    "td:first-child,th:first-child{text-align:left}svg{width:40em;max-width:100%;font:11px sans-serif}"
+    ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em}"
+)
+_ABOUT = """\
+<h1>Moving running jobs: the Slurm+DMTCP paper's simulations</h1>
+<p>Eight nodes of 16 processors, one day, jobs of exponential sizes (mean 4 processors) and run times (mean {hours:g} h)
+at random times, {seeds} drawings of each. <b>Compaction</b> moves jobs off the emptiest nodes onto other partly used
+ones, so that whole nodes become empty; <b>promotion</b> moves jobs from the six lesser nodes to the two better ones.
+Both are planned every five minutes when no job waits, and only where what is gained (node-seconds, by the jobs'
+expected ends) exceeds what stands still meanwhile. The planner knows nothing of a job's run time but the mean of all. A
+move takes 89 s for one processor to 608 s for 128, as the paper measured, and both places are held until it is
+over.</p>
+<p>This is planning and simulation only: Clearway does not compact or promote on a cluster yet.</p>"""
+_DIFFERENCES = """\
+<h2>What differs from the paper</h2><ul>
+<li>The paper ran its days on a real cluster, one for each load; these are simulated.</li>
+<li>It gives neither the mean size of its jobs nor their mean run time. Those used here bring the share of partly used
+nodes without moves near the paper's; the table of other run times shows what depends on that.</li>
+<li>Jobs are placed on the fullest node that holds them: a placement that spreads them leaves more to compact.</li>
+<li>Jobs that have not ended by the end of the day are cut off there, in both cases.</li>
+<li>A node's memory, its features and its network are not looked at.</li></ul>"""
+
+
+def as_csv(study: CompactionStudy) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        "partitions moves load mean_run_h seed group empty_percent partly_used_percent full_percent "
+        "jobs finished moved stalled_node_h wait_s".split()
+    )
+    for cell in study.cells:
+        for group, shares in cell.shares.items():
+            known = [cell.partitions, cell.moves, cell.load, cell.mean_run_h, cell.seed, group]
+            numbers = [cell.jobs, cell.finished, cell.moved, f"{cell.stalled_node_h:.4f}", f"{cell.wait_s:.1f}"]
+            writer.writerow([*known, *(f"{share:.3f}" for share in shares), *numbers])
+    return text.getvalue()
+
+
+def as_html(study: CompactionStudy) -> str:
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Moving running jobs</title>",
+        f"<style>{_STYLE}</style>",
+        _ABOUT.format(hours=MEAN_RUN_H, seeds=study.seeds),
+        "<h2>Compaction (Figures 3 and 4)</h2>",
+        _compaction(study, (MEAN_RUN_H,)),
+        _figure(study),
+        "<h2>Compaction with other run times</h2>",
+        _compaction(study, OTHER_RUN_H),
+        "<h2>Promotion (Table 2)</h2>",
+        _promotion(study),
+        _DIFFERENCES,
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _compaction(study: CompactionStudy, run_h: Sequence[float]) -> str:
+    rows = [
+        "<table><tr><th>mean run time<th>load<th>partly used, without<th>with<th>fall<th>the paper's<th>fall"
+        "<th>jobs<th>moves<th>stood still (node-hours)<th>more empty (node-hours)"
+        "<th>wait, without (s)<th>with</tr>"
+    ]
+    for hours in run_h:
+        for load in LOADS:
+            without, with_moves = (study.shares(1, moves, load, mean_run_h=hours) for moves in (NONE, COMPACTION))
+            before, after = PAPER_PARTLY[load]
+            fall = study.fall(load, hours)
+            good = "" if fall >= before - after else " class=misses"
+            emptied_h = (with_moves[0] - without[0]) / 100 * NODES * DAY_S / HOUR_S
+            jobs, moved, stalled_h, wait_s = (
+                study.mean(value, COMPACTION, load, hours)
+                for value in (
+                    lambda cell: float(cell.jobs),
+                    lambda cell: float(cell.moved),
+                    lambda cell: cell.stalled_node_h,
+                    lambda cell: cell.wait_s,
+                )
+            )
+            rows.append(
+                f"<tr><td>{hours:g} h<td>{load} %<td>{without[1]:.1f} %<td>{with_moves[1]:.1f} %"
+                f"<td{good}>{fall:.1f}<td>{before} to {after} %<td>{before - after:.1f}"
+                f"<td>{jobs:.0f}<td>{moved:.0f}<td>{stalled_h:.2f}<td>{emptied_h:.1f}"
+                f"<td>{study.mean(lambda cell: cell.wait_s, NONE, load, hours):.0f}<td>{wait_s:.0f}</tr>"
+            )
+    return "\n".join(
+        [
+            *rows,
+            (
+                "</table><p>Shares of all nodes and of the whole day; falls in percentage points, red where smaller "
+                "than the paper's. Jobs, moves and node-hours are of one day.</p>"
+            ),
+        ]
+    )
+
+
+def _promotion(study: CompactionStudy) -> str:
+    rows = [
+        "<table><tr><th>load<th>nodes<th>moves of jobs<th>empty<th>the paper's<th>partly used<th>the paper's"
+        "<th>full<th>the paper's<th>moves a day<th>stood still (node-hours)</tr>"
+    ]
+    for load in PROMOTION_LOADS:
+        for group in ("low", "high"):
+            for moves, paper in zip((NONE, PROMOTION), PAPER_PROMOTION[load, group], strict=True):
+                shares = study.shares(2, moves, load, group)
+                pairs = "".join(f"<td>{own:.1f} %<td>{theirs:.1f} %" for own, theirs in zip(shares, paper, strict=True))
+                cells = study.of(2, moves, load)
+                moved = sum(cell.moved for cell in cells) / len(cells)
+                stalled_h = sum(cell.stalled_node_h for cell in cells) / len(cells)
+                rows.append(
+                    f"<tr><td>{load} %<td>{group}<td>{'with' if moves == PROMOTION else 'without'}{pairs}"
+                    f"<td>{moved:.0f}<td>{stalled_h:.2f}</tr>"
+                )
+    return "\n".join([*rows, "</table><p>The better nodes ought to be full more of the time.</p>"])
+
+
+def _figure(study: CompactionStudy) -> str:
+    """Two stacked bars for each load: how the nodes spend the day without and with moves."""
+    tall, floor = _HEIGHT - _TOP - _BOTTOM, _HEIGHT - _BOTTOM
+    width = (_WIDTH - _LEFT) / len(LOADS)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="How nodes spend the day">']
+    for percent in (0, 50, 100):
+        y = floor - percent / 100 * tall
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{percent} %</text>')
+    for number, load in enumerate(LOADS):
+        x = _LEFT + number * width
+        middle = x + width / 2
+        parts.append(f'<text x="{middle:.1f}" y="{floor + 34}" text-anchor="middle">load {load} %</text>')
+        for place, moves in enumerate((NONE, COMPACTION)):
+            left, y = x + width * (0.08 + 0.44 * place), float(floor)
+            for share, colour in zip(reversed(study.shares(1, moves, load)), reversed(_COLOURS.values()), strict=True):
+                y -= share / 100 * tall
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{y:.1f}" width="{width * 0.4:.1f}" height="{share / 100 * tall:.1f}" '
+                    f'fill="{colour}"/>'
+                )
+            name = "with" if place else "without"
+            parts.append(
+                f'<text x="{left + width * 0.2:.1f}" y="{floor + 16}" text-anchor="middle">{name} moves</text>'
+            )
+    key = "".join(f'<span style="border-left:1em solid {colour}">{name}</span>' for name, colour in _COLOURS.items())
+    return "\n".join([*parts, "</svg>", f"<p class=key>{key}</p>"])
