@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from operator import attrgetter
 
 from clearway.simulation.compaction_study import (
     COMPACTION,
@@ -30,6 +31,10 @@ _STYLE = (
     "td:first-child,th:first-child{text-align:left}svg{width:40em;max-width:100%;font:11px sans-serif}"
     ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em}"
 )
+_COLUMNS = (
+    *("partitions", "moves", "load", "mean_run_h", "seed", "group", "empty_percent", "partly_used_percent"),
+    *("full_percent", "held_percent", "jobs", "finished", "moved", "stalled_node_h", "wait_s"),
+)
 _ABOUT = """\
 <h1>Moving running jobs: the Slurm+DMTCP paper's simulations</h1>
 <p>Eight nodes of 16 processors, one day, jobs of exponential sizes (mean 4 processors) and run times (mean {hours:g} h)
@@ -49,19 +54,26 @@ nodes without moves near the paper's; the table of other run times shows what de
 <li>Jobs that have not ended by the end of the day are cut off there, in both cases.</li>
 <li>A node's memory, its features and its network are not looked at.</li></ul>"""
 
+_COMPACTION_HEAD = (
+    "<table><tr><th>mean run time<th>load<th>in use<th>partly used, without<th>with<th>fall<th>the paper's<th>fall"
+    "<th>jobs<th>moves<th>stood still (node-hours)<th>more empty (node-hours)<th>wait, without (s)<th>with</tr>"
+)
+_PROMOTION_HEAD = (
+    "<table><tr><th>load<th>nodes<th>moves of jobs<th>empty<th>the paper's<th>partly used<th>the paper's"
+    "<th>full<th>the paper's<th>moves a day<th>stood still (node-hours)</tr>"
+)
+
 
 def as_csv(study: CompactionStudy) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        "partitions moves load mean_run_h seed group empty_percent partly_used_percent full_percent "
-        "jobs finished moved stalled_node_h wait_s".split()
-    )
+    writer.writerow(_COLUMNS)
     for cell in study.cells:
         for group, shares in cell.shares.items():
             known = [cell.partitions, cell.moves, cell.load, cell.mean_run_h, cell.seed, group]
-            numbers = [cell.jobs, cell.finished, cell.moved, f"{cell.stalled_node_h:.4f}", f"{cell.wait_s:.1f}"]
-            writer.writerow([*known, *(f"{share:.3f}" for share in shares), *numbers])
+            percents = [f"{share:.3f}" for share in (*shares, cell.held)]
+            costs = [cell.moved, f"{cell.stalled_node_h:.4f}", f"{cell.wait_s:.1f}"]
+            writer.writerow([*known, *percents, cell.jobs, cell.finished, *costs])
     return text.getvalue()
 
 
@@ -83,11 +95,7 @@ def as_html(study: CompactionStudy) -> str:
 
 
 def _compaction(study: CompactionStudy, run_h: Sequence[float]) -> str:
-    rows = [
-        "<table><tr><th>mean run time<th>load<th>partly used, without<th>with<th>fall<th>the paper's<th>fall"
-        "<th>jobs<th>moves<th>stood still (node-hours)<th>more empty (node-hours)"
-        "<th>wait, without (s)<th>with</tr>"
-    ]
+    rows = [_COMPACTION_HEAD]
     for hours in run_h:
         for load in LOADS:
             without, with_moves = (study.shares(1, moves, load, mean_run_h=hours) for moves in (NONE, COMPACTION))
@@ -96,44 +104,38 @@ def _compaction(study: CompactionStudy, run_h: Sequence[float]) -> str:
             good = "" if fall >= before - after else " class=misses"
             emptied_h = (with_moves[0] - without[0]) / 100 * NODES * DAY_S / HOUR_S
             jobs, moved, stalled_h, wait_s = (
-                study.mean(value, COMPACTION, load, hours)
-                for value in (
-                    lambda cell: float(cell.jobs),
-                    lambda cell: float(cell.moved),
-                    lambda cell: cell.stalled_node_h,
-                    lambda cell: cell.wait_s,
-                )
+                study.mean(attrgetter(name), COMPACTION, load, hours)
+                for name in ("jobs", "moved", "stalled_node_h", "wait_s")
             )
+            before_wait_s, held = (study.mean(attrgetter(name), NONE, load, hours) for name in ("wait_s", "held"))
             rows.append(
-                f"<tr><td>{hours:g} h<td>{load} %<td>{without[1]:.1f} %<td>{with_moves[1]:.1f} %"
+                f"<tr><td>{hours:g} h<td>{load} %<td>{held:.1f} %<td>{without[1]:.1f} %<td>{with_moves[1]:.1f} %"
                 f"<td{good}>{fall:.1f}<td>{before} to {after} %<td>{before - after:.1f}"
                 f"<td>{jobs:.0f}<td>{moved:.0f}<td>{stalled_h:.2f}<td>{emptied_h:.1f}"
-                f"<td>{study.mean(lambda cell: cell.wait_s, NONE, load, hours):.0f}<td>{wait_s:.0f}</tr>"
+                f"<td>{before_wait_s:.0f}<td>{wait_s:.0f}</tr>"
             )
     return "\n".join(
         [
             *rows,
             (
                 "</table><p>Shares of all nodes and of the whole day; falls in percentage points, red where smaller "
-                "than the paper's. Jobs, moves and node-hours are of one day.</p>"
+                "than the paper's. Jobs, moves and node-hours are of one day. What is in use, without moves, is less "
+                "than the load since jobs wait and the day ends.</p>"
             ),
         ]
     )
 
 
 def _promotion(study: CompactionStudy) -> str:
-    rows = [
-        "<table><tr><th>load<th>nodes<th>moves of jobs<th>empty<th>the paper's<th>partly used<th>the paper's"
-        "<th>full<th>the paper's<th>moves a day<th>stood still (node-hours)</tr>"
-    ]
+    rows = [_PROMOTION_HEAD]
     for load in PROMOTION_LOADS:
         for group in ("low", "high"):
             for moves, paper in zip((NONE, PROMOTION), PAPER_PROMOTION[load, group], strict=True):
                 shares = study.shares(2, moves, load, group)
                 pairs = "".join(f"<td>{own:.1f} %<td>{theirs:.1f} %" for own, theirs in zip(shares, paper, strict=True))
-                cells = study.of(2, moves, load)
-                moved = sum(cell.moved for cell in cells) / len(cells)
-                stalled_h = sum(cell.stalled_node_h for cell in cells) / len(cells)
+                moved, stalled_h = (
+                    study.mean(attrgetter(name), moves, load, partitions=2) for name in ("moved", "stalled_node_h")
+                )
                 rows.append(
                     f"<tr><td>{load} %<td>{group}<td>{'with' if moves == PROMOTION else 'without'}{pairs}"
                     f"<td>{moved:.0f}<td>{stalled_h:.2f}</tr>"

@@ -54,6 +54,7 @@ class Cell:
     mean_run_h: float
     seed: int
     shares: dict[str, tuple[float, float, float]]  # %: empty, partly used, full; of "all", and of "high" and "low"
+    held: float  # %: of the processor time; less than the load, for jobs wait, and the day ends
     jobs: int
     finished: int  # by the end of the day
     moved: int  # jobs, each time
@@ -77,9 +78,17 @@ class CompactionStudy:
         cells = self.of(partitions, moves, load, mean_run_h)
         return tuple(sum(cell.shares[group][place] for cell in cells) / len(cells) for place in range(3))
 
-    def mean(self, value: Callable[[Cell], float], moves: str, load: int, mean_run_h: float = MEAN_RUN_H) -> float:
-        """Over the seeds; of promotion with two partitions, of all else with one."""
-        cells = self.of(2 if moves == PROMOTION else 1, moves, load, mean_run_h)
+    def mean(
+        self,
+        value: Callable[[Cell], float],
+        moves: str,
+        load: int,
+        mean_run_h: float = MEAN_RUN_H,
+        *,
+        partitions: int = 1,
+    ) -> float:
+        """Over the seeds."""
+        cells = self.of(partitions, moves, load, mean_run_h)
         return sum(map(value, cells)) / len(cells)
 
     def fall(self, load: int, mean_run_h: float = MEAN_RUN_H) -> float:
@@ -118,6 +127,7 @@ def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) ->
         mean_run_h=mean_run_h,
         seed=seed,
         shares={name: _shares(course, hosts) for name, hosts in groups.items()},
+        held=100 * sum(usage.held_processor_s for usage in course.usage.values()) / (NODES * PROCESSORS * DAY_S),
         jobs=len(jobs),
         finished=course.finished,
         moved=course.moved_jobs,

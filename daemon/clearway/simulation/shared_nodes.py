@@ -56,6 +56,7 @@ class Usage:
     empty_s: float = 0.0
     partly_s: float = 0.0
     full_s: float = 0.0
+    held_processor_s: float = 0.0  # by jobs, or for jobs on their way
 
     @property
     def total_s(self) -> float:
@@ -141,6 +142,7 @@ class _Replay:
     def _advance(self, at_s: float) -> None:
         passed_s = at_s - self._now_s
         for name, usage in self._usage.items():
+            usage.held_processor_s += passed_s * (self._hosts[name].processors - self._free[name])
             if self._free[name] == self._hosts[name].processors:
                 usage.empty_s += passed_s
             elif self._free[name]:
