@@ -112,6 +112,9 @@ class _Search:
         self._best_s = float("inf")
         self._best: tuple[list[str], dict[str, float]] | None = None
         self._chosen: list[str] = []
+        # By which jobs a target may take: targets alike in this are interchangeable, whatever their names.
+        self._takes = {name: tuple(self._fits(job, name) for job in self._jobs) for name in targets}
+        self._seen: dict[tuple[object, ...], float] = {}
         if self._needed <= sum(self._free.values()):
             self._place(0.0)
 
@@ -133,17 +136,23 @@ class _Search:
             cost_node_s=sum(cost_node_s(job, processors) for job in self._jobs),
         )
 
+    @staticmethod
+    def _fits(job: Resident, name: str) -> bool:
+        """Room aside: its shape is kept, so never two of its parts on one node."""
+        return name not in job.nodes and job.may_go_to(name)
+
     def _place(self, longer_s: float) -> None:
-        if longer_s >= self._best_s:
+        reached = (len(self._chosen), *sorted((self._takes[n], self._free[n], self._ends[n]) for n in self._targets))
+        if longer_s >= min(self._best_s, self._seen.get(reached, float("inf"))):
             return
+        self._seen[reached] = longer_s
         if len(self._chosen) == len(self._jobs):
             self._best_s, self._best = longer_s, (list(self._chosen), dict(self._ends))
             return
-        job = self._jobs[len(self._chosen)]
+        number = len(self._chosen)
+        job = self._jobs[number]
         size = _part_on(job, self._source).processors
-        fitting = [
-            name for name in self._targets if self._free[name] >= size and name not in job.nodes and job.may_go_to(name)
-        ]
+        fitting = [name for name in self._targets if self._free[name] >= size and self._takes[name][number]]
         # What is held longer the least first, then the fullest: the first descent is often the best.
         fitting.sort(key=lambda name: (max(0.0, _end_s(job) - self._ends[name]), self._free[name], name))
         for name in fitting:

@@ -42,7 +42,7 @@ class Moving:
     plan: Planning
     move_s: Callable[[int], float]  # by the job's processors
     remaining_s: Callable[[float], float]  # what the planner expects, by what is true
-    period_s: float = 300.0
+    period_s: float = 60.0
     jobs_per_hour: int = 60
 
 
