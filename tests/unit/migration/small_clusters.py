@@ -1,0 +1,118 @@
+"""Small clusters with jobs on them, and what moves mean for them, reckoned anew from the definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from clearway.migration.moves import Host, Limits, Move, MovePlan, Part, Resident
+
+Cluster = tuple[tuple[Host, ...], tuple[Resident, ...]]
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, nodes: int = 6, jobs: int = 10) -> Cluster:
+    """Nodes of 1 to 8 processors that hold no more than they have."""
+    hosts = tuple(
+        Host(f"n{number}", draw(st.integers(1, 8)), rank=draw(st.integers(0, 2)), scarce=draw(st.booleans()))
+        for number in range(draw(st.integers(1, nodes)))
+    )
+    free = {host.name: host.processors for host in hosts}
+    names = sorted(free)
+    residents = []
+    for number in range(draw(st.integers(0, jobs))):
+        wanted = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+        parts = tuple(Part(name, draw(st.integers(1, min(4, free[name])))) for name in wanted if free[name])
+        for part in parts:
+            free[part.node] -= part.processors
+        if parts:
+            residents.append(
+                Resident(
+                    job_id=str(number),
+                    parts=parts,
+                    remaining_s=draw(st.none() | st.integers(0, 5_000)),
+                    move_s=draw(st.none() | st.integers(1, 300) | st.integers(1, 300)),
+                    may_use=draw(st.none() | st.none() | st.frozensets(st.sampled_from(names))),
+                    needs_scarce=draw(st.booleans()),
+                )
+            )
+    return hosts, tuple(residents)
+
+
+limits = st.builds(Limits, jobs=st.integers(0, 8), worth=st.sampled_from([1.0, 1.0, 2.5]))
+
+
+def moved(residents: Iterable[Resident], moves: Sequence[Move]) -> tuple[Resident, ...]:
+    """Everybody where they are in the end; fails when a move is of a part that is not there."""
+    by_id = {resident.job_id: resident for resident in residents}
+    for move in moves:
+        job = by_id[move.job_id]
+        old, new = Part(move.source, move.processors), Part(move.target, move.processors)
+        assert old in job.parts
+        by_id[move.job_id] = replace(job, parts=tuple(new if part == old else part for part in job.parts))
+    return tuple(by_id.values())
+
+
+def used(hosts: Iterable[Host], residents: Iterable[Resident]) -> dict[str, int]:
+    found = {host.name: 0 for host in hosts}
+    for resident in residents:
+        for part in resident.parts:
+            found[part.node] += part.processors
+    return found
+
+
+def partly_used(hosts: Iterable[Host], residents: Iterable[Resident]) -> set[str]:
+    held = used(hosts, residents)
+    return {host.name for host in hosts if 0 < held[host.name] < host.processors}
+
+
+def assert_nobody_is_lost(cluster: Cluster, plan: MovePlan, most: Limits) -> None:
+    """Also while they are on their way, when jobs hold the old place and the new one."""
+    hosts, residents = cluster
+    after = moved(residents, plan.moves)
+    for old, new in zip(residents, after, strict=True):
+        assert sorted(part.processors for part in old.parts) == sorted(part.processors for part in new.parts)
+        assert len(new.nodes) == len(new.parts)
+        arrived = new.nodes - old.nodes
+        if arrived:
+            assert old.remaining_s is not None
+            assert old.move_s is not None
+            assert old.may_use is None or arrived <= old.may_use
+    coming = used(hosts, residents)
+    for move in plan.moves:
+        coming[move.target] += move.processors
+    assert all(coming[host.name] <= host.processors for host in hosts)
+    assert len(plan.job_ids) <= most.jobs
+    held = used(hosts, after)
+    assert all(held[name] == 0 for name in plan.emptied)
+
+
+def cost_node_s(cluster: Cluster, job_ids: Iterable[str]) -> float:
+    hosts, residents = cluster
+    processors = {host.name: host.processors for host in hosts}
+    chosen = [resident for resident in residents if resident.job_id in set(job_ids)]
+    return sum(part.processors / processors[part.node] * (job.move_s or 0) for job in chosen for part in job.parts)
+
+
+def held_node_s(cluster: Cluster, moves: Sequence[Move] = ()) -> dict[str, float]:
+    """For how long each node is held from now on, if no other job comes; infinite where that is not known."""
+    hosts, residents = cluster
+    going = list(dict.fromkeys(move.job_id for move in moves))
+    by_id = {resident.job_id: resident for resident in residents}
+    saved_s, passed_s = {}, 0.0
+    for job_id in going:
+        passed_s += by_id[job_id].move_s or 0
+        saved_s[job_id] = passed_s
+    found = {host.name: 0.0 for host in hosts}
+    for resident in moved(residents, moves):
+        left_s = math.inf if resident.remaining_s is None else resident.remaining_s
+        if resident.job_id in saved_s:
+            left_s += resident.move_s or 0
+        for name in resident.nodes:
+            found[name] = max(found[name], left_s)
+    for move in moves:
+        found[move.source] = max(found[move.source], saved_s[move.job_id])
+    return found
