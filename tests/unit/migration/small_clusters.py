@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -13,19 +14,19 @@ from clearway.migration.moves import Host, Limits, Move, MovePlan, Part, Residen
 Cluster = tuple[tuple[Host, ...], tuple[Resident, ...]]
 
 
-@st.composite
-def clusters(draw: st.DrawFn, *, nodes: int = 6, jobs: int = 10) -> Cluster:
-    """Nodes of 1 to 8 processors that hold no more than they have."""
+def cluster(seed: int, nodes: int, jobs: int) -> Cluster:
+    """Nodes of 2 to 8 processors that hold no more than they have; most jobs can be moved."""
+    rng = random.Random(seed)
     hosts = tuple(
-        Host(f"n{number}", draw(st.integers(1, 8)), rank=draw(st.integers(0, 2)), scarce=draw(st.booleans()))
-        for number in range(draw(st.integers(1, nodes)))
+        Host(f"n{number}", rng.randint(2, 8), rank=rng.randint(0, 2), scarce=rng.random() < 0.3)
+        for number in range(rng.randint(1, nodes))
     )
     free = {host.name: host.processors for host in hosts}
     names = sorted(free)
     residents = []
-    for number in range(draw(st.integers(0, jobs))):
-        wanted = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
-        parts = tuple(Part(name, draw(st.integers(1, min(4, free[name])))) for name in wanted if free[name])
+    for number in range(rng.randint(0, jobs)):
+        wanted = rng.sample(names, min(len(names), rng.choice([1, 1, 1, 2, 3])))
+        parts = tuple(Part(name, rng.randint(1, min(4, free[name]))) for name in wanted if free[name])
         for part in parts:
             free[part.node] -= part.processors
         if parts:
@@ -33,16 +34,40 @@ def clusters(draw: st.DrawFn, *, nodes: int = 6, jobs: int = 10) -> Cluster:
                 Resident(
                     job_id=str(number),
                     parts=parts,
-                    remaining_s=draw(st.none() | st.integers(0, 5_000)),
-                    move_s=draw(st.none() | st.integers(1, 300) | st.integers(1, 300)),
-                    may_use=draw(st.none() | st.none() | st.frozensets(st.sampled_from(names))),
-                    needs_scarce=draw(st.booleans()),
+                    remaining_s=None if rng.random() < 0.05 else rng.randint(0, 5_000),
+                    move_s=None if rng.random() < 0.05 else rng.randint(1, 300),
+                    may_use=frozenset(rng.sample(names, rng.randint(0, len(names)))) if rng.random() < 0.15 else None,
+                    needs_scarce=rng.random() < 0.3,
                 )
             )
     return hosts, tuple(residents)
 
 
-limits = st.builds(Limits, jobs=st.integers(0, 8), worth=st.sampled_from([1.0, 1.0, 2.5]))
+def clusters(*, nodes: int = 6, jobs: int = 10) -> st.SearchStrategy[Cluster]:
+    return st.integers(0, 2**32).map(lambda seed: cluster(seed, nodes, jobs))
+
+
+def crowd(seed: int) -> Cluster:
+    """One node with several small jobs, and nodes half full that none leaves: where who goes matters most."""
+    rng = random.Random(seed)
+    count = rng.randint(3, 4)
+    hosts = tuple(Host(f"n{number}", 8) for number in range(count + 1))
+    small = [
+        Resident(str(number), (Part("n0", rng.choice([1, 1, 2])),), rng.randint(100, 1_000), rng.randint(1, 3))
+        for number in range(rng.randint(3, 4))
+    ]
+    stay = [
+        Resident(f"1{number}", (Part(f"n{number}", rng.randint(4, 6)),), rng.randint(100, 1_000), None)
+        for number in range(1, count + 1)
+    ]
+    return hosts, (*small, *stay)
+
+
+def crowds() -> st.SearchStrategy[Cluster]:
+    return st.integers(0, 2**32).map(crowd)
+
+
+limits = st.builds(Limits, jobs=st.integers(0, 4) | st.just(100), worth=st.sampled_from([1.0, 1.0, 2.5]))
 
 
 def moved(residents: Iterable[Resident], moves: Sequence[Move]) -> tuple[Resident, ...]:

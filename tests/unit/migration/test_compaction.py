@@ -16,6 +16,7 @@ from tests.unit.migration.small_clusters import (
     assert_nobody_is_lost,
     clusters,
     cost_node_s,
+    crowds,
     held_node_s,
     limits,
     partly_used,
@@ -92,6 +93,20 @@ def test_a_job_keeps_its_shape() -> None:
     assert plan.cost_node_s == pytest.approx(60 * 4 / 16)  # all of it stands still
 
 
+def test_a_job_is_moved_once_in_a_plan() -> None:
+    """Its two parts are alone on two nodes: one of them is emptied now."""
+    spread = Resident("1", (Part("n0", 2), Part("n1", 2)), 7_200, 60)
+    plan = plan_compaction(nodes(4), [spread, job("2", "n2", 8, move_s=None), job("3", "n3", 8, move_s=None)], MANY)
+    assert plan.emptied == ("n0",)
+    assert plan.cost_node_s == pytest.approx(60 * 4 / 16)
+
+
+def test_places_that_are_alike_but_for_who_may_use_them_are_told_apart() -> None:
+    picky = Resident("2", (Part("n0", 3),), 7_200, 60, may_use=frozenset({"n1"}))
+    residents = [job("1", "n0", 3), picky, job("3", "n1", 13), job("4", "n2", 13)]
+    assert set(plan_compaction(nodes(3), residents, MANY).moves) == {Move("1", "n0", "n2", 3), Move("2", "n0", "n1", 3)}
+
+
 def test_nodes_that_nobody_told_of_and_overfull_ones_are_left_alone() -> None:
     assert plan_compaction(nodes(1), [job("1", "n0", 1), job("2", "elsewhere", 1)], MANY).moves == ()
     assert plan_compaction(nodes(2), [job("1", "n0", 17), job("2", "n1", 1)], MANY).moves == ()
@@ -117,7 +132,7 @@ def test_a_search_that_is_cut_short_says_so() -> None:
     assert whole.gain_node_s >= short.gain_node_s > 0
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(clusters(), limits)
 def test_every_plan_is_worth_it_and_loses_nobody(cluster: Cluster, most: Limits) -> None:
     hosts, residents = cluster
@@ -145,8 +160,8 @@ def test_the_order_in_which_things_are_told_does_not_matter(cluster: Cluster, mo
     assert plan_compaction(hosts[::-1], residents[::-1], most) == plan_compaction(hosts, residents, most)
 
 
-@settings(max_examples=250, deadline=None)
-@given(clusters(nodes=5, jobs=7))
+@settings(max_examples=600, deadline=None)
+@given(clusters(nodes=5, jobs=14) | crowds())
 def test_the_first_node_is_emptied_as_exhaustive_search_would(cluster: Cluster) -> None:
     hosts, residents = cluster
     plan = plan_compaction(hosts, residents, MANY)

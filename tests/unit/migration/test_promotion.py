@@ -71,6 +71,16 @@ def test_all_parts_on_its_worst_nodes_rise_or_none() -> None:
     assert len(plan_promotion([LOWER, lower, HIGH, LOW], [both], MANY).moves) == 2
 
 
+def test_the_larger_part_chooses_first() -> None:
+    """The best node is the only one with room for it."""
+    hosts = [Host("high", 4, rank=2), Host("low", 2, rank=1), LOWER, Host("lower2", 16)]
+    both = Resident("1", (Part("lower", 2), Part("lower2", 4)), 7_200, 60)
+    assert set(plan_promotion(hosts, [both], MANY).moves) == {
+        Move("1", "lower2", "high", 4),
+        Move("1", "lower", "low", 2),
+    }
+
+
 def test_what_must_stay_or_ends_soon_stays() -> None:
     for stays in (
         job("1", "low", 4, move_s=None),
@@ -83,7 +93,7 @@ def test_what_must_stay_or_ends_soon_stays() -> None:
     assert plan_promotion([LOW, HIGH], [job("1", "low", 4)], Limits(0)) == MovePlan()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(clusters(), limits)
 def test_every_plan_is_worth_it_and_loses_nobody(cluster: Cluster, most: Limits) -> None:
     hosts, residents = cluster
@@ -105,7 +115,7 @@ def test_every_plan_is_worth_it_and_loses_nobody(cluster: Cluster, most: Limits)
     assert plan == plan_promotion(hosts[::-1], residents[::-1], most)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(clusters())
 def test_nobody_is_left_who_could_rise(cluster: Cluster) -> None:
     """Every way to place their parts into what the plan leaves free is tried."""
