@@ -15,6 +15,7 @@ it is larger; other run times stand beside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -144,8 +145,8 @@ def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PRO
     drawn: list[tuple[float, int, float]] = []
     work_s = 0.0
     while work_s < wanted_s:
-        # Whole processors, at least one: an exponential number above that.
-        processors = min(most, 1 + int(rng.expovariate(1 / (MEAN_PROCESSORS - 1))))
+        # An exponential number rounded up to whole processors, with the rate that makes their mean right.
+        processors = min(most, 1 + int(rng.expovariate(-math.log1p(-1 / MEAN_PROCESSORS))))
         run_s = rng.expovariate(1 / mean_run_s)
         drawn.append((rng.uniform(0, DAY_S), processors, run_s))
         work_s += processors * run_s
