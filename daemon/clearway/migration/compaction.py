@@ -56,7 +56,7 @@ def plan_compaction(hosts: Sequence[Host], residents: Sequence[Resident], limits
             continue
         if len(moved) + len(jobs) > limits.jobs:
             continue
-        targets = [name for name in _emptiest_first(processors, free) if name != source]
+        targets = [name for name in processors if name != source and 0 < free[name] < processors[name]]
         search = _Search(source, jobs, targets, free, ends, limits.tries)
         exact &= search.complete
         found = search.emptying(processors, waited_s)
@@ -102,18 +102,23 @@ class _Search:
         self._free = {name: free[name] for name in targets}
         self._source_end_s = ends[source]
         self._ends = {name: end_s for name, end_s in ends.items() if name != source}
+        self._longer_s = 0.0
         # A job's parts elsewhere stay where they are, and end later too.
         for job in self._jobs:
             for name in sorted(job.nodes & self._ends.keys()):
-                self._ends[name] = max(self._ends[name], _end_s(job))
-        self._longer_s = sum(self._ends[name] - ends[name] for name in self._ends if self._ends[name] != ends[name])
+                if _end_s(job) > self._ends[name]:
+                    self._longer_s += _end_s(job) - self._ends[name]
+                    self._ends[name] = _end_s(job)
         self._needed = sum(_part_on(job, source).processors for job in jobs)
         self._tries = tries
         self._best_s = float("inf")
         self._best: tuple[list[str], dict[str, float]] | None = None
         self._chosen: list[str] = []
-        # By which jobs a target may take: targets alike in this are interchangeable, whatever their names.
-        self._takes = {name: tuple(self._fits(job, name) for job in self._jobs) for name in targets}
+        choosy = [job for job in self._jobs if job.may_use is not None or len(job.parts) > 1]
+        # Nodes alike in this are interchangeable, whatever their names.
+        self._alike = {
+            name: (tuple(_suits(job, name) for job in choosy), self._free[name], self._ends[name]) for name in targets
+        }
         self._seen: dict[tuple[object, ...], float] = {}
         if self._needed <= sum(self._free.values()):
             self._place(0.0)
@@ -136,23 +141,18 @@ class _Search:
             cost_node_s=sum(cost_node_s(job, processors) for job in self._jobs),
         )
 
-    @staticmethod
-    def _fits(job: Resident, name: str) -> bool:
-        """Room aside: its shape is kept, so never two of its parts on one node."""
-        return name not in job.nodes and job.may_go_to(name)
-
     def _place(self, longer_s: float) -> None:
-        reached = (len(self._chosen), *sorted((self._takes[n], self._free[n], self._ends[n]) for n in self._targets))
+        changed = sorted((self._alike[name], self._free[name], self._ends[name]) for name in set(self._chosen))
+        reached = (len(self._chosen), *changed)
         if longer_s >= min(self._best_s, self._seen.get(reached, float("inf"))):
             return
         self._seen[reached] = longer_s
         if len(self._chosen) == len(self._jobs):
             self._best_s, self._best = longer_s, (list(self._chosen), dict(self._ends))
             return
-        number = len(self._chosen)
-        job = self._jobs[number]
+        job = self._jobs[len(self._chosen)]
         size = _part_on(job, self._source).processors
-        fitting = [name for name in self._targets if self._free[name] >= size and self._takes[name][number]]
+        fitting = [name for name in self._targets if self._free[name] >= size and _suits(job, name)]
         # What is held longer the least first, then the fullest: the first descent is often the best.
         fitting.sort(key=lambda name: (max(0.0, _end_s(job) - self._ends[name]), self._free[name], name))
         for name in fitting:
@@ -178,6 +178,11 @@ def _emptiest_first(processors: Mapping[str, int], free: Mapping[str, int]) -> l
 
 def _part_on(job: Resident, node: str) -> Part:
     return next(part for part in job.parts if part.node == node)
+
+
+def _suits(job: Resident, node: str) -> bool:
+    """Whether a part may go there if it has room: the job keeps its shape, so never two of its parts on one node."""
+    return node not in job.nodes and job.may_go_to(node)
 
 
 def _end_s(job: Resident) -> float:

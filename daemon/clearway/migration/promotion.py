@@ -16,6 +16,7 @@ choice would not gain more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from clearway.migration.moves import Host, Limits, Move, MovePlan, Resident, cost_node_s, free_processors
@@ -28,7 +29,7 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
     by_name = {host.name: host for host in hosts}
     processors = {host.name: host.processors for host in hosts}
     free = free_processors(hosts, residents)
-    held_by = {name: sum(name in resident.nodes for resident in residents) for name in processors}
+    held_by = Counter(part.node for resident in residents for part in resident.parts)
     moves: list[Move] = []
     jobs = 0
     waited_s = gain_node_s = spent_node_s = 0.0
