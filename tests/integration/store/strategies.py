@@ -34,6 +34,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return st.sampled_from(kind)
     arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*map(of, arguments))
     if typing.get_origin(kind) is tuple:
         return st.lists(of(arguments[0]), max_size=3).map(tuple)
     if isinstance(kind, types.UnionType):
