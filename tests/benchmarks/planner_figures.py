@@ -1,119 +1,22 @@
-"""Figures 5 to 8 of the CoSim paper, measured here.
+"""Figures 5 to 8 of the CoSim paper as a page of the documentation.
 
 Run from the repository's root as ``python -m tests.benchmarks.planner_figures`` (with the dependency group
-``figures``): it writes docs/explanation/planner-figures.md and its pictures. The scenarios are rebuilt from the
-paper's description (``clearway.simulation.scenarios``), with jobs in multiples of 128 nodes.
+``figures``): it writes docs/explanation/planner-figures.md and its pictures. What is measured, and how:
+``clearway.simulation.cosim_study``.
 """
 
 from __future__ import annotations
 
-import signal
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
-from clearway.model import EvictionProblem
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
-from clearway.simulation.scenarios import MAX_DELAY_S, STEP_S, Scenario, scenario
+from clearway.simulation.cosim_study import DELAYS_S, NUMBERS, PATIENCE_S, SEEDS, Times, study
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/planner-figures.md"
 TIMES_PICTURE = ROOT / "docs/images/planner-times.svg"
 LOSS_PICTURE = ROOT / "docs/images/planner-greedy-loss.svg"
-NUMBERS = (1, 2, 3)
-SEED = 1  # of the problem that is timed
-SEEDS = 50  # of the problems whose losses are averaged
-REPEATS = 20
-QUICK_US = 1e5  # what takes longer is measured once
-PATIENCE_S = 40  # for one answer of the exhaustive search
-DELAYS_S = range(0, MAX_DELAY_S + 1, STEP_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Microseconds for all deadlines up to each one; ``backtracking`` ends where its patience did."""
-
-    scenario: Scenario
-    dynamic: Sequence[float]
-    greedy: Sequence[float]
-    backtracking: Sequence[float]
-
-
-def timed(number: int) -> Times:
-    """The paper's rule: greedy and backtracking run once for each deadline, and their times add up."""
-    drawn = scenario(number, SEED)
-    problem = drawn.problem()
-    dynamic = [_best_us(EvictionDP(), problem)] * len(DELAYS_S)  # one pass answers every deadline
-    greedy = [_best_us(Greedy(), _up_to(problem, delay_s)) for delay_s in DELAYS_S]
-    backtracking: list[float] = []
-    for delay_s in DELAYS_S:
-        shorter = _up_to(problem, delay_s)
-        took = _within(PATIENCE_S, partial(_best_us, Backtracking(), shorter, 1))
-        if took is not None and took < QUICK_US:
-            took = min(took, _best_us(Backtracking(), shorter))
-        if took is None:
-            break
-        backtracking.append(took)
-    return Times(drawn, dynamic, greedy, backtracking)
-
-
-def _up_to(problem: EvictionProblem, delay_s: int) -> EvictionProblem:
-    return replace(problem, max_delay_s=delay_s)
-
-
-def _once_us(planner: Planner, problem: EvictionProblem) -> float:
-    begin = time.perf_counter()
-    planner.solve(problem)
-    return (time.perf_counter() - begin) * 1e6
-
-
-def _best_us(planner: Planner, problem: EvictionProblem, repeats: int = REPEATS) -> float:
-    return min(_once_us(planner, problem) for _ in range(repeats))
-
-
-class _Impatient(Exception):  # noqa: N818 - not an error
-    pass
-
-
-def _within(seconds: int, run: Callable[[], float]) -> float | None:
-    """What ``run`` returns; None when it takes longer."""
-
-    def stop(*_: object) -> None:
-        raise _Impatient
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        return run()
-    except _Impatient:
-        return None
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def relative_losses(number: int, seeds: int = SEEDS) -> list[float]:
-    """Node-hours that greedy loses more than the optimum, for each deadline; the mean of many problems."""
-    more: list[list[float]] = []
-    for seed in range(seeds):
-        problem = scenario(number, seed).problem()
-        pairs = zip(Greedy().solve(problem).points, EvictionDP().solve(problem).points, strict=True)
-        more.append(
-            [
-                ((point.lost_work_node_s or 0) - (best.lost_work_node_s or 0)) / 3_600
-                for point, best in pairs
-                if point.feasible == best.feasible  # always: every job of the scenarios can be killed
-            ]
-        )
-    return [statistics.fmean(column) for column in zip(*more, strict=True)]
-
 
 # -- the page --------------------------------------------------------------------------------------------------------
 
@@ -163,11 +66,9 @@ def _sentence(figure: int, times: Times) -> str:
         f"K = {times.scenario.nodes_needed:,}): the dynamic program takes {times.dynamic[0] / 1e3:.2f} ms for all "
         f"deadlines, {greedy:.1f} times as long as greedy (in the paper at least 30 times); "
     )
-    if done < 0:
-        return text + f"backtracking has no answer at all within {PATIENCE_S} s; {_PAPERS[figure]}.\n"
     took, answered = times.backtracking[done], "all deadlines"
     if done < last:
-        text += f"backtracking gives up after {PATIENCE_S} s for deadlines up to {done + 1} minutes; it "
+        text += f"backtracking is not asked again after an answer that takes longer than {PATIENCE_S} s; it "
         answered = f"those up to {done} minutes"
     else:
         text += "backtracking "
@@ -221,10 +122,9 @@ def plot(times: Sequence[Times], losses: Sequence[Sequence[float]]) -> None:
 
 
 def main() -> int:
-    times = [timed(number) for number in NUMBERS]
-    losses = [relative_losses(number) for number in NUMBERS]
-    PAGE.write_text(page(times, losses), encoding="utf-8")
-    plot(times, losses)
+    made = study()
+    PAGE.write_text(page(made.times, made.losses), encoding="utf-8")
+    plot(made.times, made.losses)
     print(f"written: {PAGE.relative_to(ROOT)} and its pictures")
     return 0
 

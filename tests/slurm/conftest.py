@@ -15,6 +15,17 @@ import pytest
 from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_slurm: asks nothing of the Slurm release or of pyslurm; one tier is enough")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("CLEARWAY_TIER") == "slurm26":
+        for item in items:
+            if item.get_closest_marker("one_slurm"):
+                item.add_marker(pytest.mark.skip(reason="says nothing new of another Slurm: the tier slurm tries it"))
+
+
 def _skip_or_fail(reason: str) -> None:
     tier = os.environ.get("CLEARWAY_TIER", "slurm")
     if tier in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").replace(",", " ").split():

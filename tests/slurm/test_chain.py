@@ -24,6 +24,8 @@ from clearway.walltime.request_sequence import requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
+pytestmark = pytest.mark.one_slurm
+
 STEPPER = Path(__file__).with_name("stepper.py")
 
 

@@ -274,7 +274,14 @@ def test_second_drain_over_the_same_node(cluster: SlurmCluster, daemon: RunningD
         assert not drained(cluster)
 
 
-KILLS = ["before:drain", "after:drain", "after:signal", "before:requeue", "after:requeue", "before:start_now"]
+KILLS = [
+    pytest.param("before:drain", marks=pytest.mark.one_slurm),
+    "after:drain",
+    pytest.param("after:signal", marks=pytest.mark.one_slurm),
+    pytest.param("before:requeue", marks=pytest.mark.one_slurm),
+    "after:requeue",
+    pytest.param("before:start_now", marks=pytest.mark.one_slurm),
+]
 
 
 @pytest.mark.parametrize("kill_at", KILLS)

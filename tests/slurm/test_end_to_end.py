@@ -146,7 +146,14 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
         assert all(rule["cost"] is None or rule["more_lost_work_node_s"] >= 0 for rule in explained["rules"])
 
 
-@pytest.mark.parametrize("kill_at", ["after:create_reservation", "after:requeue", "before:delete_reservation"])
+@pytest.mark.parametrize(
+    "kill_at",
+    [
+        pytest.param("after:create_reservation", marks=pytest.mark.one_slurm),
+        "after:requeue",
+        pytest.param("before:delete_reservation", marks=pytest.mark.one_slurm),
+    ],
+)
 def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
     mix = fill(cluster)
     folder = tmp_path / "daemon"

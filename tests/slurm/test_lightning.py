@@ -18,6 +18,8 @@ from clearway.model import Action
 from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 
+pytestmark = pytest.mark.one_slurm
+
 WHOLE = ("--exclusive", "--mem=0")
 TURNS = 25
 CLAIM = "--comment=clearway:checkpoint=signal,signal=USR1,to=steps,requeues=self,took=3"

@@ -10,10 +10,14 @@ import json
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action
 from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
 from tests.slurm.daemon import RunningDaemon
+
+pytestmark = pytest.mark.one_slurm
 
 WHOLE = ("--exclusive", "--mem=0")
 TURNS = 30

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import install_programs
+
+pytestmark = pytest.mark.one_slurm
 
 # Computes until it is saved; what goes on from there takes ten more steps, and ends with a status of its own.
 PROGRAM = """\

@@ -14,6 +14,7 @@ from clearway.decision import NoPlan
 from clearway.durations import parse_duration_s
 from clearway.errors import DrainError
 from clearway.execution.records import Eviction
+from clearway.logs import configure_logging
 from clearway.migration.drain import not_ours_to_drain, plan_drain
 from clearway.migration.request import DrainRequest
 from clearway.migration.selection import chosen_nodes
@@ -64,6 +65,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
 
 def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
     """The daemon's own decision on a fresh snapshot, and nothing done."""
+    configure_logging("text", quiet=True)  # standard output is for the answer alone
     backend = open_backend(config, SystemClock())
     try:
         snapshot = backend.snapshot()

@@ -23,6 +23,21 @@ Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as C
 Seeds = Annotated[int, typer.Option(min=1, help="Drawings of urgent jobs.")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Processes at once; else one for each processor.")]
 
+_PATIENCE_S = 10.0  # for one answer of the exhaustive search
+
+
+@experiment_app.command()
+def cosim(out: Out) -> None:
+    """Who makes room: Figures 5 to 8 of the CoSim paper, three planners on problems drawn as it describes."""
+    from clearway.simulation.cosim_report import as_csv, as_html  # noqa: PLC0415 - see stochastic
+    from clearway.simulation.cosim_study import study  # noqa: PLC0415 - likewise
+
+    def texts() -> Mapping[str, str]:
+        made = study(_tell, patience_s=_PATIENCE_S)
+        return {"report.html": as_html(made), "cosim.csv": as_csv(made)}
+
+    _write("cosim", out, texts)
+
 
 @experiment_app.command()
 def stochastic(out: Out) -> None:
@@ -79,6 +94,7 @@ def compaction(out: Out, seeds: Annotated[int, typer.Option(min=1, help="Drawing
 @experiment_app.command(name="all")
 def every(traces: Traces, out: Out, seeds: Seeds = 3, processes: Processes = None) -> None:
     """All of them, each in a folder of its own."""
+    cosim(out / "cosim")
     stochastic(out / "stochastic")
     compaction(out / "compaction")
     urgent(traces, out / "urgent", seeds, processes)

@@ -97,10 +97,10 @@ def tell_left_out(trace: Trace, nodes: int) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Callable[[int], None] | None]:
     """A bar on a terminal, for long runs."""
     console = Console(stderr=True)
-    if jobs < _WORTH_A_BAR or not console.is_terminal:
+    if jobs < worth or not console.is_terminal:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -31,6 +31,7 @@ from clearway.simulation.trace import Trace
 from clearway.slurm.process import Commands
 
 _SACCT_TIMEOUT_S = 600.0  # months of a busy site
+_WORTH_A_BAR = 1_000  # jobs: wherever an urgent one waits, every event is a decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def simulate_site(question: SiteQuestion, output: str) -> None:
     trace = mark_urgent(trace, urgent)
     runs = []
     for name, planner, scheduler in schedulers(trace, config, planners):
-        with progress_bar(name, len(trace.jobs)) as tick:
+        with progress_bar(name, len(trace.jobs), _WORTH_A_BAR) as tick:
             replayed = replay(trace.jobs, nodes, scheduler, seed=question.seed, progress=tick)
         runs.append(evaluate(name, planner, replayed, urgent))
     if output == "json":

@@ -10,12 +10,14 @@ from clearway.config import Config
 from clearway.decision import NoPlan, decide
 from clearway.detection import imagined, usual_partition
 from clearway.explanation import explain
+from clearway.logs import configure_logging
 from clearway.model import Plan
 from clearway.policy import UnderWay
 
 
 def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
     """Earlier preemptions are not counted here, as the question needs no database."""
+    configure_logging("text", quiet=True)  # standard output is for the answer alone
     clock = SystemClock()
     backend = open_backend(config, clock)
     try:

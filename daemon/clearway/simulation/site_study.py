@@ -2,7 +2,7 @@
 
 Which jobs are urgent is what the site's own rules say of each record. The machine is one pool of ``nodes``, which
 every partition has whole. The record does not say what a job could have saved, nor how much memory it held: every
-preempted job is requeued and loses its work, so the lost node-hours are an upper bound where jobs make checkpoints.
+preempted job is requeued and loses its work, where in truth jobs that make checkpoints lose less.
 
 The runs: ``easy`` (submission order, nobody is urgent), ``urgent first`` (urgent jobs stand before all others, nobody
 is preempted), and Clearway with the configured planner and with each other rule as its planner.

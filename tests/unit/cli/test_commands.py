@@ -229,6 +229,53 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in result.stderr
 
 
+_FOUR_NODES = """
+from datetime import UTC, datetime
+
+import clearway.bootstrap
+from clearway.cli.app import app
+from clearway.model import ClusterSnapshot, Node
+
+
+class FourEmptyNodes:
+    def __init__(self, **_):
+        pass
+
+    def available(self):
+        return None
+
+    def snapshot(self):
+        same = {"available": True, "raw_state": "IDLE", "cpus": 4, "memory_mib": 8, "partitions": ("all",)}
+        nodes = [Node(name=f"n{n}", **same) for n in range(4)]
+        return ClusterSnapshot(taken_at=datetime.now(UTC), jobs=(), nodes=tuple(nodes))
+
+    def close(self):
+        pass
+
+
+load = clearway.bootstrap.registry.load
+clearway.bootstrap.registry.load = lambda group, name: FourEmptyNodes if "backends" in group else load(group, name)
+app()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", "--nodes", "2"), ("drain", "n1", "--dry-run")],
+    ids=" ".join,
+)
+def test_standard_output_is_the_answer_alone(
+    arguments: tuple[str, ...], make_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """In a process of its own, where nobody has said where logs go."""
+    make_world()  # its store is a database that the daemon has made
+    settings = tmp_path / "clearway.toml"
+    settings.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store-0.sqlite"\n')
+    command = [sys.executable, "-c", _FOUR_NODES, *arguments, "--config", str(settings), "-o", "json"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    assert json.loads(done.stdout), done.stderr
+
+
 # -- evictions in a store -----------------------------------------------------------------------------------------
 
 
