@@ -15,10 +15,6 @@ import pytest
 from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "one_slurm: asks nothing of the Slurm release or of pyslurm; one tier is enough")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("CLEARWAY_TIER") == "slurm26":
         for item in items:
