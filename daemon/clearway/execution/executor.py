@@ -86,6 +86,7 @@ class Executor:
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
+        self._writes: tuple[Eviction, Write | None, list[Write]] | None = None  # as of an eviction: see _may_ask
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
@@ -93,7 +94,7 @@ class Executor:
         """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
         done: set[Command] = set()
         placed = True
-        self._others = None
+        self._others = self._writes = None
         for _ in range(_MOST_PHASES):
             phase = self._next_phase(eviction, sightings, done, now)
             if phase is None:
@@ -271,6 +272,20 @@ class Executor:
 
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
+        if self._write(e, p, snapshot) is None:
+            return True  # its claim is gone, or it saves itself at its own pace
+        if self._writes is None or self._writes[0] is not e:  # each step makes another eviction of it
+            self._writes = (e, *self._look_at_writes(e, snapshot, now))
+        _, first, running = self._writes
+        if first is None or first.job_id != p.job_id:
+            return False
+        bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
+        return has_room(first, running, self._config.concurrent_checkpoints, bandwidth)
+
+    def _look_at_writes(
+        self, e: Eviction, snapshot: ClusterSnapshot, now: datetime
+    ) -> tuple[Write | None, list[Write]]:
+        """The checkpoint that is the next over all evictions, and those that are being written."""
         waiting: list[Write] = []
         running: list[Write] = []
         for each in (e, *self._under_way_besides(e)):
@@ -283,11 +298,7 @@ class Executor:
                 # One that is long overdue would hold up all others for as long as its eviction lasts.
                 elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
                     running.append(write)
-        first = next_to_ask(waiting, now)
-        if first is None or first.job_id != p.job_id:
-            return self._write(e, p, snapshot) is None  # its claim is gone, or it saves itself at its own pace
-        bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
-        return has_room(first, running, self._config.concurrent_checkpoints, bandwidth)
+        return next_to_ask(waiting, now), running
 
     def _under_way_besides(self, e: Eviction) -> list[Eviction]:
         if self._others is None:
