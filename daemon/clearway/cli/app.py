@@ -20,6 +20,7 @@ from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
+from clearway.cli.sweep_options import SweepOptions, sweeping
 from clearway.cli.walltime import walltime_app
 from clearway.config import Config, load_config
 from clearway.decision import NoPlan
@@ -357,7 +358,9 @@ def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config:
 
 
 @app.command()
+@sweeping
 def simulate(
+    sweep: SweepOptions,
     trace: Annotated[
         Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
     ] = None,
@@ -400,13 +403,13 @@ def simulate(
             raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
         site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
         try:
-            simulate_site(site, output.value)
+            simulate_site(site, sweep, output.value)
         except ClearwayError as error:
             complain(str(error))
             raise typer.Exit(BAD_INPUT) from None
         return
     question = Question(
-        file=trace,
+        file=trace.resolve(),  # workers elsewhere have other working directories
         sacct=sacct,
         nodes=nodes,
         processors_per_node=processors_per_node,
@@ -417,7 +420,7 @@ def simulate(
         seed=seed,
     )
     try:
-        run(question, output.value)
+        run(question, sweep, output.value)
     except ClearwayError as error:
         complain(str(error))
         raise typer.Exit(BAD_INPUT) from None

@@ -64,14 +64,21 @@ def sweeping(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def open_sweep(options: SweepOptions, tasks: int | None = None) -> Iterator[Sweep]:
+def open_sweep(options: SweepOptions, tasks: int | None = None, *, quiet: bool = False) -> Iterator[Sweep]:
     """Workers that are gone after this block, however it ends. ``tasks``: as many as there will be, where known.
+
+    ``quiet``: progress is a bar on a terminal, and nothing elsewhere.
 
     Raises:
         SimulationError: there are no such workers, in one line.
     """
-    with _ended_properly(), _workers(options, tasks) as workers, _progress() as tell:
-        yield Sweep(workers, tell)
+    with _ended_properly(), _workers(options, tasks) as workers, _progress(quiet=quiet) as told:
+        yield Sweep(workers, told)
+
+
+def alone(options: SweepOptions, tasks: int) -> bool:
+    """Whether so many tasks are one process's work, which may as well be this one."""
+    return options.cluster is Cluster.LOCAL and min(_processes(options), tasks) == 1
 
 
 def tell(line: str) -> None:
@@ -81,11 +88,7 @@ def tell(line: str) -> None:
 @contextmanager
 def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
     if options.cluster is Cluster.LOCAL:
-        for name in ("jobs", "partition", "account", "walltime", "memory"):
-            if getattr(options, name) is not None:
-                raise SimulationError(f"--{name} needs --cluster slurm")
-        processes = options.processes or os.cpu_count() or 1
-        with local_workers(min(processes, tasks or processes)) as workers:
+        with local_workers(min(_processes(options), tasks or sys.maxsize)) as workers:
             yield workers
         return
     try:
@@ -106,12 +109,24 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
         yield workers
 
 
+def _processes(options: SweepOptions) -> int:
+    """On this machine.
+
+    Raises:
+        SimulationError: an option is given that only jobs have.
+    """
+    for name in ("jobs", "partition", "account", "walltime", "memory"):
+        if getattr(options, name) is not None:
+            raise SimulationError(f"--{name} needs --cluster slurm")
+    return options.processes or os.cpu_count() or 1
+
+
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int, str], None]]:
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on a terminal, else a line for every answer."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, total, what: tell(f"{done} of {total}: {what}")
+        yield lambda done, total, what: None if quiet else tell(f"{done} of {total}: {what}")
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:

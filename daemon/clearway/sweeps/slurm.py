@@ -35,7 +35,10 @@ from clearway.sweeps.base import Task, Workers
 T = TypeVar("T")
 
 _GIB_PER_PROCESS = 2
+_UNSEEN = "127.0.0.1:0"  # Dask's pages ask nobody for a password
+_NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", _UNSEEN)
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
+_LEFT = _ALIVE + ",COMPLETING"  # their processes may still write into our folder
 _LOOK_S = 5.0  # without an answer, before Slurm is asked about the jobs
 _CANCEL_S = 30.0
 _LOG_LINES = 3
@@ -62,7 +65,7 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
     """
     name = f"clearway-sweep-{secrets.token_hex(6)}"
     queue = _Queue(Commands(timeout_s=60.0), name, tell)
-    queue.alive()  # no Slurm, no sweep
+    queue.count(_ALIVE)  # no Slurm, no sweep
     stack = ExitStack()
     try:
         folder = _private_folder(name)
@@ -72,6 +75,7 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
             job_cls=_job_class(refusals),
             job_name=name,
             log_directory=str(folder),
+            local_directory=_configured("local-directory") or str(folder),
             security=_security(folder),
             scheduler_options=_scheduler_options(),
             silence_logs="critical",
@@ -79,7 +83,7 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
         )
         stack.callback(queue.cancel)
         stack.callback(_close, cluster, timeout=_CANCEL_S)
-        client = Client(cluster, set_as_default=False)
+        client = Client(cluster)
         stack.callback(_close, client)
         cluster.scale(jobs=wanted.jobs)
         yield _InSlurm(client, queue, folder, refusals)
@@ -119,7 +123,7 @@ class _InSlurm:
         if self.refusals:
             raise SimulationError(f"sbatch: {self.refusals[0]}")
         try:
-            alive = self.queue.alive()
+            alive = self.queue.count(_ALIVE)
         except SlurmError:
             return  # it may answer next time; the workers do not need it
         if not alive:
@@ -139,22 +143,23 @@ class _Queue:
     name: str
     tell: Callable[[str], None]
 
-    def alive(self) -> int:
+    def count(self, states: str) -> int:
         mine = ("squeue", "--noheader", f"--name={self.name}", f"--user={getpass.getuser()}")
-        return len(self.commands.run((*mine, f"--states={_ALIVE}", "--format=%A")).split())
+        return len(self.commands.run((*mine, f"--states={states}", "--format=%A")).split())
 
     def cancel(self) -> None:
         """By name, and again until none is left: a submission may have been under way."""
         mine = (f"--name={self.name}", f"--user={getpass.getuser()}")
         deadline = time.monotonic() + _CANCEL_S
         try:
-            while self.alive():
-                if time.monotonic() > deadline:
-                    raise SimulationError("they do not go")  # noqa: TRY301 - told below like the others
-                self.commands.run(("scancel", *mine))
+            while self.count(_LEFT) and time.monotonic() < deadline:
+                self.commands.run(("scancel", "--quiet", *mine))
                 time.sleep(0.2)
-        except (SlurmError, SimulationError) as error:
-            self.tell(f"jobs may be left, remove them with 'scancel --name={self.name}': {error}")
+            left = f"{self.count(_ALIVE)} after {_CANCEL_S:g} s" if self.count(_ALIVE) else ""
+        except SlurmError as error:
+            left = str(error)
+        if left:
+            self.tell(f"jobs may be left, remove them with 'scancel --name={self.name}': {left}")
 
 
 @contextmanager
@@ -188,13 +193,14 @@ def _job_class(refusals: list[str]) -> type:
 def _job_options(wanted: SlurmJobs) -> dict[str, Any]:
     processes = wanted.processes or _configured("cores") or 1
     memory = wanted.memory or _configured("memory")
-    options = {
+    options: dict[str, Any] = {
         "cores": processes,
         "processes": processes,  # threads would share one interpreter lock
         "memory": memory or f"{processes * _GIB_PER_PROCESS} GiB",
         "queue": wanted.partition,
         "account": wanted.account,
         "walltime": wanted.walltime,
+        "worker_extra_args": [*(_configured("worker-extra-args") or []), *_NO_DASHBOARD],
     }
     return {key: value for key, value in options.items() if value is not None}
 
@@ -204,8 +210,7 @@ def _configured(key: str) -> Any:
 
 
 def _scheduler_options() -> dict[str, Any]:
-    """No dashboard: its pages ask nobody for a password."""
-    return {"dashboard": False, "dashboard_address": "127.0.0.1:0"} | (_configured("scheduler-options") or {})
+    return {"dashboard": False, "dashboard_address": _UNSEEN} | (_configured("scheduler-options") or {})
 
 
 def _private_folder(name: str) -> Path:
