@@ -21,6 +21,7 @@ from clearway.cli import render
 from clearway.errors import SimulationError
 from clearway.sweeps.base import Sweep, Workers
 from clearway.sweeps.local import local_workers
+from clearway.sweeps.signals import answered
 
 
 class Cluster(StrEnum):
@@ -148,9 +149,5 @@ def _ended_properly() -> Iterator[None]:
         sys.exit(128 + number)
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
+    with answered(lambda _: end, *numbers):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -25,12 +25,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
-from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed import Client, KilledWorker, Security, wait
 
 from clearway.errors import SimulationError, SlurmError
 from clearway.slurm.process import Commands
 from clearway.sweeps.base import Task, Workers
+from clearway.sweeps.signals import answered
+
+_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+with answered(signal.getsignal, *_TO_END):  # its import makes Ctrl-C a success
+    from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
 T = TypeVar("T")
 
@@ -88,7 +92,8 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
         cluster.scale(jobs=wanted.jobs)
         yield _InSlurm(client, queue, folder, refusals)
     finally:
-        with _uninterrupted():
+        # An impatient second Ctrl-C must not keep jobs from being cancelled.
+        with answered(lambda _: signal.SIG_IGN, *_TO_END):
             stack.close()
 
 
@@ -102,17 +107,23 @@ class _InSlurm:
     def answers(self, function: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T]]:
         futures = {self.client.submit(function, *task, pure=False): place for place, task in enumerate(tasks)}
         while futures:
-            try:
-                done = wait(list(futures), timeout=_LOOK_S, return_when="FIRST_COMPLETED").done
-            except TimeoutError:
+            with suppress(TimeoutError):
+                wait(list(futures), timeout=_LOOK_S, return_when="FIRST_COMPLETED")
+            answered = [(future, self._answer(future)) for future in futures if future.done()]
+            for future, answer in answered:
+                if answer is not None:
+                    yield futures.pop(future), answer[0]
+            if not any(answer for _, answer in answered):
                 self._look()
-                continue
-            for future in sorted(done, key=futures.__getitem__):
-                yield futures.pop(future), self._answer(future)
 
-    def _answer(self, future: Any) -> Any:
+    def _answer(self, future: Any) -> tuple[Any] | None:
+        """None: its worker went before it could be fetched; Dask computes it again."""
         try:
-            return future.result()
+            return (future.result(timeout=_LOOK_S),)
+        except TimeoutError:
+            if future.status == "error":  # the task's own
+                raise
+            return None
         except KilledWorker:
             raise SimulationError(
                 "a task has ended its worker again and again: more memory, or a longer time limit?" + self._last_words()
@@ -160,17 +171,6 @@ class _Queue:
             left = str(error)
         if left:
             self.tell(f"jobs may be left, remove them with 'scancel --name={self.name}': {left}")
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """An impatient second Ctrl-C must not keep jobs from being cancelled."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _close(part: Any, **options: Any) -> None:
