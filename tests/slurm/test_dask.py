@@ -41,7 +41,9 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert signal.getsignal(signal.SIGINT) is before
     folder = tmp_path / "shared"
     folder.mkdir()
-    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__SHARED_TEMP_DIRECTORY", str(folder))  # for other processes
+    # For other processes; workers miss their scheduler sooner than after the usual minute.
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__SHARED_TEMP_DIRECTORY", str(folder))
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__DEATH_TIMEOUT", "15")
     with dask.config.set({"jobqueue.slurm.shared-temp-directory": str(folder)}):
         yield folder
     assert list(folder.iterdir()) == []

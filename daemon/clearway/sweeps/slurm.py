@@ -12,6 +12,7 @@ a minute after it (``jobqueue.slurm.death-timeout``).
 from __future__ import annotations
 
 import getpass
+import logging
 import secrets
 import shutil
 import signal
@@ -38,6 +39,9 @@ with answered(signal.getsignal, *_TO_END):  # its import makes Ctrl-C a success
 
 T = TypeVar("T")
 
+# Calls that were given up leave tasks whose errors nobody looks at, which asyncio would print.
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
 _GIB_PER_PROCESS = 2
 _UNSEEN = "127.0.0.1:0"  # Dask's pages ask nobody for a password
 _NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", _UNSEEN)
@@ -45,7 +49,7 @@ _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
 _LEFT = _ALIVE + ",COMPLETING"  # their processes may still write into our folder
 _LOOK_S = 5.0  # without an answer, before Slurm is asked about the jobs
 _CANCEL_S = 30.0
-_LOG_LINES = 3
+_LAST_WORDS = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +146,8 @@ class _InSlurm:
 
     def _last_words(self) -> str:
         logs = sorted(self.folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
-        lines = [line.strip() for path in logs[-1:] for line in path.read_text(errors="replace").splitlines()]
-        return f"; the last one's last words: {' / '.join(lines[-_LOG_LINES:])}" if lines else ""
+        said = " ".join(word for path in logs[-1:] for word in path.read_text(errors="replace").split())
+        return f"; the last one's last words: ...{said[-_LAST_WORDS:]}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
