@@ -6,7 +6,8 @@ Units are in the names: ``_s`` seconds, ``_mib`` mebibytes, ``_node_s`` node-sec
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -139,6 +140,19 @@ class Skipped:
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptPriorities:
+    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    of_qos: bool = False  # else of partitions
+
+    def of(self, job: Job) -> int:
+        """0 where Slurm did not tell."""
+        name = job.qos if self.of_qos else next(iter(job.partitions), "")
+        return self.by_name.get(name, 0)
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -148,6 +162,7 @@ class ClusterSnapshot:
     nodes: tuple[Node, ...]
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
+    preempt_priorities: PreemptPriorities = PreemptPriorities()
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
@@ -263,7 +278,7 @@ class Candidate:
     ran_s: float = 0.0  # since this run began
     remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
     waited_s: float = 0.0  # from submission to the start of this run
-    priority: int = 0  # of its QoS or its partition's tier; the lowest goes first
+    preempt_priority: int = 0  # of its QoS or its partition's tier; Slurm's own preemption takes the lowest first
     job_nodes: int = 0  # that it holds, whoever could use them; 0: as many as ``nodes``
 
 

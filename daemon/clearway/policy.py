@@ -162,7 +162,7 @@ def eviction_situation(
             )
         )
         if names:
-            candidates.append(_candidate(job, names, ways, now))
+            candidates.append(_candidate(job, names, ways, snapshot.preempt_priorities.of(job), now))
         elif any(name in eligible for name in job.nodes):
             why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
             verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
@@ -182,8 +182,9 @@ def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) ->
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
-    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+def _candidate(
+    job: Job, names: tuple[str, ...], ways: tuple[Option, ...], preempt_priority: int, now: datetime
+) -> Candidate:
     start = job.start_time or now
     ran_s = max(0.0, (now - start).total_seconds())
     return Candidate(
@@ -194,6 +195,7 @@ def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: 
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=preempt_priority,
         job_nodes=len(job.nodes),
     )
 
