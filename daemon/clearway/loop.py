@@ -16,7 +16,7 @@ from typing import Protocol
 from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
-from clearway.decision import Considered, NoPlan, consider, plan_alone
+from clearway.decision import Considered, NoPlan, consider, free_already, plan_alone
 from clearway.detection import Preemptor, preemptors
 from clearway.drains import Drains
 from clearway.errors import ClearwayError, UnknownEvictionError
@@ -29,6 +29,7 @@ from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
+from clearway.moves import REQUESTS, Moves
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
 from clearway.slurm.base import SlurmBackend
@@ -129,6 +130,7 @@ class Loop:
             costs=config.costs,
         )
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
+        self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -147,6 +149,7 @@ class Loop:
             open_ones = self.report.open_evictions if self.report is not None else ()
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
+            self.moves.look(snapshot, self.config, now, urgent=bool(waiting), paused=self.paused)
             self._keep_house(snapshot, now)
         report = CycleReport(
             at=now,
@@ -207,11 +210,12 @@ class Loop:
         for request in self.store.pending_requests():
             eviction_id = request.eviction_id
             try:
-                if request.kind == "drain":
-                    eviction = self.drains.drain(request, snapshot, self.config, now)
+                if request.kind == "drain" or request.kind in REQUESTS:
+                    take = self.drains.drain if request.kind == "drain" else self.moves.ask
+                    eviction = take(request, snapshot, self.config, now)
                     self.observer.planned(eviction, 0.0)
                     eviction_id = eviction.eviction_id
-                    result = f"drain {eviction_id}: {eviction.outcome or eviction.state.value}"
+                    result = f"{request.kind} {eviction_id}: {eviction.outcome or eviction.state.value}"
                 else:
                     result = self._handle(request, snapshot, now)
             except ClearwayError as error:
@@ -378,7 +382,7 @@ class Loop:
                 yield Waiting(preemptor, None, plan.why)
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-            if slurms_turn and _free_already(plan, snapshot):
+            if slurms_turn and free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
             stored = None if changed else self._store_plan(plan, open_ones, now)
@@ -489,11 +493,6 @@ class Loop:
             return False
         self._due[what] = now + timedelta(seconds=every_s)
         return True
-
-
-def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

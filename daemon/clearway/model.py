@@ -101,6 +101,7 @@ class Node:
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+    weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
 
     @property
     def drained(self) -> bool:
@@ -354,9 +355,43 @@ class Parallel(StrEnum):
     LEAVE = "leave"  # they stay until they end by themselves
 
 
+class MoveKind(StrEnum):
+    """What running jobs are moved for."""
+
+    COMPACTION = "compaction"  # whole nodes become empty
+    PROMOTION = "promotion"  # jobs get on better nodes, or off scarce ones
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """A job of one node, to another one."""
+
+    job_id: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds."""
+
+    kind: MoveKind
+    moves: tuple[JobMove, ...]
+    gain_node_s: float
+    cost_node_s: float
+    power_down: bool = False  # the nodes that become empty
+
+    @property
+    def target_of(self) -> dict[str, str]:
+        return {move.job_id: move.target for move in self.moves}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainOrder:
-    """These nodes shall be empty: the goal of an eviction that has no preemptor."""
+    """These nodes shall be empty: the goal of an eviction that has no preemptor.
+
+    With a ``move`` its jobs go where that says, and the nodes, of which there may be none, take jobs again afterwards.
+    """
 
     nodes: tuple[str, ...]
     actor: str
@@ -366,6 +401,7 @@ class DrainOrder:
     begin_at: datetime | None = None  # None: at once
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
+    move: MoveOrder | None = None
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

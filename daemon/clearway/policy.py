@@ -55,7 +55,12 @@ def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None
     """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    placed = {
+        name
+        for e in acting
+        if e.state is EvictionState.CANCELLING or e.move is not None
+        for name in e.plan.placement_nodes
+    }
     nodes = placed | {name for e in acting for name in e.held_nodes}
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
     return UnderWay(
@@ -126,7 +131,7 @@ def eviction_situation(
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
-        exemption = _exemption(job, config, now, preempted, under_way)
+        exemption = exemption_of(job, config, now, preempted, under_way)
         ways = _ways(
             job,
             snapshot,
@@ -346,7 +351,7 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
     ]
 
 
-def _exemption(
+def exemption_of(
     job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
 ) -> tuple[str, str] | None:
     """Code and reason why this job may not be preempted; None when it may."""

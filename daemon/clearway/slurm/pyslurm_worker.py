@@ -62,6 +62,7 @@ _NODE_FIELDS = (
     "total_cpus",
     "effective_cpus",
     "allocated_cpus",
+    "weight",
     "real_memory",
     "memory_reserved_for_system",
     "partitions",
