@@ -19,6 +19,7 @@ from clearway.model import (
     Curve,
     CurvePoint,
     EvictionProblem,
+    JobState,
     Option,
     Plan,
     PlannedAction,

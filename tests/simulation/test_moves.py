@@ -9,7 +9,7 @@ import pytest
 
 from clearway.config import Config
 from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.model import Action, JobState
+from clearway.model import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

@@ -19,6 +19,7 @@ from clearway.api import (
     drain_routes,
     eviction_routes,
     health_routes,
+    move_routes,
     request_routes,
     schemas,
     walltime_routes,
@@ -64,6 +65,7 @@ def create_app(context: Context) -> FastAPI:
         what_if,
         request_routes,
         drain_routes,
+        move_routes,
     ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)

@@ -10,7 +10,7 @@ from clearway.claims import Restart
 from clearway.config import Mode
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.learning import CheckpointOutcome
-from clearway.model import Action, Choice, Parallel
+from clearway.model import Action, Choice, MoveKind, Parallel
 
 
 class _Answer(BaseModel):
@@ -206,6 +206,20 @@ class PreemptionView(_Answer):
     note: str = Field(description="why it ended as it did, or why its action was changed")
 
 
+class JobMoveView(_Answer):
+    job_id: str
+    source: str = Field(description="node that it leaves")
+    target: str = Field(description="node where it goes on")
+
+
+class MoveView(_Answer):
+    kind: MoveKind
+    moves: tuple[JobMoveView, ...] = Field(description="in the order in which the jobs are saved")
+    gain_node_s: float = Field(description="what all of them gain together, node-seconds")
+    cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")
+    power_down: bool = Field(description="whether nodes that become empty are powered down")
+
+
 class DrainView(_Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
     actor: str = Field(description="who asked for it")
@@ -214,6 +228,9 @@ class DrainView(_Answer):
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
+    move: MoveView | None = Field(
+        description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
+    )
 
 
 class EvictionSummary(_Answer):
@@ -322,7 +339,7 @@ class WalltimeAdviceView(_Answer):
 
 class RequestView(_Answer):
     request_id: int
-    kind: str = Field(description="approve, cancel, pause, resume, drain or undrain")
+    kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, compact or promote")
     eviction_id: int | None
     actor: str = Field(description="whose token it was")
     created_at: datetime
@@ -337,6 +354,7 @@ class WhatIfView(_Answer):
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
     plan: PlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
+    verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
 
 
 # -- health ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ import typer
 from clearway import __version__
 from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
+from clearway.cli import moves as move_commands
 from clearway.cli.experiment import experiment_app
+from clearway.cli.options import DEFAULT_CONFIG, FAILED, ConfigOption, Output, OutputOption
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.walltime import walltime_app
 from clearway.config import Config, load_config
@@ -29,9 +31,6 @@ from clearway.execution.records import EvictionState, Request
 from clearway.migration.request import LONGEST_LIST
 from clearway.model import Parallel
 from clearway.store.base import Store
-
-DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
-FAILED = 1
 
 app = typer.Typer(
     help="Makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else.",
@@ -46,11 +45,8 @@ app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
+app.command("compact")(move_commands.compact)
+app.command("promote")(move_commands.promote)
 
 
 class Which(StrEnum):
@@ -58,12 +54,6 @@ class Which(StrEnum):
     ACTIVE = "active"
     PAST = "past"
     ALL = "all"
-
-
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 
 def complain(text: str) -> None:
