@@ -1,4 +1,4 @@
-"""Compaction and promotion on a simulated cluster: who is moved where, what keeps it from being done, and what is left."""
+"""Compaction and promotion on a simulated cluster: who is moved where, what keeps it from being done, what is left."""
 
 from __future__ import annotations
 

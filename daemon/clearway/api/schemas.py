@@ -213,7 +213,7 @@ class JobMoveView(_Answer):
 
 
 class MoveView(_Answer):
-    kind: MoveKind
+    kind: MoveKind = Field(description="what the jobs are moved for")
     moves: tuple[JobMoveView, ...] = Field(description="in the order in which the jobs are saved")
     gain_node_s: float = Field(description="what all of them gain together, node-seconds")
     cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")

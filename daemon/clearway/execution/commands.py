@@ -71,6 +71,8 @@ class Commander:
                 change = backend.drain if command is Command.DRAIN else backend.undrain
                 for name in nodes:
                     change(name, _hold(e))
+                    if command is Command.UNDRAIN and _powers_down(e):
+                        backend.power_down(name)
             case _:
                 assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
                 self._act_on_job(p, command)
@@ -107,3 +109,11 @@ class Commander:
 def _hold(e: Eviction) -> str:
     assert e.drain is not None, e.eviction_id  # noqa: S101 - only a drain's table has these commands
     return hold_reason(e.eviction_id, e.drain)
+
+
+def _powers_down(e: Eviction) -> bool:
+    """Whether its nodes are switched off when they take jobs again: only those that it has emptied.
+
+    A daemon that dies between the two leaves the node on, as it was before.
+    """
+    return e.move is not None and e.move.power_down and e.started_at is not None
