@@ -366,6 +366,7 @@ class DrainOrder:
     begin_at: datetime | None = None  # None: at once
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
