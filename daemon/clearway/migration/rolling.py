@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from clearway.decision import NoPlan
 from clearway.execution.records import Eviction, EvictionState, RollingDrain, RollingState, Turn, TurnState
-from clearway.migration.drain import drain_number
-from clearway.model import ClusterSnapshot, DrainOrder, Node
+from clearway.migration.drain import drain_number, not_ours_to_drain
+from clearway.model import ClusterSnapshot, DrainOrder, Node, Plan
 from clearway.policy import under_way_by
 from clearway.slurm.parse.hostlist import compress
 
@@ -178,6 +179,47 @@ def _how_it_ended(rolling: RollingDrain) -> str:
         more = f"; and {len(skipped) - _NAMED_SKIPS} more" if len(skipped) > _NAMED_SKIPS else ""
         text += f" {len(skipped)} skipped: {named}{more}."
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Nodes that would be emptied together, as the cluster is now."""
+
+    nodes: tuple[str, ...]
+    jobs: int  # that would leave
+    checkpoint_s: float  # that saving them would take, one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a rolling drain would do if nothing changed; ``skipped`` tells why, by node."""
+
+    batches: tuple[Batch, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def preview(
+    order: DrainOrder, at_once: int, snapshot: ClusterSnapshot, plan: Callable[[DrainOrder], Plan | NoPlan]
+) -> Preview:
+    """``plan`` says how the jobs leave the nodes of one drain."""
+    reasons = {name: not_ours_to_drain([name], snapshot) for name in order.nodes}
+    skipped = {name: why for name, why in reasons.items() if why}
+    waiting = [name for name in order.nodes if name not in skipped]
+    batches = []
+    while waiting:
+        found: tuple[str, ...] = ()
+        while waiting and len(found) < at_once:
+            some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
+            if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
+                answers = {name: plan(replace(order, nodes=(name,))) for name in some}
+                skipped |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
+            found = (*found, *(name for name in some if name not in skipped))
+        together = plan(replace(order, nodes=found)) if found else None
+        if isinstance(together, Plan):
+            batches.append(Batch(found, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
+        elif together is not None:
+            skipped |= dict.fromkeys(found, together.why)
+    return Preview(tuple(batches), tuple(sorted(skipped.items())))
 
 
 def progress(rolling: RollingDrain) -> str:
