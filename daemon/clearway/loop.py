@@ -145,6 +145,7 @@ class Loop:
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_returns(open_ones)
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)

@@ -187,12 +187,14 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
     action: Action
     lost_work_node_s: float = 0.0
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,7 @@ class PlannedAction:
     lost_work_node_s: float
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +301,7 @@ class CurvePoint:
     checkpoint_s: int | None = None
     nodes_freed: int | None = None
     actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +322,9 @@ class Curve:
         return best
 
 
-def _cost(point: CurvePoint) -> tuple[float, float, int]:
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
     preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
 
 
 class Choice(StrEnum):
