@@ -494,7 +494,8 @@ class Loop:
 
 def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

@@ -84,11 +84,12 @@ def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
     """For problems with these options of each candidate, of which at most one is taken."""
     options = [option for each in candidates for option in each]
     lost = fitting_units([option.lost_work_node_s for option in options])
-    most = [max((option.return_node_s for option in each), default=0) for each in candidates]
-    if min((option.return_node_s for option in options), default=0) < 0:
-        raise ValueError("coming back must cost a number of node-seconds >= 0")
-    if not any(most):
+    returns = [option.return_node_s for option in options]
+    if not any(returns):
         return Losses(lost, 1, 1)
+    if min(returns) < 0:
+        raise ValueError("coming back must cost a number of node-seconds >= 0")
+    most = [max([option.return_node_s for option in each], default=0) for each in candidates]
     worst = 1 + sum(max(lost.all_units([option.lost_work_node_s for option in each]), default=0) for each in candidates)
     coarse = 1
     while True:
