@@ -149,6 +149,7 @@ class Loop:
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_returns(open_ones)
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self._keep_house(snapshot, now)
@@ -509,7 +510,8 @@ class Loop:
 
 def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

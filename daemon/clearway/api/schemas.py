@@ -96,6 +96,7 @@ class ActionView(_Answer):
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
     ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+    return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 
 class CurvePointView(_Answer):
@@ -105,6 +106,7 @@ class CurvePointView(_Answer):
     checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
     nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
     actions: tuple[ActionView, ...] = Field(description="which jobs leave how")
+    return_node_s: int = Field(description="what coming back costs all of them, node-seconds")
 
 
 class CurveView(_Answer):
@@ -140,6 +142,7 @@ class PlanView(_Answer):
 
 class CostView(_Answer):
     lost_work_node_s: float = Field(description="work lost, node-seconds")
+    return_node_s: int = Field(description="what coming back costs, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds")
     preemptees: int = Field(description="jobs preempted")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, RestartRecord
+from clearway.learning import CheckpointRecord, Requeued, RestartRecord
 from clearway.model import Plan
 from clearway.run_times import RunKey, RunRecord
 
@@ -124,6 +124,10 @@ class Store(Protocol):
 
     def restart_history(self) -> tuple[RestartRecord, ...]:
         """The newest of each (user, application, checkpointer), newest first; a bounded number."""
+        ...
+
+    def requeued(self) -> tuple[Requeued, ...]:
+        """Preemptees that came back from the queue, newest first; a bounded number."""
         ...
 
     def record_runs(self, records: Sequence[RunRecord]) -> None:

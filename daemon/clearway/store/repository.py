@@ -18,13 +18,13 @@ from sqlalchemy.exc import IntegrityError
 from clearway.errors import StoreError, UnknownEvictionError
 from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, RestartRecord
+from clearway.learning import CheckpointRecord, Requeued, RestartRecord
 from clearway.model import Plan
 from clearway.run_times import RunKey, RunRecord
 from clearway.store import history_rows, migrate, rolling_rows, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
-from clearway.store.preemption_rows import read_preemptions, write_preemptions
+from clearway.store.preemption_rows import read_preemptions, read_requeued, write_preemptions
 from clearway.store.serialise import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
 
@@ -340,6 +340,10 @@ class SqlStore:
     def restart_history(self) -> tuple[RestartRecord, ...]:
         with self._database.reading() as connection:
             return history_rows.read_restarts(connection)
+
+    def requeued(self) -> tuple[Requeued, ...]:
+        with self._database.reading() as connection:
+            return read_requeued(connection)
 
     def record_runs(self, records: Sequence[RunRecord]) -> None:
         with self._database.writing() as connection:
