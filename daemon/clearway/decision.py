@@ -95,7 +95,7 @@ def consider(
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    best: tuple[tuple[float, int, int, int], Situation, Curve, CurvePoint] | None = None
+    best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
         situation = eviction_situation(
@@ -114,7 +114,7 @@ def consider(
         if point is None:
             last = NoPlan(_infeasible(situation), situation, curve)
             continue
-        cost = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, len(point.actions), rank)
+        cost = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, len(point.actions), rank)
         if best is None or cost < best[0]:
             best = (cost, situation, curve, point)
     if best is None:
@@ -226,6 +226,9 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
         return f"without it {_node_hours(more_node_s)} more would be lost"
+    more_node_s = other.return_node_s - own.return_node_s
+    if more_node_s > 0:
+        return f"without it coming back would cost {_node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"

@@ -196,12 +196,14 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
     action: Action
     lost_work_node_s: float = 0.0
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ class PlannedAction:
     lost_work_node_s: float
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +310,7 @@ class CurvePoint:
     checkpoint_s: int | None = None
     nodes_freed: int | None = None
     actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +331,9 @@ class Curve:
         return best
 
 
-def _cost(point: CurvePoint) -> tuple[float, float, int]:
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
     preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
 
 
 class Choice(StrEnum):
@@ -375,6 +379,7 @@ class DrainOrder:
     begin_at: datetime | None = None  # None: at once
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

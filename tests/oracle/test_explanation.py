@@ -54,7 +54,7 @@ def explained(problem: EvictionProblem, planner: Planner | None = None, **limits
     return explain(plan(problem=problem, curve=curve, chosen=chosen), planner, **limits)
 
 
-def least(problem: EvictionProblem, suits: Callable[[Collection[str]], bool]) -> tuple[Fraction, int, int] | None:
+def least(problem: EvictionProblem, suits: Callable[[Collection[str]], bool]) -> tuple[Fraction, int, int, int] | None:
     """By trying everything: the least cost of a plan for any deadline whose leaving jobs suit."""
     costs = [
         cost
@@ -76,7 +76,7 @@ def _cost(
     picked: tuple[Option | None, ...],
     step: int,
     suits: Callable[[Collection[str]], bool],
-) -> tuple[Fraction, int, int] | None:
+) -> tuple[Fraction, int, int, int] | None:
     taken = [(job.job_id, option) for job, option in zip(problem.candidates, picked, strict=True) if option is not None]
     used = [option for _, option in taken if option.action is not Action.END]
     steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for option in used)
@@ -84,14 +84,14 @@ def _cost(
     if steps > step or not enough_freed(problem, gone) or not suits(gone):
         return None
     lost = sum((Fraction(str(option.lost_work_node_s)) for option in used), Fraction(0))
-    return (lost, steps * problem.step_s, len(used))
+    return (lost, sum(option.return_node_s for option in used), steps * problem.step_s, len(used))
 
 
-def same(cost: Cost | None, expected: tuple[Fraction, int, int] | None) -> bool:
+def same(cost: Cost | None, expected: tuple[Fraction, int, int, int] | None) -> bool:
     if cost is None or expected is None:
         return cost is None and expected is None
     lost = abs(cost.lost_work_node_s - float(expected[0])) < 1e-6
-    return lost and (cost.checkpoint_s, cost.preemptees) == expected[1:]
+    return lost and (cost.return_node_s, cost.checkpoint_s, cost.preemptees) == expected[1:]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -162,7 +162,7 @@ def test_jobs_that_end_before_twice_the_delay_are_counted_in() -> None:
     )
     problem = EvictionProblem(nodes_needed=4, max_delay_s=60, step_s=10, candidates=(candidate,))
     (later,) = explained(problem).later
-    assert (later.max_delay_s, later.cost) == (100, Cost(0.0, 0, 0))  # 70 s, and the 30 s of Slurm's own slack
+    assert (later.max_delay_s, later.cost) == (100, Cost())  # 70 s, and the 30 s of Slurm's own slack
 
 
 def test_without_time_nothing_is_claimed() -> None:

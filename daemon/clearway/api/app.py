@@ -20,6 +20,7 @@ from clearway.api import (
     eviction_routes,
     health_routes,
     request_routes,
+    rolling_routes,
     schemas,
     walltime_routes,
     what_if,
@@ -64,6 +65,7 @@ def create_app(context: Context) -> FastAPI:
         what_if,
         request_routes,
         drain_routes,
+        rolling_routes,
     ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)
