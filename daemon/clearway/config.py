@@ -131,6 +131,14 @@ class CostsConfig(_Section):
         0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
     )
     checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
+    restart_weight: float = Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="of plans that lose equally much work the one is made whose jobs come back at the least cost: "
+        "their nodes x (restart_weight x time to restart + queueing_weight x time in the queue)",
+    )
+    queueing_weight: float = Field(1.0, ge=0, le=1_000, description="see restart_weight; both 0: not counted")
 
 
 class LearningConfig(_Section):

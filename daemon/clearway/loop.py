@@ -28,10 +28,12 @@ from clearway.explainer import Explainer
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
+from clearway.migration.request import read_drain
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import REQUESTS, Moves
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
+from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 from clearway.together import decide_together
@@ -131,6 +133,7 @@ class Loop:
         )
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
         self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
+        self.rolling = RollingDrains(self.store, self.drains, self.executor)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -144,9 +147,11 @@ class Loop:
         else:
             self._handle_requests(snapshot, now)
             self.drains.begin_scheduled(now)
+            self.rolling.advance(snapshot, self.config, now, paused=self.paused)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_returns(open_ones)
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self.moves.look(snapshot, self.config, now, urgent=bool(waiting), paused=self.paused)
@@ -208,19 +213,28 @@ class Loop:
 
     def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         for request in self.store.pending_requests():
-            eviction_id = request.eviction_id
+            handled = request
             try:
-                if request.kind == "drain" or request.kind in REQUESTS:
-                    take = self.drains.drain if request.kind == "drain" else self.moves.ask
-                    eviction = take(request, snapshot, self.config, now)
-                    self.observer.planned(eviction, 0.0)
-                    eviction_id = eviction.eviction_id
-                    result = f"{request.kind} {eviction_id}: {eviction.outcome or eviction.state.value}"
+                if request.kind == "drain":
+                    handled = self._drain(request, snapshot, now)
+                elif request.kind in REQUESTS:
+                    handled = self.moves.ask(request, snapshot, self.config, now)
                 else:
-                    result = self._handle(request, snapshot, now)
+                    handled = replace(request, result=self._handle(request, snapshot, now))
             except ClearwayError as error:
-                result = f"refused: {error}"
-            self.store.finish_request(request.request_id, now, result, eviction_id)
+                handled = replace(request, result=f"refused: {error}")
+            self.store.finish_request(request.request_id, now, handled.result, handled.eviction_id, handled.rolling_id)
+
+    def _drain(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> Request:
+        wish = read_drain(request.document)
+        if wish.rolling is not None:
+            rolling = self.rolling.order(request, wish, snapshot, self.config, now)
+            size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
+            return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
+        eviction = self.drains.drain(request, wish, snapshot, self.config, now)
+        self.observer.planned(eviction, 0.0)
+        result = f"drain {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+        return replace(request, eviction_id=eviction.eviction_id, result=result)
 
     def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
         if request.kind == "undrain":
@@ -228,6 +242,8 @@ class Loop:
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
+        if request.kind == "cancel_rolling":
+            return self.rolling.cancel(request)
         if request.eviction_id is None:
             return "refused: it names no eviction"
         eviction = self.store.eviction(request.eviction_id)
@@ -246,6 +262,8 @@ class Loop:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
             if eviction.drain is None:
                 self._leave_alone(eviction)
+            else:
+                self.rolling.leave_out(eviction, f"Its drain was cancelled by {request.actor}")
             self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
             return "cancelled"
         return f"refused: unknown request {request.kind}"

@@ -62,10 +62,15 @@ class Job:
     features: str = ""
     licenses: str = ""
     gres: str = ""  # what it asks for per node or per job beside processors and memory
+    # On, or asked of, each of its nodes, by type ("" where it may be any); None where that cannot be told.
+    gpus: tuple[tuple[str, int], ...] | None = ()
+    exclusive: bool = True  # has, or wants, whole nodes; also where that is not known
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     contiguous: bool = False
+    switches: int = 0  # under how many leaf switches its nodes must be; 0: any number
     cpus_per_node: int = 0  # smallest number of processors a node must have for it
+    even_cpus: int = 0  # on each node when its tasks are spread evenly; 0: not known
     array_job_id: str | None = None
     array_task_id: int | None = None
     pending_tasks: int = 1  # array tasks that one pending record stands for
@@ -98,6 +103,10 @@ class Node:
     memory_mib: int
     partitions: tuple[str, ...]
     alloc_cpus: int = 0  # processors that Slurm says are taken; a cross-check of the jobs' own node lists
+    alloc_memory_mib: int = 0  # likewise; 0 as well where Slurm does not share out memory
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where it has none
+    alloc_gpus: tuple[tuple[str, int], ...] | None = None  # of these, taken; None: not known
+    cpus_per_core: int = 1  # jobs are given whole cores
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
@@ -188,12 +197,14 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
     action: Action
     lost_work_node_s: float = 0.0
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +298,7 @@ class PlannedAction:
     lost_work_node_s: float
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +311,7 @@ class CurvePoint:
     checkpoint_s: int | None = None
     nodes_freed: int | None = None
     actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +332,9 @@ class Curve:
         return best
 
 
-def _cost(point: CurvePoint) -> tuple[float, float, int]:
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
     preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
 
 
 class Choice(StrEnum):
@@ -402,6 +415,7 @@ class DrainOrder:
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
     move: MoveOrder | None = None
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
@@ -428,6 +442,7 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

@@ -50,8 +50,8 @@ class Moves:
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
-    def ask(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
-        """The eviction that somebody asked for, stored and not begun.
+    def ask(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
+        """Store the eviction that somebody asked for, not begun yet; the request as it was handled.
 
         Raises:
             DrainError: it is refused, or there is nothing to move; nothing was done.
@@ -60,7 +60,7 @@ class Moves:
         open_ones = self.store.open_evictions()
         taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
         if taken:
-            return taken[0]
+            return _handled(request, taken[0])
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
         why = may_not_move(request.actor, config.drain, self.backend.admin_level)
@@ -75,7 +75,9 @@ class Moves:
         for proposal in open_ones:
             if proposal.move is not None:
                 self._put_aside(proposal, f"{request.actor} asked for another", now)
-        return self._create(plan, EvictionState.PLACING, config, now)
+        eviction = self._create(plan, EvictionState.PLACING, config, now)
+        self.observer.planned(eviction, 0.0)
+        return _handled(request, eviction)
 
     def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
         """Call off what is in the way of urgent jobs, and plan when it is time; ``urgent``: one waits."""
@@ -156,6 +158,11 @@ class Moves:
         )
         self.store.save_eviction(done)
         self.observer.finished(done)
+
+
+def _handled(request: Request, eviction: Eviction) -> Request:
+    result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+    return replace(request, eviction_id=eviction.eviction_id, result=result)
 
 
 def jobs_left(kind: MoveKind, store: Store, config: Config, now: datetime) -> int:

@@ -21,6 +21,7 @@ from clearway.api import (
     health_routes,
     move_routes,
     request_routes,
+    rolling_routes,
     schemas,
     walltime_routes,
     what_if,
@@ -66,6 +67,7 @@ def create_app(context: Context) -> FastAPI:
         request_routes,
         drain_routes,
         move_routes,
+        rolling_routes,
     ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)

@@ -9,8 +9,17 @@ from typing import Annotated
 import typer
 
 from clearway.cli import render
+from clearway.cli.asking import (
+    DEFAULT_CONFIG,
+    FAILED,
+    ConfigOption,
+    Output,
+    OutputOption,
+    ask,
+    configuration,
+    stored,
+)
 from clearway.cli.drain import actor
-from clearway.cli.options import DEFAULT_CONFIG, FAILED, ConfigOption, Output, OutputOption
 from clearway.config import Config
 from clearway.decision import NoPlan
 from clearway.execution.records import Eviction, EvictionState
@@ -44,8 +53,6 @@ def promote(
 
 
 def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
-    from clearway.cli.app import ask, configuration, stored  # noqa: PLC0415 - which imports this module
-
     if dry:
         settings = configuration(config)
         with stored(config) as store:

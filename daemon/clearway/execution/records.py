@@ -224,13 +224,65 @@ class Request:
     """What an operator asked over REST or CLI, for the loop to carry out."""
 
     request_id: int
-    kind: str  # approve, cancel, pause, resume, drain, undrain, compact, promote
+    kind: str  # approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact, promote
     eviction_id: int | None
     actor: str
     created_at: datetime
     document: str = ""  # what a drain or undrain is about, as JSON
     handled_at: datetime | None = None
     result: str = ""
+    rolling_id: int | None = None  # the rolling drain that it is about, or has led to
+
+
+class TurnState(StrEnum):
+    WAITING = "waiting"
+    EMPTYING = "emptying"  # a drain of its own has been begun
+    AWAY = "away"  # empty; whatever the site does there is being done
+    OVER = "over"  # terminal: it was empty, and takes jobs again
+    SKIPPED = "skipped"  # terminal: it could not be emptied, or somebody left it out
+
+    @property
+    def terminal(self) -> bool:
+        return self in (TurnState.OVER, TurnState.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One node of a rolling drain."""
+
+    node: str
+    state: TurnState = TurnState.WAITING
+    drain_id: int = 0  # the newest eviction that was to empty it; 0: none yet
+    alone: bool = False  # it could not be emptied together with others: it is tried by itself
+    note: str = ""
+
+
+class RollingState(StrEnum):
+    UNDER_WAY = "under_way"
+    CANCELLING = "cancelling"  # nothing new is begun; drains that are not empty yet are being called off
+    COMPLETED = "completed"  # terminal: every node's turn is over, or it was skipped
+    CANCELLED = "cancelled"  # terminal
+
+    @property
+    def terminal(self) -> bool:
+        return self in (RollingState.COMPLETED, RollingState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingDrain:
+    """Nodes that are emptied a few at a time, each by an ordinary drain; the next follow when those are back."""
+
+    rolling_id: int  # 0 until the store has given it one
+    order: DrainOrder  # its nodes are all of them, in the order of their turns
+    at_once: int  # at most so many are away
+    turns: tuple[Turn, ...]
+    created_at: datetime
+    state: RollingState = RollingState.UNDER_WAY
+    finished_at: datetime | None = None
+    outcome: str = ""  # one sentence for people
+
+    def nodes(self, *states: TurnState) -> tuple[str, ...]:
+        return tuple(turn.node for turn in self.turns if turn.state in states)
 
 
 @dataclass(frozen=True, slots=True)
