@@ -353,7 +353,7 @@ class RequestView(_Answer):
 
 
 class TurnView(_Answer):
-    node: str
+    node: str = Field(description="its name")
     state: TurnState = Field(description="waiting, emptying, away (empty, not back yet), over or skipped")
     drain_id: int | None = Field(description="the newest eviction that was to empty it; null: none yet")
     note: str = Field(description="why it was skipped or set back, as a sentence")
