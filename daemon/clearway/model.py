@@ -111,6 +111,7 @@ class Node:
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+    weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
 
     @property
     def drained(self) -> bool:
@@ -211,12 +212,14 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
     action: Action
     lost_work_node_s: float = 0.0
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +313,7 @@ class PlannedAction:
     lost_work_node_s: float
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +326,7 @@ class CurvePoint:
     checkpoint_s: int | None = None
     nodes_freed: int | None = None
     actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +347,9 @@ class Curve:
         return best
 
 
-def _cost(point: CurvePoint) -> tuple[float, float, int]:
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
     preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
 
 
 class Choice(StrEnum):
@@ -378,9 +383,43 @@ class Parallel(StrEnum):
     LEAVE = "leave"  # they stay until they end by themselves
 
 
+class MoveKind(StrEnum):
+    """What running jobs are moved for."""
+
+    COMPACTION = "compaction"  # whole nodes become empty
+    PROMOTION = "promotion"  # jobs get on better nodes, or off scarce ones
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """A job of one node, to another one."""
+
+    job_id: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds."""
+
+    kind: MoveKind
+    moves: tuple[JobMove, ...]
+    gain_node_s: float
+    cost_node_s: float
+    power_down: bool = False  # the nodes that become empty
+
+    @property
+    def target_of(self) -> dict[str, str]:
+        return {move.job_id: move.target for move in self.moves}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainOrder:
-    """These nodes shall be empty: the goal of an eviction that has no preemptor."""
+    """These nodes shall be empty: the goal of an eviction that has no preemptor.
+
+    With a ``move`` its jobs go where that says, and the nodes, of which there may be none, take jobs again afterwards.
+    """
 
     nodes: tuple[str, ...]
     actor: str
@@ -390,6 +429,8 @@ class DrainOrder:
     begin_at: datetime | None = None  # None: at once
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
+    move: MoveOrder | None = None
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

@@ -67,6 +67,7 @@ _WANTED |= dict.fromkeys(
     (
         "checkpoint_s",
         "ready_s",
+        "return_node_s",
         "gpus",
         "cores",
         "memory_mib",
@@ -179,6 +180,7 @@ class _OptionFields(_Strict):
     lost_work_node_s: _LostWork = 0
     checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
     ready_s: _Seconds = Field(0, description="no deadline before it can use this option")
+    return_node_s: _Seconds = Field(0, description="what coming back costs; it counts where lost work is equal")
 
 
 class _CandidateFields(_Strict):
@@ -201,7 +203,8 @@ class _CandidateFields(_Strict):
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
             return tuple(
-                Option(each.action, each.lost_work_node_s, each.checkpoint_s, each.ready_s) for each in self.options
+                Option(each.action, each.lost_work_node_s, each.checkpoint_s, each.ready_s, each.return_node_s)
+                for each in self.options
             )
         options = [Option(Action.KILL, lost_work_node_s=self.lost_work_node_s)]
         if self.app_checkpoint_s is not None:

@@ -335,6 +335,9 @@ class CliBackend:
         # Not RESUME, which would also bring back a node that is DOWN.
         self._scontrol("update", f"NodeName={node}", "State=UNDRAIN")
 
+    def power_down(self, node: str) -> None:
+        self._scontrol("update", f"NodeName={checked(node)}", "State=POWER_DOWN")
+
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", checked(node)))
 

@@ -251,6 +251,9 @@ class PyslurmBackend:
         # Not RESUME, which would also bring back a node that is DOWN.
         self._worker.call("undrain", name=node)
 
+    def power_down(self, node: str) -> None:
+        self._commands.run(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
+
     def admin_level(self, user: str) -> AdminLevel:
         return rights.admin_level(self._commands, user)
 
