@@ -167,15 +167,8 @@ def eviction_situation(
         job = snapshot.job_by_id[job_id]
         names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-<<<<<<< HEAD
-            candidates.append(_candidate(job, names, ways, snapshot.preempt_priorities.of(job), now))
-        elif any(name in eligible for name in job.nodes):
-            why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
-            verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
-=======
-            candidate = _candidate(job, names, ways, now)
+            candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
->>>>>>> main
         else:
             verdicts.append(_of_no_use(job, eligible))
     last_s = int(horizon_s // step_s) * step_s
