@@ -14,6 +14,7 @@ import typer
 from clearway import __version__
 from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
+from clearway.cli import moves as move_commands
 from clearway.cli.asking import (
     DEFAULT_CONFIG,
     FAILED,
@@ -49,6 +50,8 @@ app.add_typer(experiment_app, name="experiment")
 app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
+app.command("compact")(move_commands.compact)
+app.command("promote")(move_commands.promote)
 
 
 class Which(StrEnum):
