@@ -69,6 +69,19 @@ def compaction(
         _compaction(out, seeds, workers)
 
 
+@experiment_app.command()
+@sweeping
+def drain(
+    traces: Traces,
+    out: Out,
+    sweep: SweepOptions,
+    seed: Annotated[int, typer.Option(help="Another seed draws other moments and nodes.")] = 0,
+) -> None:
+    """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
+    with _errors("drain", out), open_sweep(sweep) as workers:
+        _drain(out, traces, seed, workers)
+
+
 @experiment_app.command(name="all")
 @sweeping
 def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
@@ -78,6 +91,7 @@ def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> No
         with open_sweep(sweep) as workers:
             _stochastic(out / "stochastic", workers)
             _compaction(out / "compaction", _DAYS, workers)
+            _drain(out / "drain", traces, 0, workers)
             _urgent(out / "urgent", traces, seeds, workers)
             _realtime(out / "realtime", traces, seeds, workers)
 
@@ -104,6 +118,14 @@ def _compaction(out: Path, seeds: int, sweep: Sweep) -> None:
 
     made = study(seeds, sweep)
     _write(out, {"report.html": as_html(made), "compaction.csv": as_csv(made)})
+
+
+def _drain(out: Path, traces: Path, seed: int, sweep: Sweep) -> None:
+    from clearway.simulation.drain_report import as_csv, as_html  # noqa: PLC0415 - see _cosim
+    from clearway.simulation.drain_study import study  # noqa: PLC0415 - likewise
+
+    made = study(traces, sweep, seed=seed)
+    _write(out, {"report.html": as_html(made), "drain.csv": as_csv(made)})
 
 
 def _urgent(out: Path, traces: Path, seeds: int, sweep: Sweep) -> None:
