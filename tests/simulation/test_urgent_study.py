@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.simulation import urgent_study
-from clearway.simulation.urgent_study import SCHEDULERS, SWAP_FACTORS, study
+from clearway.simulation.urgent_study import SCHEDULERS, SWAP_FACTORS, VARIATIONS, study
 
 runner = CliRunner()
 
@@ -45,7 +45,7 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
     assert result.stdout.strip() == str(out / "report.html")
 
     rows = list(csv.DictReader((out / "urgent.csv").open()))
-    assert len(rows) == 2 * (2 * len(SCHEDULERS) + len(SWAP_FACTORS) - 1)
+    assert len(rows) == 2 * (2 * len(SCHEDULERS) + len(SWAP_FACTORS) - 1) + len(VARIATIONS)
     by_key = {(r["workload"], r["seed"], r["scheduler"], r["swap_factor"]): r for r in rows}
     for seed in ("0", "1"):
         ujfb = by_key["LANL-CM5", seed, "ujfb", "1"]
