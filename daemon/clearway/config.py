@@ -171,9 +171,9 @@ class PlanningConfig(_Section):
     )
     checkpoints: Literal["serial", "shared"] = Field(
         "serial",
-        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all of a plan at "
-        "once, as small jobs do not fill the file system; in time however it shares its bandwidth, and then neither "
-        "execution.concurrent_checkpoints nor the bandwidth holds them back",
+        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all those of a "
+        "plan at once, as small jobs do not fill the file system; they are in time however it shares bandwidth, and "
+        "execution.concurrent_checkpoints does not count",
     )
     explanation_time: Duration = Field(
         30.0,

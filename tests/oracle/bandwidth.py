@@ -62,7 +62,7 @@ def least_s(writings: Sequence[Writing], bandwidth_mib_s: float) -> float:
 
 
 def program_s(writings: Sequence[Writing], bandwidth_mib_s: float) -> float:
-    """The same as linear programs: MiB of each in each interval between begins; the last interval as short as it can be.
+    """The same as linear programs: MiB of each in each interval between begins; the last one as short as it can be.
 
     One program for each interval in which the deadline may lie; the first that has a solution.
     """

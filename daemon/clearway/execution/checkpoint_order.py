@@ -10,9 +10,9 @@ A checkpoint begins only when no more than ``limit`` would be under way and its 
 the bandwidth; one alone may always begin, whatever its estimate says. Nobody overtakes the next in order, even where
 a later one would fit: the most urgent would starve.
 
-Checkpoints that share the file system (``whole_s``; see ``planning.shared_bandwidth``) are all begun at once: their plan
-holds however bandwidth is shared among them. Only those of other plans have to be kept from harm: one that began at t,
-takes w with the whole file system and e besides, and shares it with checkpoints that take W with the whole file
+Checkpoints that share the file system (``whole_s``; see ``planning.shared_bandwidth``) are all begun at once: their
+plan holds however bandwidth is shared among them. Only those of other plans have to be kept from harm: one that began
+at t, takes w with the whole file system and e besides, and shares it with checkpoints that take W with the whole file
 system, itself among them, is complete by t + e + W. Another one may join when that stays in time.
 
 Cost: O(n) time for the next one, O(n^2) for whether one may join.

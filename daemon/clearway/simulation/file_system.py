@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
-_DONE_MIB = 1e-6
+_MOMENT_S = 2e-6  # times are whole microseconds
 
 
 def fair_rates(greatest_mib_s: Mapping[str, float], bandwidth_mib_s: float) -> dict[str, float]:
@@ -53,8 +53,14 @@ class FileSystem:
         self.now = now
 
     @property
+    def writers(self) -> tuple[str, ...]:
+        return tuple(self._left_mib)
+
+    @property
     def complete(self) -> tuple[str, ...]:
-        return tuple(name for name, left_mib in self._left_mib.items() if left_mib <= _DONE_MIB)
+        return tuple(
+            name for name, left_mib in self._left_mib.items() if left_mib <= self._greatest_mib_s[name] * _MOMENT_S
+        )
 
     def next_end(self) -> datetime | None:
         """When the next write is complete if none begins before; None when nothing is written."""
