@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from clearway.model import Action, Candidate, Curve, EvictionProblem, Option
+from clearway.planning import shared_bandwidth
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
@@ -161,3 +162,26 @@ def test_a_share_that_cannot_be_is_refused(wrong: float) -> None:
         EvictionDP().solve(problem)
     right = replace(save, file_system_s=10.0)
     assert EvictionDP().solve(replace(problem, candidates=(Candidate("1", 1, (right,)),))).points[-1].feasible
+
+
+def test_with_many_candidates_plans_are_in_time_and_not_called_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_bandwidth, "FEW_CANDIDATES", 0)
+    monkeypatch.setattr(shared_bandwidth, "FEW_RESTS", 1)
+    unproven = worse = 0
+    for seed in range(300):
+        problem = side_by_side(random_problem(seed), seed)
+        curve = EvictionDP().solve(problem)
+        expected = exhaustive(problem)
+        unproven += not curve.exact
+        for point, found, best in zip(curve.points, answers(problem, curve), expected, strict=True):
+            if curve.exact:
+                assert found == best
+            if found is not None:
+                assert best is not None
+                worse += found != best
+                assert found[:1] >= best[:1]
+                chosen = {(each.job_id, each.action) for each in point.actions if each.action is not Action.END}
+                used = [o for job in problem.candidates for o in job.options if (job.job_id, o.action) in chosen]
+                assert within_s(used, problem.step_s) <= point.max_delay_s
+    assert unproven > 20
+    assert worse > 0

@@ -24,7 +24,9 @@ of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, 
 all E for a deadline the best in the order of ``planning.base`` is the best of all, as each plan belongs to one E at
 least. So every planner is as exact here as it is there.
 
-Cost: one solution for each value of E_j within the longest delay; one in the serial model.
+Cost: one solution for each value of E_j within the longest delay; one in the serial model. With more than
+``FEW_CANDIDATES`` these are ``FEW_RESTS`` values at most, the largest of equally many each: the plan is in time all the
+same, and the curve says that it is not proven to be the best.
 
 Source: the CoSim paper (section III-B) names concurrent checkpoints of small jobs as a refinement of its model.
 """
@@ -36,6 +38,9 @@ from dataclasses import replace
 from math import ceil
 
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem, Option, PlannedAction
+
+FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
+FEW_RESTS = 8
 
 
 def overlaps(problem: EvictionProblem) -> bool:
@@ -58,8 +63,8 @@ def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cu
     """The curve of a problem, where ``solve`` knows the serial model alone."""
     if not overlaps(problem):
         return solve(problem)
-    rests = {_steps(option, problem.step_s)[1] for each in problem.candidates for option in each.options}
-    curves = {rest: solve(_within(problem, rest)) for rest in sorted({0, *rests}) if rest <= problem.last_step}
+    rests, every = _rests(problem)
+    curves = {rest: solve(_within(problem, rest)) for rest in rests}
     by_rest = {rest: curve.points for rest, curve in curves.items()}
     options = {(each.job_id, option.action): option for each in problem.candidates for option in each.options}
     points = []
@@ -70,8 +75,8 @@ def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cu
     return replace(
         curves[0],
         points=tuple(points),
-        exact=all(curve.exact for curve in curves.values()),
-        gap=max(curve.gap for curve in curves.values()),
+        exact=every and all(curve.exact for curve in curves.values()),
+        gap=max(curve.gap for curve in curves.values()) if every else 0.0,
     )
 
 
@@ -81,6 +86,15 @@ def plan_rank(point: CurvePoint) -> tuple[object, ...]:
         return (True,)
     gone = [(each.job_id, ACTION_ORDER[each.action]) for each in point.actions if each.action is not Action.END]
     return (False, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, len(gone), sorted(gone))
+
+
+def _rests(problem: EvictionProblem) -> tuple[list[int], bool]:
+    """The values of E to solve for, 0 among them, and whether they are all there are."""
+    steps = [_steps(option, problem.step_s) for each in problem.candidates for option in each.options]
+    every = sorted({own for whole, own in steps if own and whole + own <= problem.last_step})
+    if len(problem.candidates) <= FEW_CANDIDATES or len(every) <= FEW_RESTS:
+        return [0, *every], True
+    return [0, *(every[(place + 1) * len(every) // FEW_RESTS - 1] for place in range(FEW_RESTS))], False
 
 
 def _as_planned(action: PlannedAction, option: Option, step_s: int) -> PlannedAction:
