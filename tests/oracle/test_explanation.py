@@ -19,8 +19,9 @@ from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
 from tests.builders import plan
-from tests.oracle.exhaustive import nodes_freed, whole_steps
+from tests.oracle.exhaustive import enough_freed, whole_steps
 from tests.oracle.problems import SHAPES, random_problem
+from tests.oracle.typed_problems import KINDS, typed_problem
 
 PROBLEMS_PER_SHAPE = 25
 RULES: tuple[type, ...] = (SlurmDefault, YoungestFirst, YoungestPrune, LossPerNodePrune)
@@ -32,6 +33,16 @@ def problems(shape: str) -> Iterator[EvictionProblem]:
     for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
         problem = random_problem(seed, jobs=1 + seed // len(SHAPES) % 5)
         if problem.nodes_needed > 0 and EvictionDP().solve(problem).choose() is not None:
+            yield problem
+
+
+def problems_with_needs(kind: str) -> Iterator[EvictionProblem]:
+    """Likewise, where jobs share nodes by parts."""
+    first = KINDS.index(kind)
+    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(KINDS), len(KINDS)):
+        problem = typed_problem(seed, jobs=1 + seed // len(KINDS) % 5)
+        chosen = EvictionDP().solve(problem).choose()
+        if chosen is not None and chosen.actions:
             yield problem
 
 
@@ -70,7 +81,7 @@ def _cost(
     used = [option for _, option in taken if option.action is not Action.END]
     steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for option in used)
     gone = {job_id for job_id, _ in taken}
-    if steps > step or nodes_freed(problem, gone) < problem.nodes_needed or not suits(gone):
+    if steps > step or not enough_freed(problem, gone) or not suits(gone):
         return None
     lost = sum((Fraction(str(option.lost_work_node_s)) for option in used), Fraction(0))
     return (lost, sum(option.return_node_s for option in used), steps * problem.step_s, len(used))
@@ -85,8 +96,18 @@ def same(cost: Cost | None, expected: tuple[Fraction, int, int, int] | None) -> 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> None:
+    assert _told(problems(shape)) >= PROBLEMS_PER_SHAPE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_nodes_are_explained_as_exhaustive_search_says(kind: str) -> None:
+    assert _told(problems_with_needs(kind)) >= PROBLEMS_PER_SHAPE / 5
+
+
+def _told(problems: Iterator[EvictionProblem]) -> int:
+    """How many alternatives are told; each must be right."""
     told = 0
-    for problem in problems(shape):
+    for problem in problems:
         found = explained(problem)
         assert found.complete
         for each in found.alternatives:
@@ -99,7 +120,7 @@ def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> No
             assert each.known
             assert same(each.cost, expected), (problem, each, expected)
             told += 1
-    assert told >= PROBLEMS_PER_SHAPE
+    return told
 
 
 @pytest.mark.parametrize("shape", SHAPES)
