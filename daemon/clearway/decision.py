@@ -19,6 +19,7 @@ from clearway.model import (
     Curve,
     CurvePoint,
     EvictionProblem,
+    JobState,
     Option,
     Plan,
     PlannedAction,
@@ -40,6 +41,7 @@ class NoPlan:
     why: str
     situation: Situation | None = None
     curve: Curve | None = None
+    verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,13 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     if more_jobs > 0:
         return f"without it {more_jobs} more job(s) would have to go"
     return "others would do as well; ties go to the smaller job id"
+
+
+def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def what_becomes(planned: PlannedAction) -> str:

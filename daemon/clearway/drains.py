@@ -131,7 +131,10 @@ class Drains:
         )
 
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:
-        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write."""
+        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
+
+        Nodes that were emptied by moves are not held at all once those are over.
+        """
         for node in snapshot.nodes:
             number = drain_number(node.reason) if node.drained else None
             if number is None:
@@ -140,7 +143,8 @@ class Drains:
                 eviction = self.store.eviction(number)
             except UnknownEvictionError:
                 continue  # another Clearway's
-            called_off = eviction.state.terminal and eviction.state is not EvictionState.COMPLETED
+            stays = eviction.state is EvictionState.COMPLETED and eviction.move is None
+            called_off = eviction.state.terminal and not stays
             if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
                 self.backend.undrain(node.name, node.reason)
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
-from clearway.decision import Considered, NoPlan, consider, plan_alone
+from clearway.decision import Considered, NoPlan, consider, free_already, plan_alone
 from clearway.detection import Preemptor, preemptors
 from clearway.drains import Drains
 from clearway.errors import ClearwayError, UnknownEvictionError
@@ -30,6 +30,7 @@ from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
 from clearway.migration.request import read_drain
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
+from clearway.moves import REQUESTS, Moves
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
 from clearway.rolling import RollingDrains
@@ -131,6 +132,7 @@ class Loop:
             costs=config.costs,
         )
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
+        self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
         self.rolling = RollingDrains(self.store, self.drains, self.executor)
 
     def cycle(self) -> CycleReport:
@@ -152,6 +154,7 @@ class Loop:
             self.memory.look_for_returns(open_ones)
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
+            self.moves.look(snapshot, self.config, now, urgent=bool(waiting), paused=self.paused)
             self._keep_house(snapshot, now)
         report = CycleReport(
             at=now,
@@ -214,6 +217,8 @@ class Loop:
             try:
                 if request.kind == "drain":
                     handled = self._drain(request, snapshot, now)
+                elif request.kind in REQUESTS:
+                    handled = self.moves.ask(request, snapshot, self.config, now)
                 else:
                     handled = replace(request, result=self._handle(request, snapshot, now))
             except ClearwayError as error:
@@ -395,7 +400,7 @@ class Loop:
                 yield Waiting(preemptor, None, plan.why)
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-            if slurms_turn and _free_already(plan, snapshot):
+            if slurms_turn and free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
             stored = None if changed else self._store_plan(plan, open_ones, now)
@@ -506,12 +511,6 @@ class Loop:
             return False
         self._due[what] = now + timedelta(seconds=every_s)
         return True
-
-
-def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    others = [job for job in holders if job.job_id not in plan.staying]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

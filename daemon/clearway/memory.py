@@ -143,3 +143,14 @@ class Memory:
         self._restarts = {}
         self._away, self._requeued = frozenset(), None
         self._running, self._ended, self._run_times = {}, {}, {}
+
+
+class _Nobody:
+    def checkpointed(self, record: CheckpointRecord) -> None: ...
+
+    def restarted(self, record: RestartRecord) -> None: ...
+
+
+def read_history(store: Store, config: Config) -> History:
+    """What a daemon with this database and configuration would plan by."""
+    return Memory(store, _Nobody()).history(config)

@@ -57,7 +57,12 @@ def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None
     """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    placed = {
+        name
+        for e in acting
+        if e.state is EvictionState.CANCELLING or e.move is not None
+        for name in e.plan.placement_nodes
+    }
     nodes = placed | {name for e in acting for name in e.held_nodes}
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
     return UnderWay(
@@ -129,7 +134,7 @@ def eviction_situation(
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
-        exemption = _exemption(job, config, now, preempted, under_way)
+        exemption = exemption_of(job, config, now, preempted, under_way)
         ways = _ways(
             job,
             snapshot,
@@ -162,7 +167,7 @@ def eviction_situation(
         job = snapshot.job_by_id[job_id]
         names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-            candidate = _candidate(job, names, ways, now)
+            candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
             verdicts.append(_of_no_use(job, eligible))
@@ -208,8 +213,9 @@ def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) ->
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
-    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+def _candidate(
+    job: Job, names: tuple[str, ...], ways: tuple[Option, ...], preempt_priority: int, now: datetime
+) -> Candidate:
     start = job.start_time or now
     ran_s = max(0.0, (now - start).total_seconds())
     return Candidate(
@@ -220,6 +226,7 @@ def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: 
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=preempt_priority,
         job_nodes=len(job.nodes),
     )
 
@@ -372,7 +379,7 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
     ]
 
 
-def _exemption(
+def exemption_of(
     job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
 ) -> tuple[str, str] | None:
     """Code and reason why this job may not be preempted; None when it may."""

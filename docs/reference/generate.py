@@ -74,6 +74,8 @@ SECTIONS = {
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
+    "compaction": "Moving jobs so that whole nodes become empty, see [gathering jobs](../howto/compact.md).",
+    "promotion": "Moving jobs to better nodes, see [gathering jobs](../howto/compact.md).",
 }
 
 

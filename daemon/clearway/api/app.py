@@ -19,6 +19,7 @@ from clearway.api import (
     drain_routes,
     eviction_routes,
     health_routes,
+    move_routes,
     request_routes,
     rolling_routes,
     schemas,
@@ -65,6 +66,7 @@ def create_app(context: Context) -> FastAPI:
         what_if,
         request_routes,
         drain_routes,
+        move_routes,
         rolling_routes,
     ):
         app.include_router(routes.router, prefix=API)

@@ -10,7 +10,7 @@ from clearway.claims import Restart
 from clearway.config import Mode
 from clearway.execution.records import EvictionState, PreemptionState, RollingState, TurnState
 from clearway.learning import CheckpointOutcome
-from clearway.model import Action, Choice, Parallel
+from clearway.model import Action, Choice, MoveKind, Parallel
 
 
 class _Answer(BaseModel):
@@ -209,6 +209,20 @@ class PreemptionView(_Answer):
     note: str = Field(description="why it ended as it did, or why its action was changed")
 
 
+class JobMoveView(_Answer):
+    job_id: str
+    source: str = Field(description="node that it leaves")
+    target: str = Field(description="node where it goes on")
+
+
+class MoveView(_Answer):
+    kind: MoveKind = Field(description="what the jobs are moved for")
+    moves: tuple[JobMoveView, ...] = Field(description="in the order in which the jobs are saved")
+    gain_node_s: float = Field(description="what all of them gain together, node-seconds")
+    cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")
+    power_down: bool = Field(description="whether nodes that become empty are powered down")
+
+
 class DrainView(_Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
     actor: str = Field(description="who asked for it")
@@ -217,6 +231,9 @@ class DrainView(_Answer):
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
+    move: MoveView | None = Field(
+        description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
+    )
     rolling_id: int = Field(description="the rolling drain that it is a part of; 0: of none")
 
 
@@ -326,7 +343,7 @@ class WalltimeAdviceView(_Answer):
 
 class RequestView(_Answer):
     request_id: int
-    kind: str = Field(description="approve, cancel, pause, resume, drain, undrain or cancel_rolling")
+    kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact or promote")
     eviction_id: int | None
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
     actor: str = Field(description="whose token it was")
@@ -336,7 +353,7 @@ class RequestView(_Answer):
 
 
 class TurnView(_Answer):
-    node: str
+    node: str = Field(description="its name")
     state: TurnState = Field(description="waiting, emptying, away (empty, not back yet), over or skipped")
     drain_id: int | None = Field(description="the newest eviction that was to empty it; null: none yet")
     note: str = Field(description="why it was skipped or set back, as a sentence")
@@ -381,6 +398,7 @@ class WhatIfView(_Answer):
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
     plan: PlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
+    verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
 
 
 # -- health ----------------------------------------------------------------------------------------------------

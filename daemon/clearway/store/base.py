@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, Requeued, RestartRecord
-from clearway.model import Plan
+from clearway.model import MoveKind, Plan
 from clearway.run_times import RunKey, RunRecord
 
 
@@ -108,6 +108,10 @@ class Store(Protocol):
 
     def usage_since(self, since: datetime) -> Usage:
         """Preemptions past their point of no return since then, and the work they lost."""
+        ...
+
+    def moved_since(self, kind: MoveKind, since: datetime) -> int:
+        """Jobs moved for this that have passed their point of no return since then."""
         ...
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool:

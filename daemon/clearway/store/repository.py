@@ -19,7 +19,7 @@ from clearway.errors import StoreError, UnknownEvictionError
 from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, Requeued, RestartRecord
-from clearway.model import Plan
+from clearway.model import MoveKind, Plan
 from clearway.run_times import RunKey, RunRecord
 from clearway.store import history_rows, migrate, rolling_rows, rows
 from clearway.store.engine import open_database
@@ -322,6 +322,16 @@ class SqlStore:
         with self._database.reading() as connection:
             jobs, lost_node_s = connection.execute(query).one()
         return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
+
+    def moved_since(self, kind: MoveKind, since: datetime) -> int:
+        """By the name that stands for the planner of such a plan, of which there is one an eviction."""
+        query = (
+            select(func.count())
+            .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
+            .where(PLANS.c.planner == kind.value, PREEMPTIONS.c.requeued_at >= since)
+        )
+        with self._database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
 
     # What was learned
 
