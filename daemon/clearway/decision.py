@@ -19,6 +19,7 @@ from clearway.model import (
     Curve,
     CurvePoint,
     EvictionProblem,
+    JobState,
     Option,
     Plan,
     PlannedAction,
@@ -26,6 +27,7 @@ from clearway.model import (
 )
 from clearway.planning.base import Planner
 from clearway.policy import Situation, UnderWay, eviction_situation
+from clearway.resources import placement_nodes, sharers
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -39,6 +41,7 @@ class NoPlan:
     why: str
     situation: Situation | None = None
     curve: Curve | None = None
+    verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def consider(
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    best: tuple[tuple[float, int, int, int], Situation, Curve, CurvePoint] | None = None
+    best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
         situation = eviction_situation(
@@ -113,7 +116,7 @@ def consider(
         if point is None:
             last = NoPlan(_infeasible(situation), situation, curve)
             continue
-        cost = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, len(point.actions), rank)
+        cost = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, len(point.actions), rank)
         if best is None or cost < best[0]:
             best = (cost, situation, curve, point)
     if best is None:
@@ -139,6 +142,7 @@ def plan_of(
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates."""
     situation, preemptor = considered.situation, considered.situation.preemptor
+    gone = situation.leaving | {planned.job_id for planned in point.actions}
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
@@ -152,6 +156,7 @@ def plan_of(
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*situation.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together,
+        staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
     )
 
 
@@ -166,6 +171,9 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
         Action.END: 2,
     }
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
+    if situation.problem.needs is not None:
+        nodes = situation.preemptor.job.num_nodes
+        return tuple(sorted(placement_nodes(situation.problem, nodes, when, situation.free_nodes)))
     freed: dict[str, int] = {}
     held: set[str] = set()
     for candidate in situation.problem.candidates:
@@ -220,6 +228,9 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
         return f"without it {_node_hours(more_node_s)} more would be lost"
+    more_node_s = other.return_node_s - own.return_node_s
+    if more_node_s > 0:
+        return f"without it coming back would cost {_node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
@@ -227,6 +238,13 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     if more_jobs > 0:
         return f"without it {more_jobs} more job(s) would have to go"
     return "others would do as well; ties go to the smaller job id"
+
+
+def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def what_becomes(planned: PlannedAction) -> str:

@@ -30,6 +30,7 @@ from clearway.costs import TIME_LIMIT_SLACK_S
 from clearway.model import Action, Candidate, Choice, Curve, CurvePoint, EvictionProblem, Option, Plan
 from clearway.planning.base import Planner
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
+from clearway.planning.shared_bandwidth import overlaps
 from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
@@ -41,9 +42,10 @@ RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), 
 class Cost:
     """Of a plan, in the order in which plans are compared."""
 
-    lost_work_node_s: float
-    checkpoint_s: int
-    preemptees: int
+    lost_work_node_s: float = 0.0
+    return_node_s: int = 0
+    checkpoint_s: int = 0
+    preemptees: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: Tr
 def cost_of(point: CurvePoint) -> Cost:
     """What a feasible point costs."""
     jobs = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return Cost(point.lost_work_node_s or 0.0, point.checkpoint_s or 0, jobs)
+    return Cost(point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, jobs)
 
 
 def cost_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Cost | None:
@@ -161,6 +163,8 @@ class Explaining:
                 yield
         self._later = self._find_later()
         yield
+        if overlaps(self._problem):
+            return  # that a job leaves changes what time others have by more than a sum
         leaving = _Leaving(self._problem, self.plan.curve, self.planner)
         spared = [candidate for candidate in self._problem.candidates if candidate.job_id not in self._chosen]
         for candidate in sorted(spared, key=_cheapest_first):
@@ -226,7 +230,7 @@ class _Leaving:
             if option.action is Action.END or max(steps, ready) > problem.last_step:
                 continue
             key = (self._freed(candidate), steps if self._waits else 0)
-            own = any(self._holders[name] > 1 for name in candidate.node_names)
+            own = problem.needs is not None or any(self._holders[name] > 1 for name in candidate.node_names)
             point = None
             if not own:
                 if key not in self._shared:
@@ -241,6 +245,7 @@ class _Leaving:
                 rest = cost_of(point)
                 cost = Cost(
                     rest.lost_work_node_s + option.lost_work_node_s,
+                    rest.return_node_s + option.return_node_s,
                     rest.checkpoint_s + steps * problem.step_s,
                     rest.preemptees + 1,
                 )
@@ -248,7 +253,12 @@ class _Leaving:
         found[candidate.job_id] = best
 
     def _freed(self, candidate: Candidate) -> int:
-        """Nodes that are free as soon as this job alone has left; more than are needed count as enough."""
+        """Nodes that are free as soon as this job alone has left; more than are needed count as enough.
+
+        With needs it is the nodes that tell: without the job, what it holds of them is free.
+        """
+        if self._problem.needs is not None:
+            return 0
         alone = sum(1 for name in candidate.node_names if self._holders[name] == 1)
         return min(alone if candidate.node_names else candidate.nodes, self._problem.nodes_needed)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
@@ -26,6 +26,8 @@ from clearway.model import (
     Plan,
     Verdict,
 )
+from clearway.planning.partial_nodes import serving
+from clearway.resources import good_enough, needs_of, share, with_holds
 
 _MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
 
@@ -55,7 +57,12 @@ def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None
     """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    placed = {
+        name
+        for e in acting
+        if e.state is EvictionState.CANCELLING or e.move is not None
+        for name in e.plan.placement_nodes
+    }
     nodes = placed | {name for e in acting for name in e.held_nodes}
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
     return UnderWay(
@@ -74,6 +81,7 @@ class Situation:
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that policy does not let go
     unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
+    leaving: frozenset[str] = frozenset()  # jobs that leave anyway
     likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
 
 
@@ -114,9 +122,9 @@ def eviction_situation(
         and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
     ]
     # The surest first: of nodes that are only promised none is taken needlessly.
-    late = {name for name in empty if any(job.job_id in under_way.promised for job in holders.get(name, ()))}
-    free = tuple(sorted(empty, key=lambda name: (name in late, name)))
+    free = tuple(sorted(empty, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
+    needs = needs_of(preemptor.job, snapshot.nodes)
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
 
@@ -126,7 +134,7 @@ def eviction_situation(
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
-        exemption = _exemption(job, config, now, preempted, under_way)
+        exemption = exemption_of(job, config, now, preempted, under_way)
         ways = _ways(
             job,
             snapshot,
@@ -138,7 +146,9 @@ def eviction_situation(
             history=history,
             actions=actions,
         )
-        if exemption is None and config.candidates.allow_suspend and eligible.issuperset(job.nodes):
+        # A job that stands suspended keeps what it has of a node, GPUs among it.
+        may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
+        if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
             unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
@@ -151,29 +161,50 @@ def eviction_situation(
             options[job.job_id] = ways
 
     candidates = []
+    sharing = share(needs, eligible, snapshot, leaving, options.keys()) if needs is not None else None
+    freeable = sharing.holds if sharing is not None else _freeable(eligible, leaving, options.keys(), snapshot)
     for job_id, ways in options.items():
         job = snapshot.job_by_id[job_id]
-        names = tuple(
-            sorted(
-                name
-                for name in job.nodes
-                if name in eligible
-                and all(other.job_id in options or other.job_id in leaving for other in holders[name])
-            )
-        )
+        names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-            candidates.append(_candidate(job, names, ways, now))
-        elif any(name in eligible for name in job.nodes):
-            why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
-            verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
+            candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
+            candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
-            why = "none of its nodes can serve the urgent job"
-            verdicts.append(Verdict(job_id, Choice.EXEMPT, "elsewhere", why))
+            verdicts.append(_of_no_use(job, eligible))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
+    if sharing is not None:
+        problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
+        serve = {node.name for node in serving(problem, ())}
+        free = tuple(sorted(serve, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
     likely = {job_id for job_id in options if _ends_before_its_limit(snapshot.job_by_id[job_id], options[job_id], now)}
-    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(likely))
+    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(leaving), frozenset(likely))
+
+
+def _freeable(
+    eligible: Collection[str], leaving: Collection[str], may_leave: Collection[str], snapshot: ClusterSnapshot
+) -> dict[str, list[str]]:
+    """Job to the nodes that are free once it and all others on them have left."""
+    found: dict[str, list[str]] = {}
+    for name in eligible:
+        jobs = [job.job_id for job in snapshot.jobs_on.get(name, ()) if job.job_id not in leaving]
+        if all(job_id in may_leave for job_id in jobs):
+            for job_id in jobs:
+                found.setdefault(job_id, []).append(name)
+    return found
+
+
+def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
+    if any(name in eligible for name in job.nodes):
+        why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
+        return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", "none of its nodes can serve the urgent job")
+
+
+def _counts_on(name: str, holders: Mapping[str, tuple[Job, ...]], promised: frozenset[str]) -> bool:
+    """Whether jobs on this node only leave because others need it."""
+    return any(job.job_id in promised for job in holders.get(name, ()))
 
 
 def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) -> bool:
@@ -182,8 +213,9 @@ def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) ->
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
-    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+def _candidate(
+    job: Job, names: tuple[str, ...], ways: tuple[Option, ...], preempt_priority: int, now: datetime
+) -> Candidate:
     start = job.start_time or now
     ran_s = max(0.0, (now - start).total_seconds())
     return Candidate(
@@ -194,6 +226,7 @@ def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: 
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=preempt_priority,
         job_nodes=len(job.nodes),
     )
 
@@ -251,7 +284,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         if node is None or not node.available:
             return f"node {name} is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving | promised and job.state is not JobState.COMPLETING:
+            if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
 
@@ -266,7 +299,8 @@ def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0) -> str:
 def _asks_for(job: Job) -> tuple[object, ...]:
     """What a plan for this job depends on."""
     nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
-    return (*nodes, job.cpus_per_node, job.memory_mib, job.gres, job.licenses, job.comment)
+    of_each = (job.cpus_per_node, job.even_cpus, job.memory_mib, job.gres, job.exclusive)
+    return (*nodes, *of_each, job.switches, job.licenses, job.comment)
 
 
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
@@ -276,8 +310,7 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
         and partition in node.partitions
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
-        and node.cpus >= job.cpus_per_node
-        and node.memory_mib >= job.memory_mib
+        and good_enough(node, job)
         and wanted_features(job) <= set(node.features)
     )
 
@@ -324,8 +357,16 @@ def _ways(
             requeueable=requeueable,
             history=history,
             actions=actions,
+            shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)
+
+
+def shared_bandwidth(config: Config) -> float | None:
+    """MiB/s that the checkpoints of a plan share; None where they are written one after another."""
+    if config.planning.checkpoints == "serial":
+        return None
+    return config.execution.checkpoint_bandwidth_mib_s or config.costs.file_system_mib_s
 
 
 def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:
@@ -346,7 +387,7 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
     ]
 
 
-def _exemption(
+def exemption_of(
     job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
 ) -> tuple[str, str] | None:
     """Code and reason why this job may not be preempted; None when it may."""

@@ -18,6 +18,7 @@ from clearway.model import Action, Choice, ClusterSnapshot, CurvePoint, Plan, Pl
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 from clearway.planning.several import plan_together
+from clearway.planning.shared_bandwidth import one_after_another
 
 Decisions = Sequence[tuple[Preemptor, Plan | NoPlan]]
 
@@ -37,13 +38,27 @@ def decide_together(
     considered = {preemptor.job.job_id: consider(preemptor) for preemptor in found}
     able = {job_id: each for job_id, each in considered.items() if isinstance(each, Considered)}
     decided: dict[str, Plan | NoPlan] = {}
+    later = _in_later_cycles(found, able)
+    able = {job_id: each for job_id, each in able.items() if job_id not in later}
     if len(able) > 1:
         decided = _shared_out(able, snapshot, planner, now, seconds_left)
     else:
         decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
+    none = later | {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
     return [(by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())]
+
+
+def _in_later_cycles(found: Sequence[Preemptor], able: dict[str, Considered]) -> dict[str, NoPlan]:
+    """Who waits for a cycle, because it or the first by time asks for a part of, or for certain, nodes.
+
+    What such a job leaves of its nodes cannot be told by nodes alone, and the joint program knows nothing else.
+    """
+    first = next((preemptor.job.job_id for preemptor in found if preemptor.job.job_id in able), "")
+    alone = {job_id for job_id, each in able.items() if each.situation.problem.needs is not None}
+    later = able.keys() - {first} if first in alone else alone
+    why = f"it is planned for in a cycle of its own, after urgent job {first}"
+    return {job_id: NoPlan(why, able[job_id].situation, able[job_id].curve) for job_id in sorted(later)}
 
 
 def _shared_out(
@@ -54,7 +69,12 @@ def _shared_out(
     seconds_left: Callable[[], float],
 ) -> dict[str, Plan | NoPlan]:
     parties = [
-        Party(job_id, each.situation.preemptor.job.num_nodes, each.situation.problem, each.situation.free_nodes)
+        Party(
+            job_id,
+            each.situation.preemptor.job.num_nodes,
+            one_after_another(each.situation.problem),
+            each.situation.free_nodes,
+        )
         for job_id, each in able.items()
     ]
     shares = plan_together(parties, planner, seconds_left).shares
@@ -77,7 +97,14 @@ def _shared_out(
 def _point(share: Share, considered: Considered) -> CurvePoint:
     """The share as a point of a curve; freed are the nodes of its placement that were not free."""
     planned = [
-        PlannedAction(job_id, option.action, option.lost_work_node_s, ceil(option.checkpoint_s), ceil(option.ready_s))
+        PlannedAction(
+            job_id,
+            option.action,
+            option.lost_work_node_s,
+            ceil(option.checkpoint_s),
+            ceil(option.ready_s),
+            0 if option.action is Action.END else option.return_node_s,
+        )
         for job_id, option in sorted((*share.leaving, *share.ending), key=lambda each: each[0])
     ]
     return CurvePoint(
@@ -87,6 +114,7 @@ def _point(share: Share, considered: Considered) -> CurvePoint:
         checkpoint_s=sum(each.checkpoint_s for each in planned),
         nodes_freed=len(set(share.nodes) - set(considered.situation.free_nodes)),
         actions=tuple(planned),
+        return_node_s=sum(each.return_node_s for each in planned),
     )
 
 

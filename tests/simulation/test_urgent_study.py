@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from clearway.cli.app import app
 from clearway.simulation import urgent_study
 from clearway.simulation.urgent_report import as_html
-from clearway.simulation.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, study
+from clearway.simulation.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
+from clearway.sweeps.base import Sweep
+from clearway.sweeps.local import local_workers
 
 runner = CliRunner()
 DWD = Path(__file__).parents[3] / "shared/traces/dwd-2020-09-17.swf.xz"
@@ -37,6 +39,11 @@ def traces(tmp_path: Path) -> Path:
         dwd.append(line(n, submit_s, rng.randrange(30, 900), 64, 1) if n % 2 else line(n, submit_s, 5_000, 64, 2))
     (folder / "dwd-2020-09-17.swf.xz").write_text("".join(dwd))
     return folder
+
+
+def studied(folder: Path, processes: int = 1) -> UrgentStudy:
+    with local_workers(processes) as workers:
+        return study(folder, 1, Sweep(workers))
 
 
 def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> None:
@@ -72,7 +79,7 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
 
 
 def test_the_report_says_met_where_every_criterion_is(traces: Path) -> None:
-    made = study(traces, 1, 1)
+    made = studied(traces)
     page = as_html(made)
     rows = re.findall(r"<tr><td>(LANL-CM5|DWD)<td>(UJFB|Clearway|Clearway-SJF)(<.*?>(met|missed))\n", page)
     assert len(rows) == 2 * 3
@@ -98,7 +105,7 @@ def test_on_dwd_clearway_is_near_both_ways_of_backfilling_with_the_lowest_latene
     """The criteria of the UJFB paper's Figures 16 and 17, on its own day of weather forecasts."""
     monkeypatch.setattr(urgent_study, "VARIATIONS", {})
     (tmp_path / DWD.name).symlink_to(DWD)
-    made = study(tmp_path, 1, 1)
+    made = studied(tmp_path)
     for name in ("clearway-suspend", "clearway-sjf"):
         (ours,) = made.of("DWD", name)
         for other in ("easy", "conservative"):
@@ -111,7 +118,7 @@ def test_on_dwd_clearway_is_near_both_ways_of_backfilling_with_the_lowest_latene
 
 
 def test_the_same_seed_gives_the_same_cells_in_one_process_or_two(traces: Path) -> None:
-    assert study(traces, 1, 1).cells == study(traces, 1, 2).cells
+    assert studied(traces).cells == studied(traces, 2).cells
 
 
 def test_a_folder_without_workloads_is_one_line(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from clearway.config import CostsConfig, ExecutionConfig
 from clearway.costs import checkpoint_rate_mib_s
 from clearway.decision import NoPlan
 from clearway.errors import SlurmError
-from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
+from clearway.execution.checkpoint_order import Write, has_room, may_join, next_to_ask
 from clearway.execution.commands import Commander
 from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
 from clearway.execution.lessons import checkpoint_lesson
 from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
+from clearway.execution.move_lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.progress import (
     CHECKPOINTS,
@@ -86,7 +87,9 @@ class Executor:
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
-        self._writes: tuple[Eviction, Write | None, list[Write]] | None = None  # as of an eviction: see _may_ask
+        self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = (
+            None  # as of an eviction: see _may_ask
+        )
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
@@ -111,8 +114,8 @@ class Executor:
                 if error is not None:
                     self._failed_at[eviction.eviction_id, phase.command] = now
                     placed = False
-                    if phase.command is Command.DRAIN and not error.retryable:
-                        eviction = self.cancel(eviction, now, f"The nodes cannot be drained: {error}.")
+                    if eviction.drain is not None and eviction.state is EvictionState.PLACING and not error.retryable:
+                        eviction = self.cancel(eviction, now, f"The nodes cannot be taken: {error}.")
                     break
                 done.add(phase.command)
             if eviction == before and phase.command is None:
@@ -127,6 +130,13 @@ class Executor:
         watch_return = timedelta(seconds=self._config.watch_return)
         if e.drain is None:
             return next_phase(e, self._sight(e, sightings, done, now), now, watch_return)
+        if e.drain.move is not None:
+            if done:
+                return None  # what has come of it is seen first
+            moves = move_sight(
+                e, e.drain, sightings.snapshot, self._placement_of(e, sightings), paused=sightings.paused
+            )
+            return next_move_phase(e, e.drain, moves, now, patience=self._patience, watch_return=watch_return)
         if Command.DRAIN in done:
             return None  # which jobs are there is seen when none can come any more
         sight = drain_sight(e, e.drain, sightings.snapshot, paused=sightings.paused)
@@ -161,7 +171,7 @@ class Executor:
         """What is seen, with what this very cycle has already done taken as done."""
         snapshot = sightings.snapshot
         preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
-        ours = next((r for r in sightings.reservations if r.name == e.placement), None)
+        ours = self._placement_of(e, sightings)
         if Command.DELETE_PLACEMENT in done:
             ours = None
         elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
@@ -175,7 +185,8 @@ class Executor:
             job
             for name in e.plan.placement_nodes
             for job in snapshot.jobs_on.get(name, ())
-            if job.job_id != e.preemptor.job_id and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
+            if job.job_id not in (e.preemptor.job_id, *e.plan.staying)
+            and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
         ]
         return Sight(
             preemptor=preemptor,
@@ -185,6 +196,14 @@ class Executor:
             extend_when_ends=now + self._grace / 2,
             paused=sightings.paused,
         )
+
+    @staticmethod
+    def _placement_of(e: Eviction, sightings: Sightings) -> Reservation | None:
+        return next((r for r in sightings.reservations if r.name == e.placement), None)
+
+    @property
+    def _patience(self) -> timedelta:
+        return timedelta(seconds=self._config.landing_patience)
 
     @property
     def _grace(self) -> timedelta:
@@ -226,6 +245,8 @@ class Executor:
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
             seen = sightings.snapshot.job_by_id.get(p.job_id)
+            if p.state is PreemptionState.PLANNED and not its_turn(e, p):
+                continue
             if seen is None and sightings.snapshot.unreadable:
                 continue  # it may be the very record that could not be read
             step = next_step(p, seen, now, self._rules(e, p, sightings, now))
@@ -244,6 +265,8 @@ class Executor:
 
     def _misfits(self, e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
         """What makes another plan necessary, by job or node."""
+        if e.move is not None:
+            return {}  # its own table calls it off
         if e.drain is not None:
             return have_to_go(e, e.drain, snapshot)
         return lost_nodes(e, snapshot, lambda: self._under_way_besides(e))
@@ -260,6 +283,9 @@ class Executor:
             may_kill=not open_saves,
             wanted=e.state.before_start,
             first=e.drain is not None,
+            placement=e.placement if e.move is not None else "",
+            land=e.move is not None and lands(p, now, self._patience),
+            placed=may_attach(e, p, self._placement_of(e, sightings)),
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
             kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
             retry_after=timedelta(seconds=self._config.retry_after),
@@ -272,11 +298,14 @@ class Executor:
 
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
-        if self._write(e, p, snapshot) is None:
+        write = self._write(e, p, snapshot)
+        if write is None:
             return True  # its claim is gone, or it saves itself at its own pace
         if self._writes is None or self._writes[0] is not e:  # each step makes another eviction of it
             self._writes = (e, *self._look_at_writes(e, snapshot, now))
-        _, first, running = self._writes
+        _, first, running, complete = self._writes
+        if write.whole_s is not None:
+            return may_join(write, first, [*running, *complete])
         if first is None or first.job_id != p.job_id:
             return False
         bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
@@ -284,21 +313,24 @@ class Executor:
 
     def _look_at_writes(
         self, e: Eviction, snapshot: ClusterSnapshot, now: datetime
-    ) -> tuple[Write | None, list[Write]]:
-        """The checkpoint that is the next over all evictions, and those that are being written."""
+    ) -> tuple[Write | None, list[Write], list[Write]]:
+        """The checkpoint that is the next over all evictions, those that are being written, and those that were."""
         waiting: list[Write] = []
         running: list[Write] = []
+        complete: list[Write] = []
         for each in (e, *self._under_way_besides(e)):
             for other in each.preemptions:
                 write = self._write(each, other, snapshot)
                 if write is None:
                     continue
-                if other.state is PreemptionState.PLANNED and each.state.before_start:
+                if other.state is PreemptionState.PLANNED and each.state.before_start and its_turn(each, other):
                     waiting.append(write)
                 # One that is long overdue would hold up all others for as long as its eviction lasts.
                 elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
                     running.append(write)
-        return next_to_ask(waiting, now), running
+                elif write.done is not None:
+                    complete.append(write)
+        return next_to_ask(waiting, now), running, complete
 
     def _under_way_besides(self, e: Eviction) -> list[Eviction]:
         if self._others is None:
@@ -316,6 +348,10 @@ class Executor:
             seconds=p.predicted_checkpoint_s,
             latest=self._latest(e),
             rate_mib_s=checkpoint_rate_mib_s(p.job, claims, self._costs),
+            whole_s=next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None),
+            plan=e.eviction_id,
+            begun=p.asked_at,
+            done=p.checkpointed_at,
         )
 
     def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:
@@ -370,6 +406,9 @@ class Executor:
 
         A drain's first plan is made here as well, and where there can be none it is called off.
         """
+        if e.move is not None:
+            job_id, why = min(stuck.items())
+            return self.cancel(e, now, f"Called off: job {job_id}: {why}.")
         plan = self._replan(e, frozenset(stuck), sightings, now)
         if isinstance(plan, NoPlan):
             return self.cancel(e, now, f"Not drained: {plan.why}.")
