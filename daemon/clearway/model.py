@@ -6,7 +6,8 @@ Units are in the names: ``_s`` seconds, ``_mib`` mebibytes, ``_node_s`` node-sec
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -140,6 +141,19 @@ class Skipped:
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptPriorities:
+    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    of_qos: bool = False  # else of partitions
+
+    def of(self, job: Job) -> int:
+        """0 where Slurm did not tell."""
+        name = job.qos if self.of_qos else next(iter(job.partitions), "")
+        return self.by_name.get(name, 0)
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -149,6 +163,7 @@ class ClusterSnapshot:
     nodes: tuple[Node, ...]
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
+    preempt_priorities: PreemptPriorities = PreemptPriorities()
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
@@ -197,6 +212,8 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``file_system_s`` is how long its data would take with the whole file system, where checkpoints share it; None: it
+    leaves no room for others (see ``planning.shared_bandwidth``).
     ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
@@ -205,6 +222,7 @@ class Option:
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
     return_node_s: int = 0
+    file_system_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +284,7 @@ class Candidate:
     ran_s: float = 0.0  # since this run began
     remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
     waited_s: float = 0.0  # from submission to the start of this run
-    priority: int = 0  # of its QoS or its partition's tier; the lowest goes first
+    preempt_priority: int = 0  # of its QoS or its partition's tier; Slurm's own preemption takes the lowest first
     job_nodes: int = 0  # that it holds, whoever could use them; 0: as many as ``nodes``
 
 
@@ -299,6 +317,7 @@ class PlannedAction:
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
     return_node_s: int = 0
+    file_system_s: float | None = None  # as the option's
 
 
 @dataclass(frozen=True, slots=True)

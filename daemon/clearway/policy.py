@@ -167,7 +167,7 @@ def eviction_situation(
         job = snapshot.job_by_id[job_id]
         names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-            candidate = _candidate(job, names, ways, now)
+            candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
             verdicts.append(_of_no_use(job, eligible))
@@ -213,8 +213,9 @@ def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) ->
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
-    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+def _candidate(
+    job: Job, names: tuple[str, ...], ways: tuple[Option, ...], preempt_priority: int, now: datetime
+) -> Candidate:
     start = job.start_time or now
     ran_s = max(0.0, (now - start).total_seconds())
     return Candidate(
@@ -225,6 +226,7 @@ def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: 
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=preempt_priority,
         job_nodes=len(job.nodes),
     )
 
@@ -355,8 +357,16 @@ def _ways(
             requeueable=requeueable,
             history=history,
             actions=actions,
+            shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)
+
+
+def shared_bandwidth(config: Config) -> float | None:
+    """MiB/s that the checkpoints of a plan share; None where they are written one after another."""
+    if config.planning.checkpoints == "serial":
+        return None
+    return config.execution.checkpoint_bandwidth_mib_s or config.costs.file_system_mib_s
 
 
 def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:

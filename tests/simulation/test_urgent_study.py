@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from clearway.cli.app import app
 from clearway.simulation import urgent_study
 from clearway.simulation.urgent_study import SCHEDULERS, SWAP_FACTORS, study
+from clearway.sweeps.base import Sweep
+from clearway.sweeps.local import local_workers
 
 runner = CliRunner()
 
@@ -69,7 +71,11 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
 
 
 def test_the_same_seed_gives_the_same_cells_in_one_process_or_two(traces: Path) -> None:
-    assert study(traces, 1, 1).cells == study(traces, 1, 2).cells
+    found = []
+    for processes in (1, 2):
+        with local_workers(processes) as workers:
+            found.append(study(traces, 1, Sweep(workers)).cells)
+    assert found[0] == found[1]
 
 
 def test_a_folder_without_workloads_is_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ The paper's figures that are published as numbers stand in ``PAPER``; its bars c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +23,7 @@ from clearway.simulation.metrics import metrics
 from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import Trace
+from clearway.sweeps.base import Sweep
 
 SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "ujfb", "clearway-suspend")
 SWAP_FACTORS = (1, 20, 40)
@@ -101,22 +101,19 @@ class UrgentStudy:
         return max(cell.urgent_lateness for cell in self.of(workload, scheduler, swap_factor))
 
 
-def study(folder: Path, seeds: int, processes: int, tell: Callable[[str], None] = lambda _: None) -> UrgentStudy:
+def study(folder: Path, seeds: int, sweep: Sweep) -> UrgentStudy:
     """All cells of the workloads whose files the folder has.
 
     Raises:
         TraceError: when it has none of them, or one cannot be read.
     """
+    folder = folder.resolve()  # workers elsewhere have other working directories
     found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
     if not found:
         raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
     traces = {workload.name: read_swf(folder / workload.file) for workload in found}
     tasks = [task for workload in found for task in _tasks(folder, workload, seeds)]
-    cells = []
-    with ProcessPoolExecutor(max_workers=processes) as pool:
-        for cell in pool.map(_cell, *zip(*tasks, strict=True)):
-            cells.append(cell)
-            tell(f"{len(cells)} of {len(tasks)}: {cell.workload}, seed {cell.seed}, {cell.scheduler}")
+    cells = sweep(_cell, tasks, lambda cell: f"{cell.workload}, seed {cell.seed}, {cell.scheduler}")
     return UrgentStudy(
         cells=tuple(cells),
         seeds=seeds,
