@@ -392,6 +392,7 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

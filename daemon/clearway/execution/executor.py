@@ -261,7 +261,9 @@ class Executor:
             wanted=e.state.before_start,
             first=e.drain is not None,
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
+            kill_when_late=not p.eternal and self._config.late_checkpoint == "kill"
+            if e.drain is None
+            else e.drain.force,
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )

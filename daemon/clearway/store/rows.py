@@ -16,6 +16,7 @@ Values = dict[str, Any]
 # Fields of ``Preemption`` that are columns of the same name.
 _PREEMPTION_FIELDS = (
     "action",
+    "eternal",
     "state",
     "state_since",
     "attempted_at",
