@@ -27,6 +27,7 @@ from clearway.model import (
 )
 from clearway.planning.base import Planner
 from clearway.policy import Situation, UnderWay, eviction_situation
+from clearway.resources import placement_nodes, sharers
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -174,6 +175,7 @@ def plan_of(
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates."""
     situation, preemptor = considered.situation, considered.situation.preemptor
+    gone = situation.leaving | {planned.job_id for planned in point.actions}
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
@@ -190,6 +192,7 @@ def plan_of(
         eternal=tuple(
             each.job_id for each in point.actions if each.job_id in situation.eternal and each.action is not Action.END
         ),
+        staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
     )
 
 
@@ -204,6 +207,9 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
         Action.END: 2,
     }
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
+    if situation.problem.needs is not None:
+        nodes = situation.preemptor.job.num_nodes
+        return tuple(sorted(placement_nodes(situation.problem, nodes, when, situation.free_nodes)))
     freed: dict[str, int] = {}
     held: set[str] = set()
     for candidate in situation.problem.candidates:

@@ -99,10 +99,13 @@ def obstacle(job: Job, own_placements: frozenset[str]) -> str:
     unsupported = {
         "it asks for an array of tasks; only single jobs are planned for": job.pending_tasks > 1,
         "it is part of a heterogeneous job": job.het_job_id is not None,
-        f"it asks for generic resources ({job.gres})": bool(job.gres),
+        f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for": (
+            job.gpus is None or (bool(job.gres) and not job.gpus)
+        ),
         f"it asks for licenses ({job.licenses})": bool(job.licenses),
-        "it asks for certain nodes": bool(job.required_nodes),
-        "it asks for contiguous nodes": job.contiguous,
+        f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all": len(job.required_nodes)
+        > job.num_nodes,
+        f"it asks for nodes under {job.switches} leaf switch(es)": job.switches > 0,
         f"its constraint {job.features!r} is more than names joined by &": _complex(job.features),
         f"it already asks for the reservation {job.reservation}": bool(job.reservation)
         and job.reservation not in own_placements,

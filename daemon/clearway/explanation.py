@@ -226,7 +226,7 @@ class _Leaving:
             if option.action is Action.END or max(steps, ready) > problem.last_step:
                 continue
             key = (self._freed(candidate), steps if self._waits else 0)
-            own = any(self._holders[name] > 1 for name in candidate.node_names)
+            own = problem.needs is not None or any(self._holders[name] > 1 for name in candidate.node_names)
             point = None
             if not own:
                 if key not in self._shared:
@@ -248,7 +248,12 @@ class _Leaving:
         found[candidate.job_id] = best
 
     def _freed(self, candidate: Candidate) -> int:
-        """Nodes that are free as soon as this job alone has left; more than are needed count as enough."""
+        """Nodes that are free as soon as this job alone has left; more than are needed count as enough.
+
+        With needs it is the nodes that tell: without the job, what it holds of them is free.
+        """
+        if self._problem.needs is not None:
+            return 0
         alone = sum(1 for name in candidate.node_names if self._holders[name] == 1)
         return min(alone if candidate.node_names else candidate.nodes, self._problem.nodes_needed)
 

@@ -409,9 +409,7 @@ class Loop:
                 yield Waiting(preemptor, None, plan.why)
                 continue
             if preemptor.ordinary and not plan.preemptees:
-                yield Waiting(
-                    preemptor, None, "enough nodes are free; Slurm starts it in its turn"
-                )
+                yield Waiting(preemptor, None, "enough nodes are free; Slurm starts it in its turn")
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
             if slurms_turn and _free_already(plan, snapshot):
@@ -529,7 +527,8 @@ class Loop:
 
 def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in holders)
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

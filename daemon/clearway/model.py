@@ -62,10 +62,15 @@ class Job:
     features: str = ""
     licenses: str = ""
     gres: str = ""  # what it asks for per node or per job beside processors and memory
+    # On, or asked of, each of its nodes, by type ("" where it may be any); None where that cannot be told.
+    gpus: tuple[tuple[str, int], ...] | None = ()
+    exclusive: bool = True  # has, or wants, whole nodes; also where that is not known
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     contiguous: bool = False
+    switches: int = 0  # under how many leaf switches its nodes must be; 0: any number
     cpus_per_node: int = 0  # smallest number of processors a node must have for it
+    even_cpus: int = 0  # on each node when its tasks are spread evenly; 0: not known
     array_job_id: str | None = None
     array_task_id: int | None = None
     pending_tasks: int = 1  # array tasks that one pending record stands for
@@ -98,6 +103,10 @@ class Node:
     memory_mib: int
     partitions: tuple[str, ...]
     alloc_cpus: int = 0  # processors that Slurm says are taken; a cross-check of the jobs' own node lists
+    alloc_memory_mib: int = 0  # likewise; 0 as well where Slurm does not share out memory
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where it has none
+    alloc_gpus: tuple[tuple[str, int], ...] | None = None  # of these, taken; None: not known
+    cpus_per_core: int = 1  # jobs are given whole cores
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
@@ -393,6 +402,7 @@ class Plan:
     drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
+    staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

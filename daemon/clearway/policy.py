@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
@@ -27,6 +27,8 @@ from clearway.model import (
     Plan,
     Verdict,
 )
+from clearway.planning.partial_nodes import serving
+from clearway.resources import good_enough, needs_of, share, with_holds
 
 _MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
 
@@ -75,6 +77,7 @@ class Situation:
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that policy does not let go
     unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
+    leaving: frozenset[str] = frozenset()  # jobs that leave anyway
     likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
     eternal: frozenset[str] = frozenset()  # candidates that are eternal jobs
 
@@ -96,10 +99,12 @@ def eviction_situation(
     ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
     ``actions`` are those of the checkpointers that jobs may name.
     """
+    eternals = _eternal(snapshot, config)
     eligible = {
         node.name
         for node in snapshot.nodes
         if node.name not in under_way.nodes
+        and (preemptor.takes_free or not eternals.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
         and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
     }
     leaving = {
@@ -114,12 +119,11 @@ def eviction_situation(
         for name in eligible
         if all(job.job_id in leaving for job in holders.get(name, ()))
         and (name in holders or snapshot.node_by_name[name].alloc_cpus == 0)
-        and preemptor.takes_free
     ]
     # The surest first: of nodes that are only promised none is taken needlessly.
-    late = {name for name in empty if any(job.job_id in under_way.promised for job in holders.get(name, ()))}
-    free = tuple(sorted(empty, key=lambda name: (name in late, name)))
+    free = tuple(sorted(empty, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
+    needs = needs_of(preemptor.job, snapshot.nodes)
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
 
@@ -129,7 +133,7 @@ def eviction_situation(
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
-        eternal = is_eternal(job, config.eternal)
+        eternal = job.job_id in eternals
         exemption = _exemption(job, preemptor, config, now, preempted, under_way)
         ways = _ways(
             job,
@@ -143,7 +147,9 @@ def eviction_situation(
             history=history,
             actions=actions,
         )
-        if exemption is None and config.candidates.allow_suspend and not eternal and eligible.issuperset(job.nodes):
+        # A job that stands suspended keeps what it has of a node, GPUs among it.
+        may_suspend = config.candidates.allow_suspend and not eternal and needs is None and not preemptor.job.gpus
+        if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
             unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
@@ -157,30 +163,55 @@ def eviction_situation(
             options[job.job_id] = ways
 
     candidates = []
+    sharing = share(needs, eligible, snapshot, leaving, options.keys()) if needs is not None else None
+    freeable = sharing.holds if sharing is not None else _freeable(eligible, leaving, options.keys(), snapshot)
     for job_id, ways in options.items():
         job = snapshot.job_by_id[job_id]
-        names = tuple(
-            sorted(
-                name
-                for name in job.nodes
-                if name in eligible
-                and all(other.job_id in options or other.job_id in leaving for other in holders[name])
-            )
-        )
+        names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-            candidates.append(_candidate(job, names, ways, now))
-        elif any(name in eligible for name in job.nodes):
-            why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
-            verdicts.append(Verdict(job_id, Choice.EXEMPT, "shared_with_exempt", why))
+            candidate = _candidate(job, names, ways, now)
+            candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
-            why = "none of its nodes can serve the urgent job"
-            verdicts.append(Verdict(job_id, Choice.EXEMPT, "elsewhere", why))
+            verdicts.append(_of_no_use(job, eligible))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
+    if sharing is not None:
+        problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
+        serve = {node.name for node in serving(problem, ())}
+        free = tuple(sorted(serve, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
     likely = {job_id for job_id in options if _ends_before_its_limit(snapshot.job_by_id[job_id], options[job_id], now)}
-    eternals = {job_id for job_id in options if is_eternal(snapshot.job_by_id[job_id], config.eternal)}
-    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(likely), frozenset(eternals))
+    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(leaving), frozenset(likely), eternals)
+
+
+def _eternal(snapshot: ClusterSnapshot, config: Config) -> frozenset[str]:
+    """The eternal jobs that hold nodes."""
+    return frozenset(j.job_id for j in snapshot.jobs if j.state.holds_nodes and is_eternal(j, config.eternal))
+
+
+def _freeable(
+    eligible: Collection[str], leaving: Collection[str], may_leave: Collection[str], snapshot: ClusterSnapshot
+) -> dict[str, list[str]]:
+    """Job to the nodes that are free once it and all others on them have left."""
+    found: dict[str, list[str]] = {}
+    for name in eligible:
+        jobs = [job.job_id for job in snapshot.jobs_on.get(name, ()) if job.job_id not in leaving]
+        if all(job_id in may_leave for job_id in jobs):
+            for job_id in jobs:
+                found.setdefault(job_id, []).append(name)
+    return found
+
+
+def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
+    if any(name in eligible for name in job.nodes):
+        why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
+        return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", "none of its nodes can serve the urgent job")
+
+
+def _counts_on(name: str, holders: Mapping[str, tuple[Job, ...]], promised: frozenset[str]) -> bool:
+    """Whether jobs on this node only leave because others need it."""
+    return any(job.job_id in promised for job in holders.get(name, ()))
 
 
 def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) -> bool:
@@ -258,7 +289,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         if node is None or not node.available:
             return f"node {name} is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving | promised and job.state is not JobState.COMPLETING:
+            if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
 
@@ -273,7 +304,8 @@ def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0) -> str:
 def _asks_for(job: Job) -> tuple[object, ...]:
     """What a plan for this job depends on."""
     nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
-    return (*nodes, job.cpus_per_node, job.memory_mib, job.gres, job.licenses, job.comment)
+    of_each = (job.cpus_per_node, job.even_cpus, job.memory_mib, job.gres, job.exclusive)
+    return (*nodes, *of_each, job.switches, job.licenses, job.comment)
 
 
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
@@ -283,8 +315,7 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
         and partition in node.partitions
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
-        and node.cpus >= job.cpus_per_node
-        and node.memory_mib >= job.memory_mib
+        and good_enough(node, job)
         and wanted_features(job) <= set(node.features)
     )
 

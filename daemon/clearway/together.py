@@ -37,13 +37,27 @@ def decide_together(
     considered = {preemptor.job.job_id: consider(preemptor) for preemptor in found}
     able = {job_id: each for job_id, each in considered.items() if isinstance(each, Considered)}
     decided: dict[str, Plan | NoPlan] = {}
+    later = _in_later_cycles(found, able)
+    able = {job_id: each for job_id, each in able.items() if job_id not in later}
     if len(able) > 1:
         decided = _shared_out(able, snapshot, planner, now, seconds_left)
     else:
         decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
+    none = later | {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
     return [(by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())]
+
+
+def _in_later_cycles(found: Sequence[Preemptor], able: dict[str, Considered]) -> dict[str, NoPlan]:
+    """Who waits for a cycle, because it or the first by time asks for a part of, or for certain, nodes.
+
+    What such a job leaves of its nodes cannot be told by nodes alone, and the joint program knows nothing else.
+    """
+    first = next((preemptor.job.job_id for preemptor in found if preemptor.job.job_id in able), "")
+    alone = {job_id for job_id, each in able.items() if each.situation.problem.needs is not None}
+    later = able.keys() - {first} if first in alone else alone
+    why = f"it is planned for in a cycle of its own, after urgent job {first}"
+    return {job_id: NoPlan(why, able[job_id].situation, able[job_id].curve) for job_id in sorted(later)}
 
 
 def _shared_out(

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,7 @@ class SlurmCluster:
 
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
+    ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -94,6 +95,7 @@ class SlurmCluster:
         kill_wait_s: int = 5,
         min_job_age_s: int = 300,
         extra_conf: Sequence[str] = (),
+        gpus: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         reason = missing_requirements(accounting=accounting)
         if reason:
@@ -105,6 +107,7 @@ class SlurmCluster:
         self._kill_wait_s = kill_wait_s
         self._min_job_age_s = min_job_age_s
         self._extra_conf = tuple(extra_conf)
+        self._gpus = gpus or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._waiting: dict[str, float] = {}  # requeued jobs, and since when they were seen to wait
         self.root = Path()
@@ -154,6 +157,8 @@ class SlurmCluster:
         self.conf.write_text("\n".join(self._conf_lines()) + "\n")
         if slurm_version() >= (23, 11):  # newer ones ask for a cgroup tree of their own
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+        if self._gpus:
+            self._make_gpus()
         self.start_controller(clean=True)
         for name in self.node_names:
             self.start_node(name)
@@ -162,6 +167,16 @@ class SlurmCluster:
             self.run("sacctmgr", "-i", "add", "account", "cw", "Description=tests", "Organization=tests")
             self.run("sacctmgr", "-i", "add", "user", ",".join(("root", *TEST_USERS)), "Account=cw")
             self.run("sacctmgr", "-i", "modify", "user", "cwdaemon", "set", "AdminLevel=Operator")
+
+    def _make_gpus(self) -> None:
+        lines = []
+        for name, types in self._gpus.items():
+            for gpu_type, count in types.items():
+                for index in range(count):
+                    (self.root / "work" / f"{name}.{gpu_type}.{index}").touch()
+                files = f"{self.root}/work/{name}.{gpu_type}.[0-{count - 1}]"
+                lines.append(f"NodeName={name} Name=gpu Type={gpu_type} File={files}")
+        (self.root / "gres.conf").write_text("\n".join(lines) + "\n")
 
     def _start_munge(self) -> None:
         key = self.root / "munge" / "munge.key"
@@ -242,12 +257,18 @@ class SlurmCluster:
                 settings[key] = value
         yield from (f"{key}={value}" for key, value in settings.items())
         count, port = len(self.node_names), self._ports["slurmd"]
-        yield (
-            f"NodeName=node[1-{count}] NodeHostname=localhost NodeAddr=127.0.0.1 "
-            f"Port=[{port}-{port + count - 1}] "
+        each = (
             f"CPUs={self.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 "
             f"RealMemory={self.memory_mib} State=UNKNOWN"
         )
+        here = "NodeHostname=localhost NodeAddr=127.0.0.1"
+        if not self._gpus:
+            yield f"NodeName=node[1-{count}] {here} Port=[{port}-{port + count - 1}] {each}"
+        else:
+            yield "GresTypes=gpu"
+            for at, name in enumerate(self.node_names):
+                gres = ",".join(f"gpu:{kind}:{number}" for kind, number in self._gpus.get(name, {}).items())
+                yield f"NodeName={name} {here} Port={port + at} {each}" + (f" Gres={gres}" if gres else "")
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"
         yield from repeated

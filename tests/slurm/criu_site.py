@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from clearway.cli import launcher
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import LAUNCHER
 
 HELPER = Path("/etc/clearway/clearway-criu")
 
@@ -16,7 +16,7 @@ HELPER = Path("/etc/clearway/clearway-criu")
 @contextmanager
 def criu_site(cluster: SlurmCluster, images: Path) -> Iterator[None]:
     """CRIU's helper for this cluster, and no sudo rule or image left behind."""
-    shutil.copy(LAUNCHER.with_name("clearway-criu"), HELPER)
+    shutil.copy(launcher.source(launcher.ROOT_HELPER), HELPER)
     HELPER.chmod(0o755)
     Path("/etc/clearway/criu.conf").write_text(f"images={images}\nslurm_conf={cluster.conf}\n")
     sudoers = Path("/etc/sudoers.d/clearway")

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 import httpx
 
+from clearway.cli import launcher
 from clearway.execution.records import Eviction
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster
 
-LAUNCHER = Path(__file__).parents[2] / "plugins" / "slurm" / "clearway-run"
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 
 # A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
@@ -147,17 +147,8 @@ class RunningDaemon:
 
 def install_programs(cluster: SlurmCluster) -> None:
     """The launcher and the stepping program, where every user and node can read them."""
-    driver = LAUNCHER.parents[1] / "clearway_checkpoint" / "application.sh"
-    files = {
-        "clearway-run": LAUNCHER.read_text(),
-        "checkpointers/application.sh": driver.read_text(),
-        "stepper.py": STEPPER,
-    }
-    for name, text in files.items():
-        path = cluster.work / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
+    launcher.install(cluster.work)
+    (cluster.work / "stepper.py").write_text(STEPPER)
 
 
 def saver_script(cluster: SlurmCluster, steps: int) -> str:

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearway.cli import launcher
 from clearway.execution.records import EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import LAUNCHER, RunningDaemon
-
-PLUGINS = LAUNCHER.parents[1]
+from tests.slurm.daemon import RunningDaemon
 
 # Two threads and a child process, each with a state of its own, and a log that stays open. It exits with 7.
 # The child is started before numpy is loaded: DMTCP hangs in a fork that has to end the threads of OpenBLAS first.
@@ -54,12 +53,8 @@ sys.exit(7)
 
 def install_launcher(cluster: SlurmCluster) -> None:
     """``clearway-run``, ``checkpointers`` and ``program.py`` in the folder that every user of the cluster sees."""
-    drivers = cluster.work / "checkpointers"
-    shutil.copytree(PLUGINS / "clearway_checkpoint", drivers, dirs_exist_ok=True)
-    shutil.copy(LAUNCHER, cluster.work / "clearway-run")
+    launcher.install(cluster.work)
     (cluster.work / "program.py").write_text(PROGRAM)
-    for path in (drivers, *drivers.iterdir(), cluster.work / "clearway-run"):
-        path.chmod(0o755)
 
 
 def command_for(cluster: SlurmCluster, user: str) -> list[str]:

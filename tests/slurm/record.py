@@ -124,7 +124,7 @@ def _write(commands: Commands, folder: Path) -> None:
     jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN)}
     record("jobs.txt", [*squeue, "--noconvert", "--states=all"], jobs)
     record("excluded.txt", [*squeue, "--states=PENDING"], {"SQUEUE_FORMAT": parse.excluded_nodes_format(TOKEN)})
-    record("nodes.txt", ["scontrol", "-o", "show", "node"])
+    record("nodes.txt", ["scontrol", "-o", "-d", "show", "node"])
     record("reservations.txt", ["scontrol", "-o", "show", "reservation"])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clearway.cli import launcher
 from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
 
 SCRIPT = Path(__file__).parents[2] / "plugins" / "slurm" / "job_submit.lua"
@@ -112,10 +113,7 @@ def transparent() -> Iterator[SlurmCluster]:
         assert old in script
         script = script.replace(old, new)
     with cluster_with(script) as cluster:
-        launcher = cluster.work / "clearway-run"
-        launcher.write_text((SCRIPT.parent / "clearway-run").read_text())
-        launcher.chmod(0o755)
-        (cluster.work / "checkpointers").mkdir()
+        launcher.install(cluster.work)
         (cluster.work / "checkpointers" / "marks.sh").write_text(DRIVER)
         yield cluster
 

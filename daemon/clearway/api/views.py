@@ -80,12 +80,16 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     )
 
 
+def _missing(plan: Plan) -> int:
+    return max(0, plan.nodes_needed - len(plan.free_nodes))
+
+
 def plan_view(plan: Plan) -> s.PlanView:
     return s.PlanView(
         made_at=plan.made_at,
         deadline=plan.deadline,
         nodes_needed=plan.nodes_needed,
-        nodes_to_free=plan.problem.nodes_needed,
+        nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else _missing(plan),
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
         chosen=s.CurvePointView.model_validate(plan.chosen),

@@ -9,7 +9,7 @@ import clearway_checkpoint
 from clearway.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
-LAUNCHER = ("clearway-run", "clearway-chain")
+LAUNCHER = ("clearway-run", "clearway-generations", "clearway-chain")
 ROOT_HELPER = "clearway-criu"
 ABOUT_THE_HELPER = """\
 clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it

@@ -175,7 +175,8 @@ class Executor:
             job
             for name in e.plan.placement_nodes
             for job in snapshot.jobs_on.get(name, ())
-            if job.job_id != e.preemptor.job_id and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
+            if job.job_id not in (e.preemptor.job_id, *e.plan.staying)
+            and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
         ]
         return Sight(
             preemptor=preemptor,

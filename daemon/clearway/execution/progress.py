@@ -97,14 +97,14 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Callable[[], Iter
     A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.
     """
     leaving = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+    expected = {*leaving, *e.plan.staying, e.preemptor.job_id}
     lost: dict[str, str] = {}
     for name in e.plan.placement_nodes:
         node = snapshot.node_by_name.get(name)
         if node is None or not node.available:
             lost[name] = "the node is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            foreign = job.job_id not in leaving and job.job_id != e.preemptor.job_id
-            if foreign and job.state is not JobState.COMPLETING:
+            if job.job_id not in expected and job.state is not JobState.COMPLETING:
                 lost[job.job_id] = f"it holds node {name}"
     if lost:
         for other in others():

@@ -118,7 +118,7 @@ def _by_tables(windows: Sequence[Window]) -> Solved:
     items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
         return _by_bounds(windows)
-    reach = sum([max([pick.nodes for pick in item.picks]) for item in items])
+    reach = sum([item.nodes for item in items])
     tasks = [
         Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
     ]

@@ -45,6 +45,12 @@ class Item(NamedTuple):
         """Whether it is one job, which frees the same nodes in each of its ways."""
         return self.first_rank == self.last_rank
 
+    @property
+    def nodes(self) -> int:
+        """The most that it can free."""
+        picks = self.picks
+        return picks[0][0] if self.first_rank == self.last_rank else max([pick.nodes for pick in picks])
+
 
 def shares_nodes(window: Window) -> bool:
     return bool(window.partial) or any(len(jobs) > 1 for jobs in window.classes)
@@ -94,13 +100,14 @@ def grouped_items(
 
 
 def _single(rank: int, nodes: int, window: Window, place: int, jobs: int) -> Item:
-    bits = _BITS * (jobs - place)
+    bits, last_step = _BITS * (jobs - place), window.last_step
+    new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
     picks = [
-        Pick(nodes, way.steps, way.lost, 1 << (bits - 1 - way.order), (way,))
+        new(Pick, (nodes, way[0], way[1], 1 << (bits - 1 - way[2]), (way,)))
         for way in window.ways[rank]  # in the order of preference
-        if way.steps <= window.last_step
+        if way[0] <= last_step
     ]
-    return Item(rank, rank, bits, tuple(picks))
+    return new(Item, (rank, rank, bits, tuple(picks)))
 
 
 def _bit(way: Way, place: int, jobs: int) -> int:

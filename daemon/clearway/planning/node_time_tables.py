@@ -104,13 +104,15 @@ class _Scale:
 
     @classmethod
     def of(cls, items: Sequence[Item], tasks: Sequence[Task], base: int) -> _Scale:
-        node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
-        step_unit = gcd(*{pick.steps for item in items for pick in item.picks}) or 1
-        longest = sum([max([pick.steps for pick in item.picks]) for item in items])
+        nodes, steps, _, _, _ = zip(*[pick for item in items for pick in item.picks], strict=True)
+        node_unit, step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
+        last_step = max([task.last_step for task in tasks])
+        if max(steps) < last_step:
+            last_step = min(last_step, sum([max([pick.steps for pick in item.picks]) for item in items]))
         return cls(
             node_unit=node_unit,
             step_unit=step_unit,
-            rows=min(max(task.last_step for task in tasks), longest) // step_unit + 1,
+            rows=last_step // step_unit + 1,
             columns=-(-max(task.missing for task in tasks) // node_unit),
             base=base,
         )
@@ -123,9 +125,10 @@ class _Scale:
 
     def steps(self, items: Sequence[Item]) -> list[list[Step]]:
         node_unit, step_unit, base, columns = self.node_unit, self.step_unit, self.base, self.columns
+        new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         return [
             [
-                Step(steps // step_unit, min(nodes // node_unit, columns), lost * base + len(ways))
+                new(Step, (steps // step_unit, min(nodes // node_unit, columns), lost * base + len(ways)))
                 for nodes, steps, lost, _, ways in item.picks
             ]
             for item in items

@@ -160,6 +160,30 @@ def serves(node: NodeResources, needs: Needs) -> bool:
     )
 
 
+def could_serve(node: NodeResources, needs: Needs) -> bool:
+    """Whether it could serve the preemptor once every candidate has left it."""
+    asked = _asks(node, needs, _resources(needs.per_node), ())
+    return asked is not None and not asked.held
+
+
+def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResources]:
+    """The nodes of a problem with needs that serve once the jobs ``gone`` have left, in the problem's order."""
+    needs = problem.needs or Needs()
+    resources = _resources(needs.per_node)
+    staying: dict[str, list[tuple[int, Amounts | None]]] = defaultdict(list)
+    for rank, candidate in enumerate(problem.candidates):
+        if candidate.job_id not in gone:
+            holds = candidate.holds or [None] * len(candidate.node_names)
+            for name, amounts in zip(candidate.node_names, holds, strict=True):
+                staying[name].append((rank, amounts))
+    found = []
+    for node in problem.nodes:
+        asked = _asks(node, needs, resources, staying[node.name])
+        if asked is not None and not asked.held:
+            found.append(node)
+    return found
+
+
 def _asks(
     node: NodeResources,
     needs: Needs,

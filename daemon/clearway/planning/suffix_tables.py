@@ -66,26 +66,29 @@ class SuffixTables:
 
     def __init__(self, items: Sequence[Sequence[Step]], needed: int, least: int, rows: int) -> None:
         self._rows = rows
-        widest = [max([step.nodes for step in steps]) for steps in items]
-        left = max(widest)
+        every = [step for steps in items for step in steps]
+        left = max([nodes for _, nodes, _ in every])
         self._whole = rows * (left + needed + 1) <= WHOLE_CELLS
         if self._whole:
             self.columns = [Columns(-left, left + needed + 1, 1, needed)] * (len(items) + 1)
         else:
-            self.columns = _columns(widest, needed, least)
-        self.infinity = 1 + sum([max([step.value for step in steps]) for steps in items])
+            self.columns = _columns([max([step.nodes for step in steps]) for steps in items], needed, least)
+        values = [value for _, _, value in every]
+        self.infinity = _beyond(items, values)
         self._dtype = _dtype(2 * self.infinity)
-        # a pick that takes no time comes first: it reaches every row, which saves a copy of the table
-        values = np.array([step.value for steps in items for step in steps], self._dtype)
-        scalars = iter([values[place, ...] for place in range(len(values))])  # numpy adds arrays the quickest
-        self._items = [
-            sorted([(late, nodes, next(scalars)) for late, nodes, _ in steps], key=_BY_TIME) for steps in items
-        ]
+        added = np.array(values, self._dtype)
+        scalars = iter([added[place, ...] for place in range(len(values))])  # numpy adds arrays the quickest
+        self._items = [[(late, nodes, next(scalars)) for late, nodes, _ in steps] for steps in items]
+        for picks in self._items:
+            if picks[0][0]:  # a pick that takes no time comes first: it reaches every row, which saves a copy
+                picks.sort(key=_BY_TIME)
         cells = [rows * columns.stride for columns in self.columns[:-1]]
         self._block = self._block_size(cells, needed)
         starts = range(0, len(items), self._block)
         most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
+        if self._whole:  # nothing is written there: no nodes are missing, and nobody leaves
+            self._memory.reshape(-1, cells[0])[:, :left] = 0
         self._spare: Table = np.empty(max(cells), dtype=self._dtype)
         self._kept: dict[int, Table] = {len(items): self._last()}
         self._first_block: list[Table] = []
@@ -126,14 +129,12 @@ class SuffixTables:
         end = min(start + self._block, len(self._items))
         tables: list[Table] = []
         after, used = self._kept[end], 0
+        fill = self._fill_whole if self._whole else self._fill_between
         for index in reversed(range(start, end)):
             cells = self._rows * self.columns[index].stride
             table = self._memory[used : used + cells]
             used += cells
-            if self._whole:
-                self._fill_whole(self._items[index], table, after)
-            else:
-                self._fill_between(index, table, after)
+            fill(index, table, after)
             tables.append(table)
             after = table
         tables.reverse()
@@ -145,14 +146,14 @@ class SuffixTables:
         table[:, : max(0, 1 - first)] = 0
         return table.reshape(-1)
 
-    def _fill_whole(self, picks: Sequence[tuple[int, int, Table]], new: Table, after: Table) -> None:
+    def _fill_whole(self, index: int, new: Table, after: Table) -> None:
         """Table f_i from f_{i+1} when both have the same columns."""
         source, cells, stride, spare = after, len(after), self.columns[0].stride, self._spare
-        for late, nodes, value in picks:
+        for late, nodes, value in self._items[index]:
             begin = late * stride + nodes
             more = spare[begin:]
             np.add(after[: cells - begin], value, out=more)
-            if source is after:
+            if late and source is after:
                 new[:begin] = after[:begin]
             np.minimum(source[begin:], more, out=new[begin:])
             source = new
@@ -193,6 +194,14 @@ def _columns(widest: Sequence[int], needed: int, least: int) -> list[Columns]:
             first = max(1, low) - widest[index]
             low, last = max(0, low - widest[index]), reached
     return found
+
+
+def _beyond(items: Sequence[Sequence[Step]], values: Sequence[int]) -> int:
+    """More than any plan's value; the sum of all values will do where it is small."""
+    beyond = 1 + sum(values)
+    if 2 * beyond <= np.iinfo(np.int32).max:
+        return beyond
+    return 1 + sum([max([step.value for step in steps]) for steps in items])
 
 
 def _dtype(largest: int) -> np.dtype[Any]:

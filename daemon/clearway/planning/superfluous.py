@@ -28,6 +28,8 @@ _NEVER = 2**63 - 1
 
 def without_superfluous(items: Sequence[Item], missing: int) -> tuple[Item, ...]:
     """The items that an optimal plan for this many missing nodes, or fewer, may need."""
+    if len(items) < FEWEST_ITEMS:
+        return tuple(items)
     single = [index for index, item in enumerate(items) if item.single]
     if len(single) < max(1, FEWEST_ITEMS):
         return tuple(items)

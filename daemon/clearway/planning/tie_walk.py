@@ -22,7 +22,7 @@ from clearway.planning.node_groups import Item
 from clearway.planning.suffix_tables import Cells, Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
-_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, value; what it adds to a place in the table that follows
+_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, value; how far back in the table that follows; the pick
 _Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its stride and first column; its picks
 _State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, value left; picks, their preference
 
@@ -41,9 +41,9 @@ def walk(
         stations: list[_Station] = []
         for index, after in enumerate(block, start):
             first, stride, _, _ = tables.columns[index + 1]
-            moves = zip(steps[index], items[index].picks, strict=True)
             choices = [
-                (late, nodes, value, -late * stride - nodes - first, pick) for (late, nodes, value), pick in moves
+                (late, nodes, value, late * stride + nodes, pick)
+                for (late, nodes, value), pick in zip(steps[index], items[index].picks, strict=True)
             ]
             stations.append((after, stride, first, choices))
         if only_single_jobs:
@@ -60,17 +60,23 @@ def walk(
 
 
 def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
-    """The state after taking, item by item, the first pick that keeps the optimum, or else none."""
+    """The state after taking, item by item, the first pick that keeps the optimum, or else none.
+
+    The only state of its layer: its preference is compared with no other's, and stays as it is. No value of a table
+    is negative, so a pick that costs more than is left is never consistent.
+    """
     rows, columns, value, picks, preference = state
     if columns <= 0:
         return state
     taken = list(picks)
-    for table, stride, _, choices in stations:
-        for late, nodes, cost, shift, pick in choices:
-            if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
-                rows, columns, value = rows - late, columns - nodes, value - cost
-                preference += pick.preference
+    for table, stride, first, choices in stations:
+        place = rows * stride + columns - first
+        for late, nodes, cost, back, pick in choices:
+            if late <= rows and table[place - back] == value - cost:
                 taken.append(pick)
+                rows -= late
+                columns -= nodes
+                value -= cost
                 break
         else:
             continue
@@ -99,8 +105,9 @@ def _following(state: _State, station: _Station) -> Iterator[_State]:
         yield state
         return
     table, stride, first, choices = station
-    if table[rows * stride + columns - first] == value:
+    place = rows * stride + columns - first
+    if table[place] == value:
         yield state
-    for late, nodes, cost, shift, pick in choices:
-        if cost <= value and late <= rows and table[rows * stride + columns + shift] == value - cost:
+    for late, nodes, cost, back, pick in choices:
+        if late <= rows and table[place - back] == value - cost:
             yield rows - late, columns - nodes, value - cost, (*picks, pick), preference + pick.preference

@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from clearway.model import (
@@ -72,6 +72,7 @@ class Window:
 
 
 _END = ACTION_ORDER[Action.END]
+_BY_JOB_ID = attrgetter("job_id")
 _BY_RANK = itemgetter(4)
 _BY_ORDER = itemgetter(2, 1, 0)  # an order, lost work, steps
 
@@ -83,27 +84,23 @@ class Contest:
         if problem.step_s <= 0 or problem.max_delay_s < 0:
             raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
         self.problem = problem
-        self.candidates = sorted(problem.candidates, key=lambda candidate: candidate.job_id)
+        self.candidates = sorted(problem.candidates, key=_BY_JOB_ID)
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
         self._options = [option for candidate in self.candidates for option in candidate.options]
         lost_work_node_s = [option.lost_work_node_s for option in self._options]
         self.units: LostUnits = fitting_units(lost_work_node_s)
         self._planned: dict[int, PlannedAction] = {}
-        self.ways = self._every_way(self.units.all_units(lost_work_node_s))
+        self.ways: list[list[Way]] = []  # by rank
+        # what does not change from window to window is done once
+        self._sometimes: dict[int, list[Way]] = {}  # of jobs with a way that is not there for every deadline
+        self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
+        self._find_ways(self.units.all_units(lost_work_node_s))
         self._supply = (
             Supply(problem.nodes_needed, 1, _node_classes(self.candidates), {})
             if problem.needs is None
             else supply_of(problem, problem.needs, self.candidates)
         )
-        # what does not change from window to window is done once
-        self._sometimes = {rank: ways for rank, ways in enumerate(self.ways) if any(map(_waits, ways))}
-        self._always = {
-            rank: left
-            for rank, ways in enumerate(self.ways)
-            if rank not in self._sometimes
-            and (left := _undominated([way for way in ways if way.steps <= problem.last_step]))
-        }
 
     def windows(self) -> Iterator[Window]:
         last_step = self.problem.last_step
@@ -138,7 +135,7 @@ class Contest:
             lost_work_node_s=self.units.node_s(lost),
             checkpoint_s=steps * self.problem.step_s,
             nodes_freed=self._supply.nodes(nodes + window.freed),
-            actions=tuple([self._planned.get(way.number) or self._plan(way) for way in gone]),
+            actions=tuple([self._planned.get(way[5]) or self._plan(way) for way in gone]),
         )
 
     def _plan(self, way: Way) -> PlannedAction:
@@ -153,11 +150,12 @@ class Contest:
         self._planned[way.number] = planned
         return planned
 
-    def _every_way(self, lost: Sequence[int]) -> list[list[Way]]:
-        """By rank; in one loop, as small problems spend a tenth of their time here."""
-        step_s, number, every_way = self.problem.step_s, 0, []
+    def _find_ways(self, lost: Sequence[int]) -> None:
+        """Every job's ways; in one loop, as small problems spend a tenth of their time here."""
+        step_s, last_step, number = self.problem.step_s, self.problem.last_step, 0
+        new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         for rank, candidate in enumerate(self.candidates):
-            ways = []
+            ways, waits = [], False
             for option in candidate.options:
                 checkpoint_s, ready_s = option.checkpoint_s, option.ready_s
                 if not (0 <= checkpoint_s < inf and 0 <= ready_s < inf):
@@ -165,10 +163,15 @@ class Contest:
                         f"job {candidate.job_id}: checkpoint_s and ready_s must be finite numbers of seconds >= 0"
                     )
                 steps, ready_step = -int(-checkpoint_s // step_s), -int(-ready_s // step_s)
-                ways.append(Way(steps, lost[number], ACTION_ORDER[option.action], ready_step, rank, number))
+                order = ACTION_ORDER[option.action]
+                waits = waits or ready_step > 0 or order == _END
+                ways.append(new(Way, (steps, lost[number], order, ready_step, rank, number)))
                 number += 1
-            every_way.append(ways)
-        return every_way
+            self.ways.append(ways)
+            if waits:
+                self._sometimes[rank] = ways
+            elif left := _undominated([way for way in ways if way[0] <= last_step]):
+                self._always[rank] = left
 
     def _window(self, first: int, last: int) -> Window:
         if self._supply.needed <= 0:
@@ -197,19 +200,15 @@ class Contest:
         )
 
 
-def _waits(way: Way) -> bool:
-    return way.ready_step > 0 or way.order == _END
-
-
 def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
     if len(ways) < 2:
         return tuple(ways)
-    kept: list[Way] = []
-    least: float = inf
-    for way in sorted(ways):
-        if way.lost < least:
+    quickest, *later = sorted(ways)
+    kept, least = [quickest], quickest[1]
+    for way in later:
+        if way[1] < least:
             kept.append(way)
-            least = way.lost
+            least = way[1]
     if len(kept) > 1:
         kept.sort(key=_BY_ORDER)
     return tuple(kept)

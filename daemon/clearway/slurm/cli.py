@@ -80,7 +80,9 @@ class CliBackend:
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token)
         self._rest.saw_all(jobs)
-        nodes, skipped_nodes = parse.read_nodes(self._scontrol("show", "node"))
+        nodes, skipped_nodes = parse.read_nodes(
+            self._scontrol("--details", "show", "node")
+        )  # which tell of GPUs in use
         queries = 2 + self._refresh_excluded(jobs, taken_at)
         return ClusterSnapshot(
             taken_at=taken_at,

@@ -98,10 +98,14 @@ def read_job(record: Record) -> Job:
         features=",".join(_texts(record, "constraints")),
         licenses=",".join(_texts(record, "licenses")),
         gres=",".join(_texts(record, "gres")),
+        gpus=_gpus_of_job(record, num_nodes),
+        exclusive=_text(record, "resource_sharing") not in ("OK", "YES"),
         required_nodes=parse.expand(_text(record, "required_nodes")),
         excluded_nodes=parse.expand(_text(record, "excluded_nodes")),
         contiguous=_flag(record, "requires_contiguous_nodes"),
+        switches=_number(record, "required_switches"),
         cpus_per_node=_number(record, "min_cpus_per_node"),
+        even_cpus=parse.even_cpus(_number(record, "ntasks"), _number(record, "cpus_per_task"), num_nodes),
         array_job_id=array_id,
         array_task_id=task_id,
         pending_tasks=tasks,
@@ -156,10 +160,37 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         memory_mib=max(_number(record, "real_memory") - _number(record, "memory_reserved_for_system"), 0),
         partitions=_texts(record, "partitions"),
         alloc_cpus=_number(record, "allocated_cpus"),
+        alloc_memory_mib=_number(record, "allocated_memory"),
+        gpus=_gpus(record, "gres") or (),
+        alloc_gpus=_gpus(record, "allocated_gres"),
+        cpus_per_core=max(1, _number(record, "threads_per_core")),
         features=_texts(record, "active_features"),
         reason=_text(record, "reason"),
         reservation=reservations.get(name, "") if meaning.reservation is not None else None,
     )
+
+
+def _gpus(record: Record, key: str) -> parse.Gpus | None:
+    """By type, where types are told: Slurm counts them once more without, where its accounting tracks both."""
+    try:
+        found = parse.gpus(",".join(_texts(record, key)), key)
+    except FieldError:
+        return None
+    typed = tuple((name, count) for name, count in found if name)
+    total = sum(count for name, count in found if not name)
+    if not typed or not total:
+        return found
+    return typed if sum(count for _, count in typed) == total else None
+
+
+def _gpus_of_job(record: Record, num_nodes: int) -> parse.Gpus | None:
+    """On each node; None where only the whole job's are told, and it has several nodes."""
+    per_node, of_job = ",".join(_texts(record, "gres_per_node")), _texts(record, "gres_of_job")
+    if per_node or not of_job:
+        return parse.gpus_asked(per_node, "", "", "", nodes=num_nodes, tasks=0)
+    if num_nodes != 1 or any(not name.removeprefix("gres/").startswith("gpu:") for name in of_job):
+        return None
+    return _gpus(record, "gres_of_job")
 
 
 @lru_cache(maxsize=256)

@@ -39,6 +39,10 @@ _JOB_FIELDS = (
     "allocated_nodes",
     "cpus",
     "min_cpus_per_node",
+    "ntasks",
+    "cpus_per_task",
+    "resource_sharing",
+    "required_switches",
     "time_limit",
     "start_time",
     "submit_time",
@@ -64,6 +68,8 @@ _NODE_FIELDS = (
     "allocated_cpus",
     "real_memory",
     "memory_reserved_for_system",
+    "allocated_memory",
+    "threads_per_core",
     "partitions",
     "active_features",
 )
@@ -250,6 +256,8 @@ def _job(job: Any) -> dict[str, Any]:
         record["memory_mib"] = tres.mem.count if tres and tres.mem else None
         asked = job.requested_tres
         record["tres_nodes"] = asked.node.count if asked and asked.node else None
+        record["gres_per_node"] = _counted(getattr(job, "gres_per_node", None))
+        record["gres_of_job"] = _counted(asked.gres if asked else None)
         record["gres"] = sorted({*(getattr(job, "gres_per_node", None) or ()), *(asked.gres if asked else ())})
     except Exception as error:  # noqa: BLE001 - as in _record
         record["unreadable"] = f"{type(error).__name__}: {error}"
@@ -262,7 +270,16 @@ def _node(node: Any) -> dict[str, Any]:
         record["reason"] = node.reason
     except UnicodeDecodeError:
         record["reason"] = "(not UTF-8)"  # somebody's reason, and certainly not ours
+    try:
+        record["gres"] = _counted(node.configured_gres)
+        record["allocated_gres"] = _counted(node.allocated_gres)
+    except Exception as error:  # noqa: BLE001 - as in _record
+        record["unreadable"] = f"{type(error).__name__}: {error}"
     return record
+
+
+def _counted(gres: dict[str, int] | None) -> list[str]:
+    return [f"{name}:{count}" for name, count in (gres or {}).items()]
 
 
 def _reservation(reservation: Any) -> dict[str, Any]:

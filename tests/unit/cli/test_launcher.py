@@ -30,7 +30,7 @@ def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
     drivers = sorted(path.name for path in (ROOT / "plugins/clearway_checkpoint").glob("*.sh"))
     assert sorted(path.name for path in (tmp_path / "bin/checkpointers").iterdir()) == drivers
-    names = ["clearway-run", "clearway-chain", "clearway-criu", *(f"checkpointers/{name}" for name in drivers)]
+    names = [*launcher.LAUNCHER, launcher.ROOT_HELPER, *(f"checkpointers/{name}" for name in drivers)]
     assert result.output.splitlines()[: len(names)] == [str(tmp_path / "bin" / name) for name in names]
     assert "root must own it" in result.output
     assert runs(tmp_path / "bin") == 5
@@ -39,7 +39,8 @@ def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
 def test_the_root_helper_is_refused_where_others_can_write_it(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: only root runs the helper")
-    helper = launcher.install(tmp_path)[2]
+    launcher.install(tmp_path)
+    helper = tmp_path / "clearway-criu"
     assert helper.stat().st_mode & 0o7777 == 0o755
 
     def answer() -> str:
@@ -68,6 +69,8 @@ def test_from_a_wheel(tmp_path: Path) -> None:
         wheel.extractall(tmp_path / "site")
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
     assert runs(tmp_path / "bin") == 5
+    (tmp_path / "bin" / "clearway-generations").unlink()
+    assert runs(tmp_path / "bin") == 64
     assert (tmp_path / "bin" / "clearway-criu").read_text().startswith("#!/bin/sh")
 
 

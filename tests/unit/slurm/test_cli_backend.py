@@ -37,9 +37,9 @@ class FakeSlurm:
         if argv[0] == "squeue":
             self.reads.append(argv)
             return self._squeue(argv, env or {})
-        if argv[0] == "scontrol" and argv[2] == "show":
+        if argv[0] == "scontrol" and "show" in argv[2:4]:
             self.reads.append(argv)
-            return self.shown[argv[3]]
+            return self.shown[argv[argv.index("show") + 1]]
         self.changes.append(" ".join(word for word in argv if word != "--oneliner"))
         if self.refusal:
             raise SlurmRefusedError(f"{argv[0]}: {self.refusal}")

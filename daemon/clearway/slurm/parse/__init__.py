@@ -6,10 +6,12 @@ guess: a record that was misread could be acted upon.
 """
 
 from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
     Row,
+    even_cpus,
     excluded_nodes_format,
     job_format,
     job_from_row,
@@ -24,11 +26,15 @@ from clearway.slurm.parse.nodes import NodeStatus, node_status, read_nodes, read
 __all__ = [
     "JOB_COLUMNS",
     "FieldError",
+    "Gpus",
     "NodeStatus",
     "Row",
     "compress",
+    "even_cpus",
     "excluded_nodes_format",
     "expand",
+    "gpus",
+    "gpus_asked",
     "job_format",
     "job_from_row",
     "job_state",

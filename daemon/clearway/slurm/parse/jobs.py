@@ -17,6 +17,7 @@ import re
 from clearway.model import Job, JobState, Skipped
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.gres import gpus_asked
 from clearway.slurm.parse.hostlist import expand
 
 JOB_COLUMNS = (
@@ -35,6 +36,9 @@ JOB_COLUMNS = (
     "NodeList",
     "NumCPUs",
     "MinCpus",
+    "NumTasks",
+    "cpus-per-task",
+    "OverSubscribe",
     "TimeLimit",
     "StartTime",
     "SubmitTime",
@@ -52,6 +56,7 @@ JOB_COLUMNS = (
     "tres-alloc",
     "ReqNodes",
     "Contiguous",
+    "ReqSwitch",
     "PriorityLong",
     "Requeue",
     "RestartCnt",
@@ -83,6 +88,8 @@ _STATES = {
 }
 
 _ARRAY_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
+# The words for a job that others may share its nodes with; any other, unknown ones included, means whole nodes.
+_SHARING = frozenset({"OK", "YES"})
 _PLAIN_RESOURCES = re.compile(r"(?:tres:)?(?:cpu|mem|node|billing|energy)\b.*")
 
 
@@ -164,6 +171,7 @@ def job_from_row(row: Row) -> Job:
         raise FieldError("SubmitTime is missing")
     allocated = fields.tres(row["tres-alloc"])
     num_nodes = _num_nodes(row, state, nodes, allocated)
+    tasks = _optional(row["NumTasks"], "NumTasks")
     task_id, pending_tasks = _array(row["ArrayTaskID"])
     het_job_id = fields.text(row["HetJobID"])
     het_job_id = "" if het_job_id == "0" else het_job_id
@@ -196,8 +204,14 @@ def job_from_row(row: Row) -> Job:
         features=fields.text(row["Feature"]),
         licenses=fields.text(row["Licenses"]),
         gres=_gres(row),
+        gpus=gpus_asked(
+            *(row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")), nodes=num_nodes, tasks=tasks
+        ),
+        exclusive=row["OverSubscribe"] not in _SHARING,
         required_nodes=expand(row["ReqNodes"]),
         contiguous=fields.flag(row["Contiguous"], "Contiguous"),
+        switches=fields.number(row["ReqSwitch"], "ReqSwitch"),
+        even_cpus=even_cpus(tasks, _optional(row["cpus-per-task"], "cpus-per-task"), num_nodes),
         cpus_per_node=fields.number(row["MinCpus"], "MinCpus"),
         # A job that is no array task has its own id in ArrayJobID.
         array_job_id=row["ArrayJobID"] if fields.text(row["ArrayTaskID"]) else None,
@@ -206,6 +220,15 @@ def job_from_row(row: Row) -> Job:
         het_job_id=het_job_id or None,
         het_job_offset=fields.number(row["HetJobOffset"], "HetJobOffset") if het_job_id else None,
     )
+
+
+def even_cpus(tasks: int, cpus_per_task: int, nodes: int) -> int:
+    """Processors on each node when the tasks are spread evenly: a node with so many takes its share; 0: not known."""
+    return math.ceil(tasks / max(nodes, 1)) * cpus_per_task
+
+
+def _optional(value: str, what: str) -> int:
+    return fields.number(value, what) if fields.text(value) else 0
 
 
 def job_target(row: Row) -> str:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from clearway.model import Node, Reservation, Skipped
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.gres import Gpus, gpus
 from clearway.slurm.parse.hostlist import expand
 
 T = TypeVar("T", Node, Reservation)
@@ -83,10 +84,22 @@ def _node(line: str) -> Node:
         memory_mib=max(memory_mib, 0),
         partitions=fields.names(record.get("Partitions", "")),
         alloc_cpus=fields.number(record.get("CPUAlloc", "0"), "CPUAlloc"),
+        alloc_memory_mib=int(fields.size_mib(record.get("AllocMem", "0"), "AllocMem")),
+        gpus=_gpus(record, "Gres") or (),
+        alloc_gpus=_gpus(record, "GresUsed"),
+        cpus_per_core=max(1, fields.number(record.get("ThreadsPerCore", "1"), "ThreadsPerCore")),
         features=fields.names(record.get("ActiveFeatures", "")),
         reason=_reason(line),
         reservation=fields.text(reserved) if reserved or "RESERVED" in flags else None,
     )
+
+
+def _gpus(record: dict[str, str], key: str) -> Gpus | None:
+    """None where it is not told or cannot be read: the node is then one that has none, or whose use is not known."""
+    try:
+        return gpus(record[key], key) if key in record else None
+    except FieldError:
+        return None
 
 
 def _reservation(line: str) -> Reservation:
