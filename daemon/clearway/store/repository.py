@@ -286,7 +286,7 @@ class SqlStore:
         """Until the actual figure is known, the predicted one counts. Eternal jobs are there to be preempted."""
         lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
         query = select(func.count(), func.sum(lost)).where(
-            PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_(False)
+            PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
         )
         with self._database.reading() as connection:
             jobs, lost_node_s = connection.execute(query).one()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import ForeignKey, Index, MetaData, Table, false
+from sqlalchemy import ForeignKey, Index, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from clearway.claims import Restart
@@ -106,7 +106,7 @@ class PreemptionRow(Base):
     num_nodes: Mapped[int]
     action: Mapped[Action] = mapped_column(word(Action))
     plan_order: Mapped[int]
-    eternal: Mapped[bool] = mapped_column(server_default=false())
+    eternal: Mapped[bool | None]  # NULL: from before there were eternal jobs
     state: Mapped[PreemptionState] = mapped_column(word(PreemptionState))
     state_since: Mapped[datetime | None]
     attempted_at: Mapped[datetime | None]

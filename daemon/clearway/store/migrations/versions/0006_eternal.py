@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("preemptions", sa.Column("eternal", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("preemptions", sa.Column("eternal", sa.Boolean()))
 
 
 def downgrade() -> None:
