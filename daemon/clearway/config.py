@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from clearway.durations import Duration
 from clearway.errors import ConfigError
@@ -131,6 +131,14 @@ class CostsConfig(_Section):
         0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
     )
     checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
+    restart_weight: float = Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="of plans that lose equally much work the one is made whose jobs come back at the least cost: "
+        "their nodes x (restart_weight x time to restart + queueing_weight x time in the queue)",
+    )
+    queueing_weight: float = Field(1.0, ge=0, le=1_000, description="see restart_weight; both 0: not counted")
 
 
 class LearningConfig(_Section):
@@ -196,6 +204,9 @@ class ExecutionConfig(_Section):
     )
     retry_after: Duration = Field(5.0, description="a command without visible effect is given again after this")
     give_up_after: int = Field(5, ge=1, description="... so often, then it counts as failed")
+    landing_patience: PositiveDuration = Field(
+        150.0, description="a moved job that has not started on its new node after this starts wherever it can"
+    )
     watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
 
 
@@ -231,6 +242,47 @@ class DrainConfig(_Section):
     )
 
 
+class _MovesConfig(_Section):
+    enabled: bool = Field(default=False, description="whether the daemon does it of its own accord, by daemon.mode")
+    period: PositiveDuration = Field(600.0, description="how often it looks, when enabled")
+    jobs_per_hour: int = Field(10, ge=0, description="most jobs moved for this in an hour, requested moves included")
+    worth: float = Field(
+        2.0, ge=1, allow_inf_nan=False, description="how many times the cost (node-seconds) the gain must exceed"
+    )
+    min_gain: float = Field(
+        0.5, ge=0, allow_inf_nan=False, description="node-hours; whatever gains less altogether is left alone"
+    )
+
+
+class CompactionConfig(_MovesConfig):
+    """Moving jobs off the emptiest nodes, so that whole nodes become empty (the Slurm+DMTCP paper, Algorithm 1)."""
+
+    partitions: tuple[str, ...] = Field((), description="only nodes of these partitions; empty: of any")
+    power_down: bool = Field(
+        default=False, description="whether emptied nodes are powered down (Slurm's POWER_DOWN, where the site has it)"
+    )
+
+
+class PromotionConfig(_MovesConfig):
+    """Moving jobs onto better nodes, and off scarce ones that they do not need."""
+
+    order: tuple[str, ...] = Field(
+        (),
+        description="feature=NAME or partition=NAME, best nodes first; what is not named comes last; empty: by Slurm's "
+        "node weight, the lowest first",
+    )
+    scarce: tuple[str, ...] = Field((), description="feature=NAME or partition=NAME of nodes that are scarce")
+
+    @field_validator("order", "scarce")
+    @classmethod
+    def _are_selectors(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            kind, _, name = each.partition("=")
+            if kind not in ("feature", "partition") or not name:
+                raise ValueError(f"{each!r} is neither feature=NAME nor partition=NAME")
+        return given
+
+
 class Config(_Section):
     daemon: DaemonConfig = DaemonConfig()
     slurm: SlurmConfig = SlurmConfig()
@@ -245,6 +297,8 @@ class Config(_Section):
     execution: ExecutionConfig = ExecutionConfig()
     drain: DrainConfig = DrainConfig()
     eternal: EternalConfig = EternalConfig()
+    compaction: CompactionConfig = CompactionConfig()
+    promotion: PromotionConfig = PromotionConfig()
 
 
 def parse_config(text: str, origin: str) -> Config:

@@ -110,6 +110,20 @@ def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | Non
     return max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
 
 
+def restart_time_s(
+    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History, *, whole: bool = False
+) -> float:
+    """Seconds from the start of its next run until the job computes again: measured, else as long as writing."""
+    learned = history.restart_s(*key_of(job, claims), job.num_nodes)
+    return learned if learned is not None else write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
+
+
+def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: History) -> int:
+    """What coming back costs: nodes x time until the job computes again, in whole node-seconds."""
+    nodes = max(1, job.num_nodes)
+    return round(nodes * (costs.queueing_weight * history.queueing_s(nodes) + costs.restart_weight * restart_s))
+
+
 def preemption_options(
     job: Job,
     claims: Claims | None,
@@ -124,14 +138,20 @@ def preemption_options(
 ) -> tuple[Option, ...]:
     """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
     options: list[Option] = []
-    if kill:
-        options.append(Option(Action.KILL, lost_work_node_s=lost_work_node_s(job, claims, now)))
     action = checkpoint_action(claims, actions)
+    whole = action is Action.SYS_CHECKPOINT
+    restart_s = restart_time_s(job, claims, costs, node_memory_mib, history, whole=whole) if claims and action else 0.0
+    if kill:
+        # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
+        start = job.start_time or job.submit_time
+        again_s = restart_s if last_checkpoint(claims, start, now) > start else 0.0
+        back = return_node_s(job, again_s, costs, history)
+        options.append(Option(Action.KILL, lost_work_node_s(job, claims, now), return_node_s=back))
     if requeueable and action is not None:
-        whole = action is Action.SYS_CHECKPOINT
         seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, whole=whole, history=history)
         if seconds is not None:
-            options.append(Option(action, checkpoint_s=round(seconds, 3)))
+            back = return_node_s(job, restart_s, costs, history)
+            options.append(Option(action, checkpoint_s=round(seconds, 3), return_node_s=back))
     return tuple(options)
 
 

@@ -20,6 +20,7 @@ from clearway.model import (
     Curve,
     CurvePoint,
     EvictionProblem,
+    JobState,
     Option,
     Plan,
     PlannedAction,
@@ -41,6 +42,7 @@ class NoPlan:
     why: str
     situation: Situation | None = None
     curve: Curve | None = None
+    verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _consider(
     history: History,
     actions: Mapping[str, Action],
 ) -> Considered | NoPlan:
-    best: tuple[tuple[float, int, int, int], Situation, Curve, CurvePoint] | None = None
+    best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
         situation = eviction_situation(
@@ -149,7 +151,7 @@ def _consider(
         if point is None:
             last = NoPlan(_infeasible(situation), situation, curve)
             continue
-        cost = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, len(point.actions), rank)
+        cost = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, len(point.actions), rank)
         if best is None or cost < best[0]:
             best = (cost, situation, curve, point)
     if best is None:
@@ -264,6 +266,9 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
         return f"without it {_node_hours(more_node_s)} more would be lost"
+    more_node_s = other.return_node_s - own.return_node_s
+    if more_node_s > 0:
+        return f"without it coming back would cost {_node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
@@ -271,6 +276,13 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     if more_jobs > 0:
         return f"without it {more_jobs} more job(s) would have to go"
     return "others would do as well; ties go to the smaller job id"
+
+
+def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def what_becomes(planned: PlannedAction) -> str:

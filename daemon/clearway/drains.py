@@ -18,10 +18,10 @@ from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request
 from clearway.memory import Memory
 from clearway.migration.drain import drain_number, first_plan, hold_reason, not_ours_to_drain, plan_drain
-from clearway.migration.request import read_drain, read_undrain
+from clearway.migration.request import DrainRequest, read_undrain
 from clearway.migration.rights import may_not_drain
 from clearway.migration.selection import chosen_nodes
-from clearway.model import Action, ClusterSnapshot, Plan
+from clearway.model import Action, ClusterSnapshot, DrainOrder, Plan
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay
 from clearway.slurm.base import SlurmBackend
@@ -40,28 +40,40 @@ class Drains:
     memory: Memory
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
-    def drain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
+    def drain(
+        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+    ) -> Eviction:
         """The eviction that will empty the nodes, stored and not begun.
 
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        wish = read_drain(request.document)
         open_ones = self.store.open_evictions()
         taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
         if taken:
             return taken[0]
+        order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
+        return self.begin(order, snapshot, config, now)
+
+    def check(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config) -> None:
+        """Raises ``DrainError`` where nobody, or not this actor, may have these nodes drained."""
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
-        nodes = chosen_nodes(wish.nodes, snapshot)
-        self._check_rights(request, nodes, snapshot, config)
-        for eviction in open_ones:
-            both = sorted(set(nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
-            # One whose nodes are empty is over but for the return of its jobs; its Reason tells below.
-            if both and eviction.started_at is None:
+        self._check_rights(order.actor, order.nodes, snapshot, config)
+
+    def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
+        """The eviction for an order, stored and not begun.
+
+        Raises:
+            DrainError: it is refused; nothing was done.
+        """
+        self.check(order, snapshot, config)
+        for eviction in self.store.open_evictions():
+            both = sorted(set(order.nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
+            # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
+            if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
-        order = wish.order(nodes, request.actor, request.request_id)
-        why = not_ours_to_drain(nodes, snapshot)
+        why = not_ours_to_drain(order.nodes, snapshot)
         if why:
             raise DrainError(why)
         later = order.begin_at is not None and order.begin_at > now
@@ -119,7 +131,10 @@ class Drains:
         )
 
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:
-        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write."""
+        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
+
+        Nodes that were emptied by moves are not held at all once those are over.
+        """
         for node in snapshot.nodes:
             number = drain_number(node.reason) if node.drained else None
             if number is None:
@@ -128,7 +143,8 @@ class Drains:
                 eviction = self.store.eviction(number)
             except UnknownEvictionError:
                 continue  # another Clearway's
-            called_off = eviction.state.terminal and eviction.state is not EvictionState.COMPLETED
+            stays = eviction.state is EvictionState.COMPLETED and eviction.move is None
+            called_off = eviction.state.terminal and not stays
             if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
                 self.backend.undrain(node.name, node.reason)
 
@@ -139,7 +155,7 @@ class Drains:
             DrainError: one of them is not ours to bring back; nothing was done.
         """
         nodes = chosen_nodes(read_undrain(request.document).nodes, snapshot)
-        self._check_rights(request, nodes, snapshot, config)
+        self._check_rights(request.actor, nodes, snapshot, config)
         held: defaultdict[int, list[str]] = defaultdict(list)
         for name in nodes:
             node = snapshot.node_by_name[name]
@@ -169,7 +185,7 @@ class Drains:
             raise DrainError(f"node {names[0]} is being emptied by drain {number}; cancel that instead")
         return eviction
 
-    def _check_rights(self, request: Request, nodes: Sequence[str], snapshot: ClusterSnapshot, config: Config) -> None:
-        why = may_not_drain(request.actor, nodes, snapshot, config.drain, self.backend.admin_level)
+    def _check_rights(self, actor: str, nodes: Sequence[str], snapshot: ClusterSnapshot, config: Config) -> None:
+        why = may_not_drain(actor, nodes, snapshot, config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)

@@ -41,9 +41,10 @@ RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), 
 class Cost:
     """Of a plan, in the order in which plans are compared."""
 
-    lost_work_node_s: float
-    checkpoint_s: int
-    preemptees: int
+    lost_work_node_s: float = 0.0
+    return_node_s: int = 0
+    checkpoint_s: int = 0
+    preemptees: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: Tr
 def cost_of(point: CurvePoint) -> Cost:
     """What a feasible point costs."""
     jobs = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return Cost(point.lost_work_node_s or 0.0, point.checkpoint_s or 0, jobs)
+    return Cost(point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, jobs)
 
 
 def cost_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Cost | None:
@@ -241,6 +242,7 @@ class _Leaving:
                 rest = cost_of(point)
                 cost = Cost(
                     rest.lost_work_node_s + option.lost_work_node_s,
+                    rest.return_node_s + option.return_node_s,
                     rest.checkpoint_s + steps * problem.step_s,
                     rest.preemptees + 1,
                 )

@@ -104,6 +104,13 @@ class RestartRecord:
         return Key(self.user, self.app, self.checkpointer)
 
 
+class Requeued(NamedTuple):
+    """A preemptee that came back: its nodes, and how long it was off nodes."""
+
+    nodes: int
+    queued_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedEstimate:
     """What the next checkpoint of a job is expected to take; ``own`` False: by all keys of its checkpointer."""
@@ -135,6 +142,7 @@ class History:
     restarts: tuple[RestartRecord, ...] = ()
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
+    requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
     run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
@@ -166,6 +174,17 @@ class History:
         return self._upper_or_none(
             [each.restart_s * self._slowdown(nodes, each.nodes) for each in own if each.restart_s is not None]
         )
+
+    def queueing_s(self, nodes: int) -> float:
+        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back.
+
+        The median of jobs of half to twice the nodes; where these are too few, of all.
+        """
+        alike = [each.queued_s for each in self.requeued if nodes <= 2 * each.nodes and each.nodes <= 2 * nodes]
+        for waits in (alike, [each.queued_s for each in self.requeued]):
+            if len(waits) >= self.learning.min_samples:
+                return median(waits)
+        return 0.0
 
     def trusted(self, user: str, app: str, checkpointer: str, now: datetime) -> bool:
         """Whether a checkpoint is worth asking for: not after so many failures in a row, until they are forgiven."""

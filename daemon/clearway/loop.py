@@ -16,7 +16,7 @@ from typing import Protocol
 from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
-from clearway.decision import Considered, NoPlan, consider, plan_alone
+from clearway.decision import Considered, NoPlan, consider, free_already, plan_alone
 from clearway.detection import Preemptor, preemptors
 from clearway.drains import Drains
 from clearway.errors import ClearwayError, UnknownEvictionError
@@ -29,9 +29,12 @@ from clearway.explainer import Explainer
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.memory import Memory
+from clearway.migration.request import read_drain
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
+from clearway.moves import REQUESTS, Moves
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
+from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 from clearway.together import decide_together
@@ -130,6 +133,8 @@ class Loop:
             costs=config.costs,
         )
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
+        self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
+        self.rolling = RollingDrains(self.store, self.drains, self.executor)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -143,11 +148,14 @@ class Loop:
         else:
             self._handle_requests(snapshot, now)
             self.drains.begin_scheduled(now)
+            self.rolling.advance(snapshot, self.config, now, paused=self.paused)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
+            self.memory.look_for_returns(open_ones)
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
+            self.moves.look(snapshot, self.config, now, urgent=bool(waiting), paused=self.paused)
             self._keep_house(snapshot, now)
         report = CycleReport(
             at=now,
@@ -206,18 +214,28 @@ class Loop:
 
     def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         for request in self.store.pending_requests():
-            eviction_id = request.eviction_id
+            handled = request
             try:
                 if request.kind == "drain":
-                    eviction = self.drains.drain(request, snapshot, self.config, now)
-                    self.observer.planned(eviction, 0.0)
-                    eviction_id = eviction.eviction_id
-                    result = f"drain {eviction_id}: {eviction.outcome or eviction.state.value}"
+                    handled = self._drain(request, snapshot, now)
+                elif request.kind in REQUESTS:
+                    handled = self.moves.ask(request, snapshot, self.config, now)
                 else:
-                    result = self._handle(request, snapshot, now)
+                    handled = replace(request, result=self._handle(request, snapshot, now))
             except ClearwayError as error:
-                result = f"refused: {error}"
-            self.store.finish_request(request.request_id, now, result, eviction_id)
+                handled = replace(request, result=f"refused: {error}")
+            self.store.finish_request(request.request_id, now, handled.result, handled.eviction_id, handled.rolling_id)
+
+    def _drain(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> Request:
+        wish = read_drain(request.document)
+        if wish.rolling is not None:
+            rolling = self.rolling.order(request, wish, snapshot, self.config, now)
+            size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
+            return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
+        eviction = self.drains.drain(request, wish, snapshot, self.config, now)
+        self.observer.planned(eviction, 0.0)
+        result = f"drain {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+        return replace(request, eviction_id=eviction.eviction_id, result=result)
 
     def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
         if request.kind == "undrain":
@@ -225,6 +243,8 @@ class Loop:
         if request.kind in ("pause", "resume"):
             self.store.set_value(PAUSED, request.kind == "pause")
             return "paused" if request.kind == "pause" else "resumed"
+        if request.kind == "cancel_rolling":
+            return self.rolling.cancel(request)
         if request.eviction_id is None:
             return "refused: it names no eviction"
         eviction = self.store.eviction(request.eviction_id)
@@ -243,6 +263,8 @@ class Loop:
                 return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
             if eviction.drain is None:
                 self._leave_alone(eviction)
+            else:
+                self.rolling.leave_out(eviction, f"Its drain was cancelled by {request.actor}")
             self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
             return "cancelled"
         return f"refused: unknown request {request.kind}"
@@ -412,7 +434,7 @@ class Loop:
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm starts it in its turn")
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-            if slurms_turn and _free_already(plan, snapshot):
+            if slurms_turn and free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
             stored = None if changed else self._store_plan(plan, open_ones, now)
@@ -523,12 +545,6 @@ class Loop:
             return False
         self._due[what] = now + timedelta(seconds=every_s)
         return True
-
-
-def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    others = [job for job in holders if job.job_id not in plan.staying]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
 
 
 def _run_key(job_id: str, restart_count: int) -> str:

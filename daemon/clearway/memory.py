@@ -6,14 +6,15 @@ takes over: only the one that acts writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Protocol
 
 from clearway import run_times
 from clearway.config import Config
 from clearway.execution.lessons import restart_lesson
-from clearway.learning import CheckpointRecord, History, RestartRecord
+from clearway.execution.records import Eviction
+from clearway.learning import CheckpointRecord, History, Requeued, RestartRecord
 from clearway.model import ClusterSnapshot, Job
 from clearway.run_times import RunKey, RunRecord, Runs, run_key
 from clearway.store.base import Store
@@ -40,6 +41,8 @@ class Memory:
         self._revision = 0  # grows with every record
         self._read: tuple[int, Config, History] | None = None
         self._restarts: dict[tuple[str, datetime], RestartRecord] = {}  # of runs in the last snapshot
+        self._away: frozenset[tuple[int, str]] = frozenset()  # preemptions that are not over
+        self._requeued: tuple[Requeued, ...] | None = None
         self._running: Runs = {}
         # Whole tuples are put in place of others: readers on other threads see one or the other.
         self._ended: dict[RunKey, tuple[RunRecord, ...]] = {}
@@ -54,11 +57,14 @@ class Memory:
             checkpoints, restarts = known[2].checkpoints, known[2].restarts
         else:
             checkpoints, restarts = self._store.checkpoint_history(), self._store.restart_history()
+        if self._requeued is None:
+            self._requeued = self._store.requeued()
         history = History(
             checkpoints,
             restarts,
             config.learning,
             config.costs,
+            self._requeued,
             run_times=lambda user, app: self.run_times(RunKey(user, app)),
         )
         self._read = (revision, config, history)
@@ -88,6 +94,14 @@ class Memory:
                 self._listener.restarted(record)
             self._revision += 1
         self._restarts = found
+
+    def look_for_returns(self, open_ones: Iterable[Eviction]) -> None:
+        """Read anew how long preemptees were away when one of them is not followed any more."""
+        away = frozenset((e.eviction_id, p.job_id) for e in open_ones for p in e.preemptions if not p.state.terminal)
+        if self._away - away:
+            self._requeued = None
+            self._revision += 1
+        self._away = away
 
     def look_for_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
@@ -127,4 +141,16 @@ class Memory:
         """Read everything again: somebody else may have added to it."""
         self._read = None
         self._restarts = {}
+        self._away, self._requeued = frozenset(), None
         self._running, self._ended, self._run_times = {}, {}, {}
+
+
+class _Nobody:
+    def checkpointed(self, record: CheckpointRecord) -> None: ...
+
+    def restarted(self, record: RestartRecord) -> None: ...
+
+
+def read_history(store: Store, config: Config) -> History:
+    """What a daemon with this database and configuration would plan by."""
+    return Memory(store, _Nobody()).history(config)

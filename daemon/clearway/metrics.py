@@ -39,6 +39,7 @@ from clearway.explanation import RULES, Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport
 from clearway.model import Action
+from clearway.move_metrics import MoveMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
 
@@ -179,6 +180,7 @@ class Metrics:
             registry=registry,
         )
         self._emptied = Counter("clearway_nodes_emptied", "Nodes that drains have emptied.", registry=registry)
+        self._moves = MoveMetrics(registry)
         self._margin = Histogram(
             "clearway_start_margin_seconds",
             "By how much an urgent job started before its deadline; negative: after it.",
@@ -337,7 +339,7 @@ class Metrics:
 
     def planned(self, eviction: Eviction, seconds: float) -> None:
         self._planned.labels(eviction.mode).inc()
-        if eviction.drain is None:  # a drain is planned later, when nothing new can start on its nodes
+        if eviction.drain is None:  # drains are planned later, moves in another way
             self._planner_seconds.observe(seconds)
 
     def explained(self, eviction: Eviction, explanation: Explanation) -> None:
@@ -380,6 +382,7 @@ class Metrics:
         self._finished.labels(eviction.state.value).inc()
         if eviction.state is EvictionState.FAILED and eviction.drain is None:
             self._count_missed(eviction)
+        self._moves.finished(eviction)
         self._started.discard(eviction.eviction_id)
         self._missed.discard(eviction.eviction_id)
 
@@ -391,6 +394,8 @@ class Metrics:
         if started is None or started < self._since or eviction.eviction_id in self._started:
             return
         self._started.add(eviction.eviction_id)
+        if eviction.move is not None:
+            return  # counted when they are over
         if eviction.drain is not None:
             begun = eviction.drain.begin_at or eviction.created_at
             self._time_to_empty.observe(max(0.0, (started - begun).total_seconds()))

@@ -6,7 +6,8 @@ Units are in the names: ``_s`` seconds, ``_mib`` mebibytes, ``_node_s`` node-sec
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -110,6 +111,7 @@ class Node:
     features: tuple[str, ...] = ()
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+    weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
 
     @property
     def drained(self) -> bool:
@@ -139,6 +141,19 @@ class Skipped:
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptPriorities:
+    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    of_qos: bool = False  # else of partitions
+
+    def of(self, job: Job) -> int:
+        """0 where Slurm did not tell."""
+        name = job.qos if self.of_qos else next(iter(job.partitions), "")
+        return self.by_name.get(name, 0)
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -148,6 +163,7 @@ class ClusterSnapshot:
     nodes: tuple[Node, ...]
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
+    preempt_priorities: PreemptPriorities = PreemptPriorities()
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
@@ -196,12 +212,14 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
     action: Action
     lost_work_node_s: float = 0.0
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +281,7 @@ class Candidate:
     ran_s: float = 0.0  # since this run began
     remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
     waited_s: float = 0.0  # from submission to the start of this run
-    priority: int = 0  # of its QoS or its partition's tier; the lowest goes first
+    preempt_priority: int = 0  # of its QoS or its partition's tier; Slurm's own preemption takes the lowest first
     job_nodes: int = 0  # that it holds, whoever could use them; 0: as many as ``nodes``
 
 
@@ -295,6 +313,7 @@ class PlannedAction:
     lost_work_node_s: float
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
+    return_node_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +326,7 @@ class CurvePoint:
     checkpoint_s: int | None = None
     nodes_freed: int | None = None
     actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +347,9 @@ class Curve:
         return best
 
 
-def _cost(point: CurvePoint) -> tuple[float, float, int]:
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
     preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
 
 
 class Choice(StrEnum):
@@ -363,9 +383,43 @@ class Parallel(StrEnum):
     LEAVE = "leave"  # they stay until they end by themselves
 
 
+class MoveKind(StrEnum):
+    """What running jobs are moved for."""
+
+    COMPACTION = "compaction"  # whole nodes become empty
+    PROMOTION = "promotion"  # jobs get on better nodes, or off scarce ones
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """A job of one node, to another one."""
+
+    job_id: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds."""
+
+    kind: MoveKind
+    moves: tuple[JobMove, ...]
+    gain_node_s: float
+    cost_node_s: float
+    power_down: bool = False  # the nodes that become empty
+
+    @property
+    def target_of(self) -> dict[str, str]:
+        return {move.job_id: move.target for move in self.moves}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainOrder:
-    """These nodes shall be empty: the goal of an eviction that has no preemptor."""
+    """These nodes shall be empty: the goal of an eviction that has no preemptor.
+
+    With a ``move`` its jobs go where that says, and the nodes, of which there may be none, take jobs again afterwards.
+    """
 
     nodes: tuple[str, ...]
     actor: str
@@ -375,6 +429,8 @@ class DrainOrder:
     begin_at: datetime | None = None  # None: at once
     parallel: Parallel = Parallel.MIGRATE
     force: bool = False  # requeues those that cannot be saved as well
+    move: MoveOrder | None = None
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
 
     def leaves_alone(self, job: Job) -> bool:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

@@ -58,7 +58,12 @@ def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None
     """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {name for e in acting if e.state is EvictionState.CANCELLING for name in e.plan.placement_nodes}
+    placed = {
+        name
+        for e in acting
+        if e.state is EvictionState.CANCELLING or e.move is not None
+        for name in e.plan.placement_nodes
+    }
     nodes = placed | {name for e in acting for name in e.held_nodes}
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
     return UnderWay(
@@ -134,7 +139,7 @@ def eviction_situation(
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         eternal = job.job_id in eternals
-        exemption = _exemption(job, preemptor, config, now, preempted, under_way)
+        exemption = exemption_of(job, config, now, preempted, under_way, preemptor.others_stay)
         ways = _ways(
             job,
             snapshot,
@@ -169,7 +174,7 @@ def eviction_situation(
         job = snapshot.job_by_id[job_id]
         names = tuple(sorted(freeable.get(job_id, ())))
         if names:
-            candidate = _candidate(job, names, ways, now)
+            candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
             verdicts.append(_of_no_use(job, eligible))
@@ -220,8 +225,9 @@ def _ends_before_its_limit(job: Job, ways: tuple[Option, ...], now: datetime) ->
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: datetime) -> Candidate:
-    """``priority`` stays 0: a snapshot holds neither the priority of the QoS nor the tier of the partition."""
+def _candidate(
+    job: Job, names: tuple[str, ...], ways: tuple[Option, ...], preempt_priority: int, now: datetime
+) -> Candidate:
     start = job.start_time or now
     ran_s = max(0.0, (now - start).total_seconds())
     return Candidate(
@@ -232,6 +238,7 @@ def _candidate(job: Job, names: tuple[str, ...], ways: tuple[Option, ...], now: 
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=preempt_priority,
         job_nodes=len(job.nodes),
     )
 
@@ -385,10 +392,18 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
     ]
 
 
-def _exemption(
-    job: Job, preemptor: Preemptor, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
+def exemption_of(
+    job: Job,
+    config: Config,
+    now: datetime,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+    others_stay: str = "",
 ) -> tuple[str, str] | None:
-    """Code and reason why this job may not be preempted; None when it may."""
+    """Code and reason why this job may not be preempted; None when it may.
+
+    ``others_stay``: see ``Preemptor``.
+    """
     rules = config.candidates
     eternal = is_eternal(job, config.eternal)
     ran_s = (now - job.start_time).total_seconds() if job.start_time else 0.0
@@ -406,7 +421,7 @@ def _exemption(
         (job.job_id in under_way.jobs, "under_way", "another eviction already concerns it"),
         (job.job_id in under_way.avoid, "did_not_leave", "it did not leave in time when it was asked to"),
         (matching_rule(job, config.preemptors) is not None, "preemptor", "it is itself an urgent job"),
-        (not eternal and bool(preemptor.others_stay), "not_eternal", preemptor.others_stay),
+        (bool(others_stay) and not eternal, "not_eternal", others_stay),
         (
             eternal and _says_nothing_yet(job),
             "restarting",

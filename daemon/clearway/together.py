@@ -91,7 +91,14 @@ def _shared_out(
 def _point(share: Share, considered: Considered) -> CurvePoint:
     """The share as a point of a curve; freed are the nodes of its placement that were not free."""
     planned = [
-        PlannedAction(job_id, option.action, option.lost_work_node_s, ceil(option.checkpoint_s), ceil(option.ready_s))
+        PlannedAction(
+            job_id,
+            option.action,
+            option.lost_work_node_s,
+            ceil(option.checkpoint_s),
+            ceil(option.ready_s),
+            0 if option.action is Action.END else option.return_node_s,
+        )
         for job_id, option in sorted((*share.leaving, *share.ending), key=lambda each: each[0])
     ]
     return CurvePoint(
@@ -101,6 +108,7 @@ def _point(share: Share, considered: Considered) -> CurvePoint:
         checkpoint_s=sum(each.checkpoint_s for each in planned),
         nodes_freed=len(set(share.nodes) - set(considered.situation.free_nodes)),
         actions=tuple(planned),
+        return_node_s=sum(each.return_node_s for each in planned),
     )
 
 

@@ -74,6 +74,10 @@ SECTIONS = {
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
+    "eternal": "Jobs without a meaningful end, which leave for every other job; see "
+    "[eternal jobs](../howto/eternal-jobs.md).",
+    "compaction": "Moving jobs so that whole nodes become empty, see [gathering jobs](../howto/compact.md).",
+    "promotion": "Moving jobs to better nodes, see [gathering jobs](../howto/compact.md).",
 }
 
 
@@ -337,6 +341,8 @@ TABLES = {
     "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
     "while that is not known. `kind` is a command to Slurm, or `event`.",
     "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
+    "rolling_drains": "One row for each drain of a few nodes at a time; its drains are evictions. `document` is JSON: "
+    "the order, whose turn it is, and why nodes were skipped.",
     "checkpoint_history": "What each checkpoint that was asked for took, predicted and actual, and what became of it.",
     "restart_history": "How each run that went on from a checkpoint began, as it says.",
     "run_history": "How long a run of a job lasted that the daemon saw end by itself; the newest 200 of each name.",

@@ -35,6 +35,8 @@ save() { # save GENERATION PID
             sleep 0.1 2>/dev/null || sleep 1
         done
     fi
+    # At once: what it does from here on it would do again. The launcher lets it go on when need be.
+    kill -s STOP -- "-$2" 2>/dev/null || kill -s STOP "$2" 2>/dev/null
     size=
     [ -z "$file" ] || size=$(wc -c <"$file" 2>/dev/null) || no "there is no $file after the checkpoint"
     printf '%s\n%s\n' "${size:--}" "$file" >"$1/saved" || no "cannot write $1/saved"

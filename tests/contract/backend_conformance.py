@@ -16,7 +16,7 @@ from typing import Protocol
 import pytest
 
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import Job, JobState, Reservation
+from clearway.model import FIRST, AdminLevel, Job, JobState, Reservation
 from clearway.slurm.base import SlurmBackend
 
 NODES = tuple(f"node{number}" for number in range(1, 9))
@@ -130,6 +130,7 @@ class BackendConformance:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def test_an_idle_cluster(self, site: Site) -> None:
+        site.backend.snapshot()  # the first also reads what hardly ever changes
         snapshot = site.backend.snapshot()
         assert [job for job in snapshot.jobs if job.state.holds_nodes] == []
         assert snapshot.skipped == ()
@@ -444,6 +445,41 @@ class BackendConformance:
         site.wait("node7 is available", lambda: site.backend.snapshot().node_by_name["node7"].available)
         site.backend.undrain("node7", OURS)
         assert untouched(site, [job])
+
+    def test_first_in_queue_until_the_usual_priority_is_back(self, site: Site) -> None:
+        running = site.run_job(*NODES)
+        early, late, last = (site.wait_job(len(NODES)) for _ in range(3))
+        before = {job_id: look(site, job_id).priority for job_id in (early, late, last)}
+        assert all(0 < priority < FIRST for priority in before.values())
+        site.backend.usual_priority(early)  # nobody has changed it
+        site.backend.first_in_queue(late)
+        site.backend.first_in_queue(late)
+        site.backend.first_in_queue(last)
+        site.backend.usual_priority(last)
+        assert look(site, late).priority == FIRST
+        assert 0 < look(site, last).priority < FIRST
+        assert look(site, early).priority == before[early]
+        assert all(look(site, job_id).state is JobState.PENDING for job_id in before)
+        site.finish(running)
+        started = wait_state(site, late, JobState.RUNNING)
+        site.backend.usual_priority(late)
+        site.backend.usual_priority(late)
+        assert 0 < look(site, late).priority < FIRST
+        assert untouched(site, [started])
+        assert [look(site, job_id).state for job_id in (early, last)] == [JobState.PENDING] * 2
+        site.finish(late)
+        wait_state(site, late, JobState.ENDED)
+        site.backend.usual_priority(late)
+        assert look(site, late).state is JobState.ENDED
+
+    def test_priorities_of_jobs_that_are_not_there(self, site: Site) -> None:
+        site.backend.usual_priority("999999")
+        with pytest.raises(SlurmRefusedError):
+            site.backend.first_in_queue("999999")
+
+    def test_without_accounting_nobody_has_rights(self, site: Site) -> None:
+        for user in (site.user, "root", "nobody-of-this-name", "alice,root", FORGED):
+            assert site.backend.admin_level(user) is AdminLevel.NONE
 
     def test_a_node_that_somebody_else_drained(self, site: Site) -> None:
         site.drain_as_somebody_else("node8", "bad disk")

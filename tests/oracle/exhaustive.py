@@ -120,6 +120,7 @@ def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: i
         lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
         key = (
             lost,
+            sum(option.return_node_s for _, option in used),
             steps,
             len(used),
             sorted((job.job_id, ACTION_ORDER[option.action]) for job, option in used),

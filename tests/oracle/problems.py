@@ -30,6 +30,17 @@ def random_problem(seed: int, jobs: int | None = None) -> EvictionProblem:
     )
 
 
+def with_returns(problem: EvictionProblem, seed: int, most: int = 9) -> EvictionProblem:
+    """The same problem where coming back costs something, some options nothing; ends of jobs as well, idly."""
+    rng = random.Random(seed)
+    amounts = (0, 1, rng.randint(0, most), most)
+    candidates = [
+        replace(job, options=tuple([replace(each, return_node_s=rng.choice(amounts)) for each in job.options]))
+        for job in problem.candidates
+    ]
+    return replace(problem, candidates=tuple(candidates))
+
+
 def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Candidate:
     def lost() -> float:
         match shape:

@@ -19,8 +19,9 @@ from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
 from tests.builders import plan
-from tests.oracle.exhaustive import nodes_freed, whole_steps
+from tests.oracle.exhaustive import enough_freed, whole_steps
 from tests.oracle.problems import SHAPES, random_problem
+from tests.oracle.typed_problems import KINDS, typed_problem
 
 PROBLEMS_PER_SHAPE = 25
 RULES: tuple[type, ...] = (SlurmDefault, YoungestFirst, YoungestPrune, LossPerNodePrune)
@@ -35,6 +36,16 @@ def problems(shape: str) -> Iterator[EvictionProblem]:
             yield problem
 
 
+def problems_with_needs(kind: str) -> Iterator[EvictionProblem]:
+    """Likewise, where jobs share nodes by parts."""
+    first = KINDS.index(kind)
+    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(KINDS), len(KINDS)):
+        problem = typed_problem(seed, jobs=1 + seed // len(KINDS) % 5)
+        chosen = EvictionDP().solve(problem).choose()
+        if chosen is not None and chosen.actions:
+            yield problem
+
+
 def explained(problem: EvictionProblem, planner: Planner | None = None, **limits: Callable[[], bool]) -> Explanation:
     planner = planner or EvictionDP()
     curve = planner.solve(problem)
@@ -43,7 +54,7 @@ def explained(problem: EvictionProblem, planner: Planner | None = None, **limits
     return explain(plan(problem=problem, curve=curve, chosen=chosen), planner, **limits)
 
 
-def least(problem: EvictionProblem, suits: Callable[[Collection[str]], bool]) -> tuple[Fraction, int, int] | None:
+def least(problem: EvictionProblem, suits: Callable[[Collection[str]], bool]) -> tuple[Fraction, int, int, int] | None:
     """By trying everything: the least cost of a plan for any deadline whose leaving jobs suit."""
     costs = [
         cost
@@ -65,28 +76,38 @@ def _cost(
     picked: tuple[Option | None, ...],
     step: int,
     suits: Callable[[Collection[str]], bool],
-) -> tuple[Fraction, int, int] | None:
+) -> tuple[Fraction, int, int, int] | None:
     taken = [(job.job_id, option) for job, option in zip(problem.candidates, picked, strict=True) if option is not None]
     used = [option for _, option in taken if option.action is not Action.END]
     steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for option in used)
     gone = {job_id for job_id, _ in taken}
-    if steps > step or nodes_freed(problem, gone) < problem.nodes_needed or not suits(gone):
+    if steps > step or not enough_freed(problem, gone) or not suits(gone):
         return None
     lost = sum((Fraction(str(option.lost_work_node_s)) for option in used), Fraction(0))
-    return (lost, steps * problem.step_s, len(used))
+    return (lost, sum(option.return_node_s for option in used), steps * problem.step_s, len(used))
 
 
-def same(cost: Cost | None, expected: tuple[Fraction, int, int] | None) -> bool:
+def same(cost: Cost | None, expected: tuple[Fraction, int, int, int] | None) -> bool:
     if cost is None or expected is None:
         return cost is None and expected is None
     lost = abs(cost.lost_work_node_s - float(expected[0])) < 1e-6
-    return lost and (cost.checkpoint_s, cost.preemptees) == expected[1:]
+    return lost and (cost.return_node_s, cost.checkpoint_s, cost.preemptees) == expected[1:]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> None:
+    assert _told(problems(shape)) >= PROBLEMS_PER_SHAPE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_nodes_are_explained_as_exhaustive_search_says(kind: str) -> None:
+    assert _told(problems_with_needs(kind)) >= PROBLEMS_PER_SHAPE / 5
+
+
+def _told(problems: Iterator[EvictionProblem]) -> int:
+    """How many alternatives are told; each must be right."""
     told = 0
-    for problem in problems(shape):
+    for problem in problems:
         found = explained(problem)
         assert found.complete
         for each in found.alternatives:
@@ -99,7 +120,7 @@ def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> No
             assert each.known
             assert same(each.cost, expected), (problem, each, expected)
             told += 1
-    assert told >= PROBLEMS_PER_SHAPE
+    return told
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -141,7 +162,7 @@ def test_jobs_that_end_before_twice_the_delay_are_counted_in() -> None:
     )
     problem = EvictionProblem(nodes_needed=4, max_delay_s=60, step_s=10, candidates=(candidate,))
     (later,) = explained(problem).later
-    assert (later.max_delay_s, later.cost) == (100, Cost(0.0, 0, 0))  # 70 s, and the 30 s of Slurm's own slack
+    assert (later.max_delay_s, later.cost) == (100, Cost())  # 70 s, and the 30 s of Slurm's own slack
 
 
 def test_without_time_nothing_is_claimed() -> None:

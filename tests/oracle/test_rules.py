@@ -47,7 +47,7 @@ def ruled_problem(seed: int) -> EvictionProblem:
                 ran_s=rng.choice((0, 60, 60, 5_000)),
                 remaining_s=rng.choice((None, 0, 600, 600, 20_000)),
                 waited_s=rng.choice((0, 0, 900, 30_000)),
-                priority=rng.choice((0, 0, 1)),
+                preempt_priority=rng.choice((0, 0, 1)),
                 job_nodes=candidate.nodes + rng.choice((0, 0, 3)),
             )
             for candidate in problem.candidates

@@ -20,8 +20,8 @@ from clearway.planning.parties import Party, Share, Together
 from clearway.planning.several import plan_together
 
 PROBLEMS_PER_SHAPE = 40
-SHAPES = ("plain", "ties", "ends", "suspends", "shared", "apart", "everything")
-Cost = tuple[Fraction, int, int]
+SHAPES = ("plain", "ties", "ends", "suspends", "shared", "apart", "returns", "everything")
+Cost = tuple[Fraction, int, int, int]
 
 
 def endless() -> float:
@@ -75,7 +75,10 @@ def _options(rng: random.Random, shape: str) -> tuple[Option, ...]:
         options.append(Option(Action.SUSPEND))
     if (shape == "ends" or every) and rng.random() < 0.5:
         options.append(Option(Action.END, 0, 0, rng.choice((0, 2.5, rng.randint(0, 12)))))
-    return tuple(options) or (Option(Action.KILL, loss),)
+    options = options or [Option(Action.KILL, loss)]
+    if shape == "returns" or every:
+        options = [replace(option, return_node_s=rng.choice((0, 1, 5, 40))) for option in options]
+    return tuple(options)
 
 
 @cache
@@ -122,6 +125,7 @@ def _cost(order: Sequence[Party], picked: dict[str, tuple[Option, int] | None]) 
         return None
     return (
         sum((Fraction(str(option.lost_work_node_s)) for option, _ in used), Fraction(0)),
+        sum(option.return_node_s for option, _ in used),
         sum(ceil(option.checkpoint_s) for option, _ in used),
         len(used),
     )
@@ -164,6 +168,7 @@ def cost_of(together: Together) -> Cost:
     leaving = [option for share in together.shares for _, option in share.leaving]
     return (
         sum((Fraction(str(option.lost_work_node_s)) for option in leaving), Fraction(0)),
+        sum(option.return_node_s for option in leaving),
         sum(ceil(option.checkpoint_s) for option in leaving),
         len(leaving),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from clearway.claims import Restart
 from clearway.execution.records import Eviction
-from clearway.learning import CheckpointOutcome
+from clearway.learning import CheckpointOutcome, RestartRecord
 from clearway.model import Action, Choice, JobState
 from clearway.simulation.cluster import Program
 from clearway.store.repository import SqlStore
@@ -183,3 +183,32 @@ def test_history_is_read_only_when_it_changed(world: World, monkeypatch: pytest.
     for _ in range(5):
         world.tick()
     assert len(reads) == 1
+
+
+def test_of_jobs_that_lose_nothing_the_one_goes_that_is_back_the_soonest(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(**protected()))
+    occupied(world, 6)
+    for app, restart_s in (("slow", 300.0), ("quick", 3.0)):
+        world.store.record_restart(
+            RestartRecord(
+                job_id=app,
+                run=1,
+                user="alice",
+                app=app,
+                checkpointer="application",
+                nodes=1,
+                started_at=world.clock.now(),
+                restart=Restart.OK,
+                restart_s=restart_s,
+            )
+        )
+    saves = Program(save_s=5.0, work_s=99_999)
+    slow = world.submit(saves, on=("n1",), ran_s=900, comment=SAVES, name="slow")
+    quick = world.submit(saves, on=("n8",), ran_s=900, comment=SAVES, name="quick")
+    assert slow < quick, "a tie would go to the other one"
+
+    done = preempt(world)
+    assert [p.job_id for p in done.preemptions] == [quick]
+    assert done.plan.chosen.return_node_s == 3
+    reason = next(v.reason for v in done.plan.verdicts if v.job_id == quick)
+    assert "without it coming back would cost 297 node-seconds more" in reason

@@ -11,6 +11,7 @@ It needs root: slurmd starts the jobs of several ordinary users.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import pwd
 import random
@@ -53,11 +54,13 @@ def missing_requirements(*, accounting: bool = False) -> str | None:
 
 def ensure_users(names: Sequence[str] = TEST_USERS) -> None:
     """Create the ordinary users that submit jobs in tests, where they do not exist."""
-    for name in names:
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test process may be about to create them
+        for name in names:
+            try:
+                pwd.getpwnam(name)
+            except KeyError:
+                subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
 
 
 @cache

@@ -133,7 +133,7 @@ class RealSite:
 def slow_prolog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it."""
     path = tmp_path_factory.mktemp("prolog") / "prolog"
-    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 4\n')
+    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 8\n')
     path.chmod(0o755)
     for folder in path.parents[:3]:
         folder.chmod(0o755)

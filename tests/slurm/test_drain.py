@@ -234,6 +234,41 @@ def test_a_moved_job_comes_before_everybody_who_waits(cluster: SlurmCluster, dae
         assert [cluster.state(job_id) for job_id in waiting] == ["PENDING"] * 3
 
 
+@pytest.mark.one_slurm
+def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    """Two at once of four, one with a job in the way; what has been emptied is never more than two nodes."""
+    install_programs(cluster)
+    with daemon:
+        inside = saver(cluster, "-N2", *WHOLE, steps=600)
+        assert nodes_of(cluster, inside) == {"node1", "node2"}
+        deaf = cluster.sbatch(LOOP, "-N1", *WHOLE, "--output=/dev/null", user="cwbob")
+        cluster.wait_state(deaf, "RUNNING")
+        assert nodes_of(cluster, deaf) == {"node3"}
+        asked = clearway(daemon, "drain", "node[1-4]", "--rolling", "2", "--reason", "new kernel")
+        assert asked.stdout == "rolling drain 1: 4 node(s), 2 at once\n", asked.stderr
+
+        def turns() -> dict[str, str]:
+            found = daemon.get("/api/v1/rolling-drains/1").json()
+            assert len(drained(cluster)) <= 2
+            return {turn["node"]: turn["state"] for turn in found["turns"]}
+
+        daemon.wait_for(lambda: turns()["node1"] == turns()["node2"] == "away", 60, "the first two to be empty")
+        assert cluster.job(inside)["Restarts"] == "1"  # once, although it ran on both
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 1: new kernel")
+        assert clearway(daemon, "undrain", "node1").stdout == "brought back node1\n"
+        cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")  # by other means
+        daemon.wait_for(lambda: turns()["node3"] == "skipped", 30, "the job in the way to be noticed")
+        daemon.wait_for(lambda: turns()["node4"] == "away", 60, "the last to be empty")
+        assert list(drained(cluster)) == ["node4"]
+        assert cluster.state(deaf) == "RUNNING"
+        assert ask(daemon, "undrains", nodes="node4") == "brought back node4"
+        daemon.wait_for(lambda: daemon.get("/api/v1/rolling-drains/1").json()["finished_at"], 30, "its end")
+        ended = daemon.get("/api/v1/rolling-drains/1").json()
+        assert ended["state"] == "completed"
+        assert ended["outcome"].startswith(f"3 node(s) were emptied. 1 skipped: node3: 1 job(s) in the way: job {deaf}")
+        assert not drained(cluster)
+
+
 def kinds(daemon: RunningDaemon) -> list[str]:
     steps = daemon.get(f"/api/v1/evictions/{newest(daemon).eviction_id}/steps").json()["items"]
     return [step["kind"] for step in steps if step["result"] == "ok"]

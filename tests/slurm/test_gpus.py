@@ -67,12 +67,13 @@ def everybody_goes_on(cluster: SlurmCluster, daemon: RunningDaemon, everyone: li
 
 
 def test_parts_of_nodes_are_freed_and_the_others_keep_theirs(cluster: SlurmCluster, tmp_path: Path) -> None:
+    # Those of node 3 have run for the longest, on three nodes together: it is never the cheaper one.
+    e = run(cluster, "-w", "node[3-4]", "-N2", "--gres=gpu:a100:2")
+    f = run(cluster, "-w", "node3", "--gpus-per-task=1", "-n2")
     a = run(cluster, "-w", "node1", "--gres=gpu:a100:2")
     b = run(cluster, "-w", "node1", "--gres=gpu:2")  # of any type: the node has but one
     c = run(cluster, "-w", "node2", "--gres=gpu:a100:1")
     d = run(cluster, "-w", "node2", "--gpus=3")
-    e = run(cluster, "-w", "node[3-4]", "-N2", "--gres=gpu:a100:2")
-    f = run(cluster, "-w", "node3", "--gpus-per-task=1", "-n2")
     g = run(cluster, "-w", "node4", "--gres=gpu:a100:2", user="cwbob")  # protected
     v = run(cluster, "-w", "node5", "--gres=gpu:v100:4")
     everyone = [a, b, c, d, e, f, g, v]

@@ -115,6 +115,7 @@ def test_it_sees_what_the_command_line_sees(cluster: SlurmCluster, backend: Pysl
 
     cli = CliBackend(now=now, slurm_conf=str(cluster.conf))
     theirs, ours = cli.snapshot(), backend.snapshot()
+    again = backend.snapshot()
 
     assert held in ours.job_by_id
     assert ours.job_by_id.keys() == theirs.job_by_id.keys()
@@ -122,7 +123,9 @@ def test_it_sees_what_the_command_line_sees(cluster: SlurmCluster, backend: Pysl
         assert job == theirs.job_by_id[job_id]
     assert ours.node_by_name == theirs.node_by_name
     assert ours.skipped == theirs.skipped == ()
-    assert ours.queries == 2
+    assert ours.preempt_priorities == theirs.preempt_priorities
+    assert set(ours.preempt_priorities.by_name) == {"batch", "urgent"}
+    assert again.queries == 2
 
 
 def test_text_that_is_no_utf8_hides_no_job(cluster: SlurmCluster, backend: PyslurmBackend) -> None:

@@ -19,7 +19,9 @@ from clearway.api import (
     drain_routes,
     eviction_routes,
     health_routes,
+    move_routes,
     request_routes,
+    rolling_routes,
     schemas,
     walltime_routes,
     what_if,
@@ -64,6 +66,8 @@ def create_app(context: Context) -> FastAPI:
         what_if,
         request_routes,
         drain_routes,
+        move_routes,
+        rolling_routes,
     ):
         app.include_router(routes.router, prefix=API)
     app.include_router(health_routes.router)

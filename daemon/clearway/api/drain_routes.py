@@ -25,7 +25,8 @@ router = APIRouter(tags=["drains"])
 def drain(daemon: Daemon, actor: Actor, wish: DrainRequest, response: Response) -> schemas.RequestView:
     """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
 
-    When the request is handled its ``eviction_id`` names the drain, which is an eviction like others.
+    When the request is handled its ``eviction_id`` names the drain, which is an eviction like others; that of a rolling
+    one its ``rolling_id``.
     """
     return ask(daemon, response, "drain", None, actor, wish.model_dump_json())
 
@@ -39,6 +40,8 @@ def undrain(daemon: Daemon, actor: Actor, wish: UndrainRequest, response: Respon
 @router.post("/drains/what-if", responses={409: {"model": schemas.Problem, "description": "these nodes cannot be"}})
 def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
     """How the jobs on these nodes would leave; changes nothing and needs no token."""
+    if wish.rolling is not None:
+        raise HTTPException(422, "rolling: ask rolling-drains/what-if")
     snapshot = report.snapshot
     try:
         nodes = chosen_nodes(wish.nodes, snapshot)

@@ -59,11 +59,17 @@ def request(
 
 
 def ask(
-    daemon: Context, response: Response, kind: str, eviction_id: int | None, actor: str, document: str = ""
+    daemon: Context,
+    response: Response,
+    kind: str,
+    eviction_id: int | None,
+    actor: str,
+    document: str = "",
+    rolling_id: int | None = None,
 ) -> schemas.RequestView:
     """Store a request for the loop, and wake it."""
     now = daemon.clock.now()
-    request_id = daemon.store.add_request(kind, eviction_id, actor, now, document)
+    request_id = daemon.store.add_request(kind, eviction_id, actor, now, document, rolling_id)
     log.info("request", request=request_id, kind=kind, eviction=eviction_id, actor=actor)
     daemon.wake()
     response.headers["Location"] = f"/api/v1/requests/{request_id}"
@@ -71,6 +77,7 @@ def ask(
         request_id=request_id,
         kind=kind,
         eviction_id=eviction_id,
+        rolling_id=rolling_id,
         actor=actor,
         created_at=now,
         handled_at=None,

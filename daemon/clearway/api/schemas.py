@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clearway.claims import Restart
 from clearway.config import Mode
-from clearway.execution.records import EvictionState, PreemptionState
+from clearway.execution.records import EvictionState, PreemptionState, RollingState, TurnState
 from clearway.learning import CheckpointOutcome
-from clearway.model import Action, Choice, Parallel
+from clearway.model import Action, Choice, MoveKind, Parallel
 
 
 class _Answer(BaseModel):
@@ -73,7 +73,9 @@ class PreemptorView(_Answer):
     name: str
     partitions: tuple[str, ...] = Field(description="partitions that it may run in")
     nodes: int = Field(description="nodes that it asks for")
-    rule: str = Field(description="the configuration's rule that makes it a preemptor")
+    rule: str = Field(
+        description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
+    )
     submit_time: datetime
     max_delay_s: float = Field(description="how long it may wait, seconds")
     deadline: datetime = Field(description="by when it should run")
@@ -96,6 +98,7 @@ class ActionView(_Answer):
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
     ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+    return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 
 class CurvePointView(_Answer):
@@ -105,6 +108,7 @@ class CurvePointView(_Answer):
     checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
     nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
     actions: tuple[ActionView, ...] = Field(description="which jobs leave how")
+    return_node_s: int = Field(description="what coming back costs all of them, node-seconds")
 
 
 class CurveView(_Answer):
@@ -140,6 +144,7 @@ class PlanView(_Answer):
 
 class CostView(_Answer):
     lost_work_node_s: float = Field(description="work lost, node-seconds")
+    return_node_s: int = Field(description="what coming back costs, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds")
     preemptees: int = Field(description="jobs preempted")
 
@@ -189,6 +194,7 @@ class PreemptionView(_Answer):
     name: str
     partition: str
     nodes: tuple[str, ...] = Field(description="nodes that it held")
+    eternal: bool = Field(description="whether it is an eternal job: never killed, and counted in no budget")
     action: Action
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState
@@ -206,6 +212,20 @@ class PreemptionView(_Answer):
     note: str = Field(description="why it ended as it did, or why its action was changed")
 
 
+class JobMoveView(_Answer):
+    job_id: str
+    source: str = Field(description="node that it leaves")
+    target: str = Field(description="node where it goes on")
+
+
+class MoveView(_Answer):
+    kind: MoveKind = Field(description="what the jobs are moved for")
+    moves: tuple[JobMoveView, ...] = Field(description="in the order in which the jobs are saved")
+    gain_node_s: float = Field(description="what all of them gain together, node-seconds")
+    cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")
+    power_down: bool = Field(description="whether nodes that become empty are powered down")
+
+
 class DrainView(_Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
     actor: str = Field(description="who asked for it")
@@ -214,6 +234,10 @@ class DrainView(_Answer):
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
+    move: MoveView | None = Field(
+        description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
+    )
+    rolling_id: int = Field(description="the rolling drain that it is a part of; 0: of none")
 
 
 class EvictionSummary(_Answer):
@@ -322,12 +346,52 @@ class WalltimeAdviceView(_Answer):
 
 class RequestView(_Answer):
     request_id: int
-    kind: str = Field(description="approve, cancel, pause, resume, drain or undrain")
+    kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact or promote")
     eviction_id: int | None
+    rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
     actor: str = Field(description="whose token it was")
     created_at: datetime
     handled_at: datetime | None = Field(description="null: the loop has not read it yet")
     result: str = Field(description="what came of it, in one line; empty while it waits")
+
+
+class TurnView(_Answer):
+    node: str = Field(description="its name")
+    state: TurnState = Field(description="waiting, emptying, away (empty, not back yet), over or skipped")
+    drain_id: int | None = Field(description="the newest eviction that was to empty it; null: none yet")
+    note: str = Field(description="why it was skipped or set back, as a sentence")
+
+
+class RollingView(_Answer):
+    rolling_id: int = Field(description="its number")
+    state: RollingState
+    at_once: int = Field(description="at most so many of its nodes are away")
+    actor: str = Field(description="who ordered it")
+    reason: str = Field(description="why, as the nodes' Reason says")
+    begin_at: datetime | None = Field(description="when it begins; null: at once")
+    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
+    created_at: datetime
+    finished_at: datetime | None
+    outcome: str = Field(description="how it ended, as a sentence")
+    turns: tuple[TurnView, ...] = Field(description="of each node, in their order")
+
+
+class RollingList(_Answer):
+    items: tuple[RollingView, ...] = Field(description="newest first")
+    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
+
+
+class BatchView(_Answer):
+    nodes: tuple[str, ...]
+    jobs: int = Field(description="that would leave")
+    checkpoint_s: float = Field(description="that saving them would take one after another, seconds")
+
+
+class RollingWhatIf(_Answer):
+    taken_at: datetime = Field(description="when the snapshot was taken that this is about")
+    batches: tuple[BatchView, ...] = Field(description="nodes that would be emptied together, in turn")
+    skipped: dict[str, str] = Field(description="nodes that could not be emptied, and why")
 
 
 class WhatIfView(_Answer):
@@ -337,6 +401,7 @@ class WhatIfView(_Answer):
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
     plan: PlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
+    verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
 
 
 # -- health ----------------------------------------------------------------------------------------------------

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,20 +14,27 @@ import typer
 from clearway import __version__
 from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
+from clearway.cli import moves as move_commands
+from clearway.cli.asking import (
+    DEFAULT_CONFIG,
+    FAILED,
+    ConfigOption,
+    Output,
+    OutputOption,
+    ask,
+    complain,
+    configuration,
+    duration_option,
+    errors,
+    stored,
+)
+from clearway.cli.drain_commands import drain_nodes, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.walltime import walltime_app
-from clearway.config import Config, load_config
-from clearway.decision import NoPlan
-from clearway.durations import parse_duration_s
+from clearway.config import load_config
 from clearway.errors import ClearwayError
-from clearway.execution.records import EvictionState, Request
-from clearway.migration.request import LONGEST_LIST
-from clearway.model import Parallel
-from clearway.store.base import Store
-
-DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
-FAILED = 1
+from clearway.execution.records import EvictionState
 
 app = typer.Typer(
     help="Makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else.",
@@ -44,13 +47,11 @@ evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_
 app.add_typer(evictions_app, name="evictions")
 app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
+app.command("compact")(move_commands.compact)
+app.command("promote")(move_commands.promote)
 
 
 class Which(StrEnum):
@@ -58,54 +59,6 @@ class Which(StrEnum):
     ACTIVE = "active"
     PAST = "past"
     ALL = "all"
-
-
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
-
-
-def complain(text: str) -> None:
-    """One line on standard error, whatever a file or Slurm has put into it."""
-    print(f"clearway: {render.visible(text)}", file=sys.stderr)
-
-
-@contextmanager
-def errors() -> Iterator[None]:
-    """Clearway's own errors are one line on standard error, never a traceback."""
-    try:
-        yield
-    except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(FAILED) from None
-
-
-def configuration(path: Path) -> Config:
-    try:
-        return load_config(path)
-    except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-
-
-def duration_option(text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def time_option(text: str, now: datetime) -> datetime:
-    from clearway.cli.drain import point_in_time  # noqa: PLC0415 - see serve
-
-    try:
-        return point_in_time(text, now)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 @app.command()
@@ -300,60 +253,8 @@ def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     ask("resume", None, config)
 
 
-@app.command("drain")
-def drain_nodes(
-    nodes: Annotated[
-        str, typer.Argument(help="Host list such as node[1-3,7]; partition=NAME and feature=NAME stand for theirs.")
-    ],
-    reason: Annotated[str, typer.Option(help="Why; it becomes part of the nodes' Reason.")] = "",
-    deadline: Annotated[
-        str | None, typer.Option(help="When they should be empty: 30m, 18:30, 2026-03-01T18:30; else as soon as saved.")
-    ] = None,
-    at: Annotated[str | None, typer.Option(help="When to begin, in the same forms; else at once.")] = None,
-    parallel: Annotated[
-        Parallel, typer.Option(help="Jobs that also run on other nodes: move them, or leave them to end.")
-    ] = Parallel.MIGRATE,
-    force: Annotated[bool, typer.Option("--force", help="Requeue jobs that cannot be saved as well.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the nodes are empty.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")] = False,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
-    from clearway.cli import drain  # noqa: PLC0415 - see serve
-    from clearway.migration.request import drain_request  # noqa: PLC0415
-
-    now = datetime.now(UTC)
-    with errors():
-        wish = drain_request(
-            nodes=nodes,
-            reason=reason,
-            deadline=None if deadline is None else time_option(deadline, now),
-            at=None if at is None else time_option(at, now),
-            parallel=parallel,
-            force=force,
-        )
-    if dry_run:
-        with stored(config) as store:
-            answer = drain.dry_run(configuration(config), store, wish)
-        render.what_if(answer, output.value)
-        raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
-    request = ask("drain", None, config, wish.model_dump_json())
-    if wait and request.eviction_id is not None:
-        with stored(config) as store:
-            eviction = drain.wait_until_empty(store, request.eviction_id)
-        print(render.visible(eviction.outcome))
-        raise typer.Exit(FAILED if eviction.started_at is None else 0)
-
-
-@app.command()
-def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Let nodes take jobs again that `clearway drain` has emptied."""
-    from clearway.migration.request import UndrainRequest  # noqa: PLC0415 - see serve
-
-    if not 0 < len(nodes) <= LONGEST_LIST:
-        raise typer.BadParameter(f"a list of nodes has 1 to {LONGEST_LIST} characters")
-    ask("undrain", None, config, UndrainRequest(nodes=nodes).model_dump_json())
+app.command("drain")(drain_nodes)
+app.command("undrain")(undrain)
 
 
 @app.command()
@@ -433,40 +334,6 @@ def simulate_cluster(
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
     with errors():
         raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed))
-
-
-@contextmanager
-def stored(config: Path) -> Iterator[Store]:
-    settings = configuration(config)
-    with errors():
-        from clearway.bootstrap import open_store  # noqa: PLC0415 - see serve
-
-        store = open_store(settings)
-        try:
-            yield store
-        finally:
-            store.close()
-
-
-def ask(kind: str, eviction_id: int | None, config: Path, document: str = "") -> Request:
-    """Write a request to the store and wait a little for the daemon's answer."""
-    from clearway.cli.drain import actor  # noqa: PLC0415 - see serve
-
-    with stored(config) as store:
-        request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document)
-        answer = render.wait_for(lambda: _answer(store, request_id))
-    if answer is None:
-        complain(f"request {request_id} is stored; the daemon has not answered yet")
-        raise typer.Exit(FAILED)
-    print(render.visible(answer.result))
-    if answer.result.startswith("refused"):
-        raise typer.Exit(FAILED)
-    return answer
-
-
-def _answer(store: Store, request_id: int) -> Request | None:
-    request = store.request(request_id)
-    return request if request and request.handled_at else None
 
 
 def version(value: bool) -> None:

@@ -13,12 +13,13 @@ from clearway.config import Config
 from clearway.decision import NoPlan
 from clearway.durations import parse_duration_s
 from clearway.errors import DrainError
-from clearway.execution.records import Eviction
+from clearway.execution.records import Eviction, RollingDrain
 from clearway.logs import configure_logging
 from clearway.migration.drain import not_ours_to_drain, plan_drain
 from clearway.migration.request import DrainRequest
+from clearway.migration.rolling import Preview, preview
 from clearway.migration.selection import chosen_nodes
-from clearway.model import Plan
+from clearway.model import ClusterSnapshot, DrainOrder, Plan
 from clearway.policy import under_way_by
 from clearway.store.base import Store
 
@@ -65,18 +66,33 @@ def point_in_time(text: str, now: datetime) -> datetime:
 
 def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
     """The daemon's own decision on a fresh snapshot, and nothing done."""
+    snapshot = _fresh(config)
+    order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
+    why = not_ours_to_drain(order.nodes, snapshot)
+    if why:
+        raise DrainError(why)
+    return _decide(order, snapshot, config, store)
+
+
+def dry_run_rolling(config: Config, store: Store, wish: DrainRequest) -> Preview:
+    """The batches, if the cluster stayed as it is."""
+    snapshot = _fresh(config)
+    order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
+    return preview(order, wish.rolling or 1, snapshot, lambda each: _decide(each, snapshot, config, store))
+
+
+def _fresh(config: Config) -> ClusterSnapshot:
     configure_logging("text", quiet=True)  # standard output is for the answer alone
     backend = open_backend(config, SystemClock())
     try:
-        snapshot = backend.snapshot()
+        return backend.snapshot()
     finally:
         backend.close()
-    nodes = chosen_nodes(wish.nodes, snapshot)
-    why = not_ours_to_drain(nodes, snapshot)
-    if why:
-        raise DrainError(why)
+
+
+def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> Plan | NoPlan:
     return plan_drain(
-        wish.order(nodes, actor()),
+        order,
         snapshot,
         config,
         open_planner(config),
@@ -92,4 +108,15 @@ def wait_until_empty(store: Store, eviction_id: int) -> Eviction:
         eviction = store.eviction(eviction_id)
         if eviction.started_at is not None or eviction.state.terminal:
             return eviction
+        time.sleep(_POLL_S)
+
+
+def wait_until_over(store: Store, rolling_id: int) -> RollingDrain:
+    """The rolling drain when the turn of its last node is over, or when it was cancelled."""
+    while True:
+        rolling = store.rolling_drain(rolling_id)
+        if rolling is None:
+            raise DrainError(f"no rolling drain {rolling_id}")
+        if rolling.state.terminal:
+            return rolling
         time.sleep(_POLL_S)

@@ -91,12 +91,31 @@ def compaction(out: Out, seeds: Annotated[int, typer.Option(min=1, help="Drawing
     _write("compaction", out, texts)
 
 
+@experiment_app.command()
+def drain(
+    traces: Traces,
+    out: Out,
+    seed: Annotated[int, typer.Option(help="Another seed draws other moments and nodes.")] = 0,
+    processes: Processes = None,
+) -> None:
+    """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
+    from clearway.simulation.drain_report import as_csv, as_html  # noqa: PLC0415 - see stochastic
+    from clearway.simulation.drain_study import study  # noqa: PLC0415 - likewise
+
+    def texts() -> Mapping[str, str]:
+        made = study(traces, processes or os.cpu_count() or 1, _tell, seed=seed)
+        return {"report.html": as_html(made), "drain.csv": as_csv(made)}
+
+    _write("drain", out, texts)
+
+
 @experiment_app.command(name="all")
 def every(traces: Traces, out: Out, seeds: Seeds = 3, processes: Processes = None) -> None:
     """All of them, each in a folder of its own."""
     cosim(out / "cosim")
     stochastic(out / "stochastic")
     compaction(out / "compaction")
+    drain(traces, out / "drain", processes=processes)
     urgent(traces, out / "urgent", seeds, processes)
     realtime(traces, out / "realtime", seeds, processes)
 

@@ -98,7 +98,8 @@ def _plan_in_words(plan: Plan, explanation: Explanation) -> str:
 def _in_words(cost: Cost) -> str:
     saving = f", {format_duration(cost.checkpoint_s)} of checkpoints" if cost.checkpoint_s else ""
     jobs = f"{cost.preemptees} job{'s' * (cost.preemptees != 1)} preempted"
-    return f"{node_hours(cost.lost_work_node_s)} node-hours lost, {jobs}{saving}"
+    back = f", {node_hours(cost.return_node_s)} node-hours to come back" if cost.return_node_s else ""
+    return f"{node_hours(cost.lost_work_node_s)} node-hours lost, {jobs}{saving}{back}"
 
 
 def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
@@ -110,6 +111,8 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
     lost = other.lost_work_node_s - own.lost_work_node_s
     if lost:
         return f"{lost / 3_600:+,.1f} node-hours"
+    if other.return_node_s != own.return_node_s:
+        return f"{(other.return_node_s - own.return_node_s) / 3_600:+,.1f} node-hours to come back"
     if other.checkpoint_s != own.checkpoint_s:
         longer = other.checkpoint_s - own.checkpoint_s
         return f"{'+' if longer > 0 else '-'}{format_duration(abs(longer))} of checkpoints"

@@ -58,6 +58,7 @@ def _point_to_json(point: CurvePoint) -> dict[str, Any]:
         "lost_work_node_s": point.lost_work_node_s,
         "checkpoint_s": point.checkpoint_s,
         "nodes_freed": point.nodes_freed,
+        **({"return_node_s": point.return_node_s} if point.return_node_s else {}),
         "actions": [{"job_id": planned.job_id, "action": planned.action.value} for planned in point.actions],
     }
 

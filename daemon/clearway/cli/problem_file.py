@@ -40,6 +40,7 @@ MOST_NODES_NEEDED = 10**9
 MOST_SECONDS = 10**12
 MOST_LOST_WORK_NODE_S = 10**15
 MOST_OF_A_RESOURCE = 10**12
+MOST_PRIORITY = 2**32 - 1
 SCHEMA_FILE = Path(__file__).with_name("problem.schema.json")
 _SHOWN = 60  # characters of a wrong value
 _COSTS = ("lost_work_node_s", "app_checkpoint_s", "sys_checkpoint_s")
@@ -66,12 +67,14 @@ _WANTED |= dict.fromkeys(
     (
         "checkpoint_s",
         "ready_s",
+        "return_node_s",
         "gpus",
         "cores",
         "memory_mib",
         "gpus_per_node",
         "cores_per_node",
         "memory_mib_per_node",
+        "preempt_priority",
     ),
     "an integer >= 0",
 )
@@ -177,6 +180,7 @@ class _OptionFields(_Strict):
     lost_work_node_s: _LostWork = 0
     checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
     ready_s: _Seconds = Field(0, description="no deadline before it can use this option")
+    return_node_s: _Seconds = Field(0, description="what coming back costs; it counts where lost work is equal")
 
 
 class _CandidateFields(_Strict):
@@ -192,11 +196,15 @@ class _CandidateFields(_Strict):
     lost_work_node_s: _LostWork = Field(0, description="when it is killed")
     app_checkpoint_s: _Seconds | None = None
     sys_checkpoint_s: _Seconds | None = None
+    preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = Field(
+        0, description="of its QoS or its partition's tier: slurm-default takes the lowest first"
+    )
 
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
             return tuple(
-                Option(each.action, each.lost_work_node_s, each.checkpoint_s, each.ready_s) for each in self.options
+                Option(each.action, each.lost_work_node_s, each.checkpoint_s, each.ready_s, each.return_node_s)
+                for each in self.options
             )
         options = [Option(Action.KILL, lost_work_node_s=self.lost_work_node_s)]
         if self.app_checkpoint_s is not None:
@@ -316,13 +324,20 @@ def _candidate(place: str, fields: _CandidateFields, nodes: dict[str, NodeResour
     if "nodes" in given:
         beside = next((field for field in ("holds", "holds_by_node") if field in given), "")
         _demand(not beside, f"{place}.{beside}", "must not be given without node_names")
-        return Candidate(fields.job_id, fields.nodes, fields.ways())
+        return Candidate(fields.job_id, fields.nodes, fields.ways(), preempt_priority=fields.preempt_priority)
     for index, name in enumerate(fields.node_names):
         at = f"{place}.node_names[{index}]"
         _demand(fields.node_names.index(name) == index, at, f"{_shown(name)} is named twice")
         _demand(not typed or name in nodes, at, f"{_shown(name)} is not among nodes")
     holds = _holds(place, fields, nodes, typed=typed)
-    return Candidate(fields.job_id, len(fields.node_names), fields.ways(), tuple(fields.node_names), holds)
+    return Candidate(
+        job_id=fields.job_id,
+        nodes=len(fields.node_names),
+        options=fields.ways(),
+        node_names=tuple(fields.node_names),
+        holds=holds,
+        preempt_priority=fields.preempt_priority,
+    )
 
 
 def _holds(

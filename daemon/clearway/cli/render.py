@@ -190,6 +190,7 @@ def summary(e: Eviction) -> dict[str, Any]:
         "preemptor": e.preemptor.display_id,
         "user": e.preemptor.user,
         "drain": None if e.drain is None else compress(e.drain.nodes),
+        "move": None if e.move is None else e.move.kind.value,
         "nodes_needed": e.plan.nodes_needed,
         "created_at": e.created_at.isoformat(),
         "deadline": e.plan.deadline.isoformat(),
@@ -220,6 +221,8 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
 
 
 def _goal(e: Eviction) -> str:
+    if e.move is not None:
+        return f"{e.move.kind.value} {compress({move.source for move in e.move.moves})}"
     if e.drain is not None:
         return f"drain {compress(e.drain.nodes)}"
     return f"{e.preemptor.display_id} {e.preemptor.user}"
@@ -267,7 +270,9 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         return
     out = console()
     goal = f"for urgent job {e.preemptor.display_id}"
-    if e.drain is not None:
+    if e.drain is not None and e.move is not None:
+        goal = f"for {e.move.kind.value}, asked for by {e.drain.actor}"
+    elif e.drain is not None:
         goal = f"to drain {compress(e.drain.nodes)} for {e.drain.actor}"
     out.print(visible(f"Eviction {e.eviction_id} {goal}: {e.state.value}. {e.outcome}"))
     out.print(
@@ -307,7 +312,7 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 else [],
                 "verdicts": [
                     {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in (plan.verdicts if plan else ())
+                    for v in answer.verdicts
                 ],
                 "curve": [
                     {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
@@ -320,6 +325,8 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
     out = console()
     if isinstance(answer, NoPlan):
         out.print(visible(f"Not possible: {answer.why}."))
+        if answer.verdicts:
+            out.print(verdict_table(answer.verdicts, {}))
     if curve is not None:
         out.print(curve_table(curve, plan.chosen if plan else None))
     if plan is not None:

@@ -61,20 +61,28 @@ class Commander:
             case Command.EXTEND_PLACEMENT:
                 backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
             case Command.ATTACH:
-                backend.attach(preemptor_id, e.placement)
+                backend.attach(p.job_id if p else preemptor_id, e.placement)
             case Command.DETACH:
-                backend.detach(preemptor_id)
+                backend.detach(p.job_id if p else preemptor_id)
             case Command.DELETE_PLACEMENT:
+                self._release_moved(e)
                 backend.delete_reservation(e.placement)
-            case Command.DRAIN:
+            case Command.DRAIN | Command.UNDRAIN:
+                change = backend.drain if command is Command.DRAIN else backend.undrain
                 for name in nodes:
-                    backend.drain(name, _hold(e))
-            case Command.UNDRAIN:
-                for name in nodes:
-                    backend.undrain(name, _hold(e))
+                    change(name, _hold(e))
+                    if command is Command.UNDRAIN and _powers_down(e):
+                        backend.power_down(name)
             case _:
                 assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
                 self._act_on_job(p, command)
+
+    def _release_moved(self, e: Eviction) -> None:
+        """Let moved jobs out of their placement: once that is gone a job in it could never start."""
+        for p in e.preemptions if e.move is not None else ():
+            job = self._backend.job(p.job_id)
+            if job is not None and job.reservation == e.placement:
+                self._backend.detach(p.job_id)
 
     def _act_on_job(self, p: Preemption, command: Command) -> None:
         match command:
@@ -101,3 +109,11 @@ class Commander:
 def _hold(e: Eviction) -> str:
     assert e.drain is not None, e.eviction_id  # noqa: S101 - only a drain's table has these commands
     return hold_reason(e.eviction_id, e.drain)
+
+
+def _powers_down(e: Eviction) -> bool:
+    """Whether its nodes are switched off when they take jobs again: only those that it has emptied.
+
+    A daemon that dies between the two leaves the node on, as it was before.
+    """
+    return e.move is not None and e.move.power_down and e.started_at is not None

@@ -21,6 +21,7 @@ from clearway.execution.commands import Commander
 from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
 from clearway.execution.lessons import checkpoint_lesson
 from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
+from clearway.execution.move_lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.progress import (
     CHECKPOINTS,
@@ -111,8 +112,8 @@ class Executor:
                 if error is not None:
                     self._failed_at[eviction.eviction_id, phase.command] = now
                     placed = False
-                    if phase.command is Command.DRAIN and not error.retryable:
-                        eviction = self.cancel(eviction, now, f"The nodes cannot be drained: {error}.")
+                    if eviction.drain is not None and eviction.state is EvictionState.PLACING and not error.retryable:
+                        eviction = self.cancel(eviction, now, f"The nodes cannot be taken: {error}.")
                     break
                 done.add(phase.command)
             if eviction == before and phase.command is None:
@@ -127,6 +128,13 @@ class Executor:
         watch_return = timedelta(seconds=self._config.watch_return)
         if e.drain is None:
             return next_phase(e, self._sight(e, sightings, done, now), now, watch_return)
+        if e.drain.move is not None:
+            if done:
+                return None  # what has come of it is seen first
+            moves = move_sight(
+                e, e.drain, sightings.snapshot, self._placement_of(e, sightings), paused=sightings.paused
+            )
+            return next_move_phase(e, e.drain, moves, now, patience=self._patience, watch_return=watch_return)
         if Command.DRAIN in done:
             return None  # which jobs are there is seen when none can come any more
         sight = drain_sight(e, e.drain, sightings.snapshot, paused=sightings.paused)
@@ -161,7 +169,7 @@ class Executor:
         """What is seen, with what this very cycle has already done taken as done."""
         snapshot = sightings.snapshot
         preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
-        ours = next((r for r in sightings.reservations if r.name == e.placement), None)
+        ours = self._placement_of(e, sightings)
         if Command.DELETE_PLACEMENT in done:
             ours = None
         elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
@@ -186,6 +194,14 @@ class Executor:
             extend_when_ends=now + self._grace / 2,
             paused=sightings.paused,
         )
+
+    @staticmethod
+    def _placement_of(e: Eviction, sightings: Sightings) -> Reservation | None:
+        return next((r for r in sightings.reservations if r.name == e.placement), None)
+
+    @property
+    def _patience(self) -> timedelta:
+        return timedelta(seconds=self._config.landing_patience)
 
     @property
     def _grace(self) -> timedelta:
@@ -227,6 +243,8 @@ class Executor:
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
             seen = sightings.snapshot.job_by_id.get(p.job_id)
+            if p.state is PreemptionState.PLANNED and not its_turn(e, p):
+                continue
             if seen is None and sightings.snapshot.unreadable:
                 continue  # it may be the very record that could not be read
             step = next_step(p, seen, now, self._rules(e, p, sightings, now))
@@ -245,6 +263,8 @@ class Executor:
 
     def _misfits(self, e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
         """What makes another plan necessary, by job or node."""
+        if e.move is not None:
+            return {}  # its own table calls it off
         if e.drain is not None:
             return have_to_go(e, e.drain, snapshot)
         return lost_nodes(e, snapshot, lambda: self._under_way_besides(e))
@@ -261,10 +281,11 @@ class Executor:
             may_kill=not open_saves,
             wanted=e.state.before_start,
             first=e.drain is not None,
+            placement=e.placement if e.move is not None else "",
+            land=e.move is not None and lands(p, now, self._patience),
+            placed=may_attach(e, p, self._placement_of(e, sightings)),
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=not p.eternal and self._config.late_checkpoint == "kill"
-            if e.drain is None
-            else e.drain.force,
+            kill_when_late=(e.drain.force if e.drain else self._config.late_checkpoint == "kill" and not p.eternal),
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
@@ -296,7 +317,7 @@ class Executor:
                 write = self._write(each, other, snapshot)
                 if write is None:
                     continue
-                if other.state is PreemptionState.PLANNED and each.state.before_start:
+                if other.state is PreemptionState.PLANNED and each.state.before_start and its_turn(each, other):
                     waiting.append(write)
                 # One that is long overdue would hold up all others for as long as its eviction lasts.
                 elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
@@ -373,6 +394,9 @@ class Executor:
 
         A drain's first plan is made here as well, and where there can be none it is called off.
         """
+        if e.move is not None:
+            job_id, why = min(stuck.items())
+            return self.cancel(e, now, f"Called off: job {job_id}: {why}.")
         plan = self._replan(e, frozenset(stuck), sightings, now)
         if isinstance(plan, NoPlan):
             return self.cancel(e, now, f"Not drained: {plan.why}.")

@@ -73,6 +73,9 @@ class Rules:
     wanted: bool = True  # the preemptor still waits for the nodes
     may_resume: bool = False  # nobody else has the processors of this suspended job, and nobody can get them first
     first: bool = False  # it goes to the head of the queue until it runs again
+    placement: str = ""  # of a job that is moved: where it is to start again
+    land: bool = False  # ... in that placement, not just anywhere
+    placed: bool = False  # ... which covers its own target now and nothing else
     kill_when_late: bool = False
     retry_after: timedelta = timedelta(seconds=5)
     give_up_after: int = 5
@@ -175,7 +178,15 @@ def _vacating(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | N
 
 def _vacated(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if seen.state is JobState.PENDING:
-        if rules.first and p.attempts == 0 and 0 < seen.priority < FIRST:
+        if rules.placement and rules.land is not _in_placement(seen, rules) and p.attempts < rules.give_up_after:
+            # Whether it has come to be is seen next time: it must not become eligible anywhere else before.
+            if p.attempted_at is not None and now - p.attempted_at < timedelta(seconds=1):
+                return None
+            if rules.land:
+                return Step(S.VACATED, Command.ATTACH) if rules.placed else None
+            return Step(S.VACATED, Command.DETACH)
+        asked = 1 if rules.placement else 0  # to get into its placement
+        if rules.first and p.attempts <= asked and 0 < seen.priority < FIRST:
             return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
         if p.state_since is not None and now - p.state_since < _REST:
             return None
@@ -185,7 +196,14 @@ def _vacated(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | No
     return _returned(p, seen, now, rules)
 
 
+def _in_placement(seen: Job, rules: Rules) -> bool:
+    return bool(rules.placement) and seen.reservation == rules.placement
+
+
 def _returned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+    if _in_placement(seen, rules):  # Slurm does not delete a reservation that a job runs in
+        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
+        return Step(p.state, Command.DETACH) if due else None
     if seen.priority == FIRST and rules.first and p.attempts < rules.give_up_after:
         due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
         return Step(p.state, Command.USUAL_PRIORITY) if due else None
@@ -195,6 +213,9 @@ def _returned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | N
 def _queued(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
     if seen.state is not JobState.PENDING:
         return _returned(p, seen, now, rules)
+    if _in_placement(seen, rules) and not rules.land:
+        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
+        return Step(S.QUEUED, Command.DETACH) if due else None
     waits = seen.eligible_time is not None and seen.eligible_time > now + timedelta(seconds=1)
     due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
     return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < rules.give_up_after else None

@@ -45,12 +45,19 @@ def placement_until(eviction: Eviction, now: datetime, grace: timedelta) -> date
     return max(now, eviction.started_at + timedelta(seconds=limit_s)) + grace
 
 
+def _users(eviction: Eviction) -> tuple[str, ...]:
+    """Whose jobs start there: the preemptor's, or those that are moved."""
+    if eviction.move is None:
+        return (eviction.preemptor.user,)
+    return tuple(sorted({p.job.user for p in eviction.preemptions}))
+
+
 def placement(eviction: Eviction, now: datetime, grace: timedelta) -> Reservation:
     return Reservation(
         name=eviction.placement,
         nodes=eviction.held_nodes,
         start_time=now,
         end_time=placement_until(eviction, now, grace),
-        users=(eviction.preemptor.user,),
+        users=_users(eviction),
         flags=FLAGS,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from clearway.model import Action, DrainOrder, Job, Plan, Verdict
+from clearway.model import Action, DrainOrder, Job, MoveOrder, Plan, Verdict
 
 
 class PreemptionState(StrEnum):
@@ -105,6 +105,11 @@ class Preemption:
         return self.job.job_id
 
     @property
+    def on_its_way(self) -> bool:
+        """Whether it has been made to leave its nodes and does not run again yet."""
+        return self.state in (PreemptionState.VACATING, PreemptionState.VACATED, PreemptionState.QUEUED)
+
+    @property
     def suspends(self) -> bool:
         """Whether this job is, or shall be, suspended: its nodes are kept for it until it runs again."""
         return self.action is Action.SUSPEND and (
@@ -141,15 +146,38 @@ class Eviction:
         return self.plan.drain
 
     @property
+    def move(self) -> MoveOrder | None:
+        """Where jobs are moved; None for everything that does not care where they go."""
+        return self.plan.drain.move if self.plan.drain is not None else None
+
+    @property
+    def landing(self) -> Preemption | None:
+        """The moved job that is between its old node and its new one: one at a time."""
+        return next((p for p in self.preemptions if self.move is not None and p.on_its_way), None)
+
+    @property
     def suspended_nodes(self) -> tuple[str, ...]:
         """Nodes of jobs that are, or shall be, suspended: nobody else may start there before they run again."""
         return tuple(sorted({name for p in self.preemptions if p.suspends for name in p.job.nodes}))
 
     @property
     def held_nodes(self) -> tuple[str, ...]:
-        """What its placement has to cover: until the preemptor has started also the nodes it is to start on."""
+        """What its placement has to cover: until the preemptor has started also the nodes it is to start on.
+
+        Of moves the targets of all that are still to come; while a job is on its way its own alone, so that it starts
+        there.
+        """
+        if self.move is not None:
+            return self._targets(self.move)
         wanted = self.plan.placement_nodes if self.state.before_start else ()
         return tuple(sorted({*wanted, *self.suspended_nodes}))
+
+    def _targets(self, order: MoveOrder) -> tuple[str, ...]:
+        if self.landing is not None:
+            return (order.target_of[self.landing.job_id],)
+        if self.state.undoing:
+            return ()
+        return tuple(sorted({order.target_of[p.job_id] for p in self.preemptions if not p.state.terminal}))
 
     @property
     def promised_jobs(self) -> frozenset[str]:
@@ -197,13 +225,65 @@ class Request:
     """What an operator asked over REST or CLI, for the loop to carry out."""
 
     request_id: int
-    kind: str  # approve, cancel, pause, resume, drain, undrain
+    kind: str  # approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact, promote
     eviction_id: int | None
     actor: str
     created_at: datetime
     document: str = ""  # what a drain or undrain is about, as JSON
     handled_at: datetime | None = None
     result: str = ""
+    rolling_id: int | None = None  # the rolling drain that it is about, or has led to
+
+
+class TurnState(StrEnum):
+    WAITING = "waiting"
+    EMPTYING = "emptying"  # a drain of its own has been begun
+    AWAY = "away"  # empty; whatever the site does there is being done
+    OVER = "over"  # terminal: it was empty, and takes jobs again
+    SKIPPED = "skipped"  # terminal: it could not be emptied, or somebody left it out
+
+    @property
+    def terminal(self) -> bool:
+        return self in (TurnState.OVER, TurnState.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One node of a rolling drain."""
+
+    node: str
+    state: TurnState = TurnState.WAITING
+    drain_id: int = 0  # the newest eviction that was to empty it; 0: none yet
+    alone: bool = False  # it could not be emptied together with others: it is tried by itself
+    note: str = ""
+
+
+class RollingState(StrEnum):
+    UNDER_WAY = "under_way"
+    CANCELLING = "cancelling"  # nothing new is begun; drains that are not empty yet are being called off
+    COMPLETED = "completed"  # terminal: every node's turn is over, or it was skipped
+    CANCELLED = "cancelled"  # terminal
+
+    @property
+    def terminal(self) -> bool:
+        return self in (RollingState.COMPLETED, RollingState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingDrain:
+    """Nodes that are emptied a few at a time, each by an ordinary drain; the next follow when those are back."""
+
+    rolling_id: int  # 0 until the store has given it one
+    order: DrainOrder  # its nodes are all of them, in the order of their turns
+    at_once: int  # at most so many are away
+    turns: tuple[Turn, ...]
+    created_at: datetime
+    state: RollingState = RollingState.UNDER_WAY
+    finished_at: datetime | None = None
+    outcome: str = ""  # one sentence for people
+
+    def nodes(self, *states: TurnState) -> tuple[str, ...]:
+        return tuple(turn.node for turn in self.turns if turn.state in states)
 
 
 @dataclass(frozen=True, slots=True)

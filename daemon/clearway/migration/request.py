@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from clearway.errors import DrainError
 from clearway.model import DrainOrder, Parallel
@@ -14,6 +15,7 @@ _REASON = re.compile(r'[^"\[\]]{0,120}')
 
 
 LONGEST_LIST = 4_096  # characters
+MOST_AT_ONCE = 100_000
 
 
 class DrainRequest(BaseModel):
@@ -36,6 +38,12 @@ class DrainRequest(BaseModel):
         description="what becomes of jobs that also run on other nodes: migrate moves them, leave lets them end",
     )
     force: bool = Field(False, description="requeues jobs that cannot be saved as well; their work is lost")
+    rolling: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_AT_ONCE,
+        description="so many nodes at a time: the next follow when one has been brought back; null: all at once",
+    )
 
     @field_validator("reason")
     @classmethod
@@ -43,6 +51,12 @@ class DrainRequest(BaseModel):
         if not reason.isprintable() or not _REASON.fullmatch(reason) or reason != reason.strip():
             raise ValueError("a reason is one line of at most 120 characters, without quotes and brackets")
         return reason
+
+    @model_validator(mode="after")
+    def _rolls_without_deadline(self) -> Self:
+        if self.rolling is not None and self.deadline is not None:
+            raise ValueError("a rolling drain has no deadline: when its nodes come back is not in its hands")
+        return self
 
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
         return DrainOrder(

@@ -37,3 +37,11 @@ def may_not_drain(
         return ""
     only = " and not all jobs there are his" if config.owners else ""
     return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators{only}"
+
+
+def may_not_move(actor: str, config: DrainConfig, admin_level: Callable[[str], AdminLevel]) -> str:
+    """Why this actor may not have jobs of everybody moved; empty when he may."""
+    user = user_of(actor)
+    if user == "root" or user in config.operators or admin_level(user) is not AdminLevel.NONE:
+        return ""
+    return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators"

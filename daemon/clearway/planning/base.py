@@ -10,8 +10,9 @@ from clearway.model import Curve, EvictionProblem
 class Planner(Protocol):
     """Solves the eviction problem for every deadline at once.
 
-    Minimises, in this order: lost work, checkpoint time (whole steps), preemptees, then the list of
-    (job_id, action) of the preemptees sorted by job_id, compared as text and by ``ACTION_ORDER``.
+    Minimises, in this order: lost work, the cost of coming back (``Option.return_node_s``), checkpoint time (whole
+    steps), preemptees, then the list of (job_id, action) of the preemptees sorted by job_id, compared as text and by
+    ``ACTION_ORDER``.
     Pure: the answer depends on the problem alone, never on the order of its candidates.
     """
 

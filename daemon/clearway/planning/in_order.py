@@ -5,6 +5,8 @@ turn leaves by one of its options that fits into what is left of the deadline, o
 by the first action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It
 ends when enough nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken
 last, every job without which the others still free enough. A job that frees nothing is spared in any case.
+With ``again`` the search is repeated so often in another order: the job that was taken last first, then the others
+that were taken, most nodes first, then the rest as before.
 
 Such a rule never trades one job for another, so it may find no plan where there is one. Jobs that end by
 themselves count as freed as ``windows`` says.
@@ -32,6 +34,7 @@ class Rule:
     key: Key
     prefer: tuple[Action, ...] = ()
     prune: bool = False
+    again: int = 0
 
     def solve(self, planner: str, problem: EvictionProblem) -> Curve:
         return over_places(problem, lambda place: self._solve(planner, place))
@@ -57,16 +60,17 @@ class Rule:
         count = NodeCount(window.classes, window.partial)
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
-        taken: list[Way] = []
-        left = deadline
-        for rank in sorted(keys, key=lambda rank: (keys[rank], rank)):
-            if count.freed >= window.missing:
+        order = sorted(keys, key=lambda rank: (keys[rank], rank))
+        taken = self._until_enough(count, window.missing, order, in_time, deadline)
+        for _ in range(self.again if count.freed >= window.missing else 0):
+            if len(taken) < 2:
                 break
-            ways = [way for way in in_time[rank] if way.steps <= left]
-            if ways:
-                taken.append(min(ways, key=self._preference))
-                left -= taken[-1].steps
-                count.leave(rank)
+            *others, last = [way.rank for way in taken]
+            others.sort(key=lambda rank: -contest.candidates[rank].nodes)
+            order = [last, *others, *[rank for rank in order if rank != last and rank not in others]]
+            for way in taken:
+                count.leave_not(way.rank)
+            taken = self._until_enough(count, window.missing, order, in_time, deadline)
         if count.freed < window.missing:
             return [], count.freed
         for way in reversed(taken if self.prune else ()):
@@ -76,6 +80,22 @@ class Rule:
             else:
                 count.leave(way.rank)
         return [way for way in taken if count.frees(way.rank)], count.freed
+
+    def _until_enough(
+        self, count: NodeCount, missing: int, order: Sequence[int], in_time: Mapping[int, Sequence[Way]], deadline: int
+    ) -> list[Way]:
+        """Jobs leave in this order until enough nodes are free, each by an option for which there is time."""
+        taken: list[Way] = []
+        left = deadline
+        for rank in order:
+            if count.freed >= missing:
+                break
+            ways = [way for way in in_time[rank] if way.steps <= left]
+            if ways:
+                taken.append(min(ways, key=self._preference))
+                left -= taken[-1].steps
+                count.leave(rank)
+        return taken
 
     def _preference(self, way: Way) -> tuple[int, ...]:
         wanted = [ACTION_ORDER[action] for action in self.prefer]

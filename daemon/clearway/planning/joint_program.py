@@ -2,7 +2,8 @@
 
 Model: see ``several``. A binary variable for each way of each job and each party in time for which it may leave; a
 whole number for each class of nodes (same jobs on them, same parties that they can serve) and each party. As for one
-party, lost work comes first, then checkpoint time, then preemptees, each held while the next is minimised.
+party, lost work comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is
+minimised.
 
 Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans
 HiGHS may return any, but the same one for the same program.
@@ -51,6 +52,7 @@ class JointProgram:
         units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
         self._keys = [
             self._key(lambda option: units.units(option.lost_work_node_s)),
+            self._key(lambda option: option.return_node_s),
             self._key(lambda option: ceil(option.checkpoint_s)),
             self._key(lambda _: 1),
         ]

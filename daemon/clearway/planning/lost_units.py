@@ -5,6 +5,10 @@ plans. Lost work is therefore counted in units of 10**-decimals node-seconds, wi
 numbers have when they are written out (their shortest decimal form): whole node-seconds stay whole, and
 anything with up to nine decimals is exact. Numbers with more decimals are rounded to the finest unit, nine
 decimals at most, with which all sums of a problem still fit into 62 bits.
+
+What coming back costs is the next key after lost work. Both are one number, ``lost x base + return``, where no sum
+of returns reaches ``base``: whatever adds and compares lost work keeps to both keys without knowing of the second.
+Where all sums would exceed 62 bits, returns are counted in tens, hundreds ... of node-seconds; lost work never is.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+
+from clearway.model import Option
 
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62
@@ -52,6 +58,45 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
         largest_key = (sum(lost_work_node_s) + 1) * (len(lost_work_node_s) + 1) * 2
         decimals = min(_MOST_DECIMALS, max(0, math.floor(math.log10(_ROOM / largest_key))))
     return LostUnits(decimals)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Turns the lost work and the return of options into one whole number each, and sums of them back."""
+
+    lost: LostUnits
+    base: int  # 1: no option has a return
+    coarse: int  # node-seconds of return that count as one
+
+    def of(self, options: Sequence[Option]) -> list[int]:
+        lost = self.lost.all_units([option.lost_work_node_s for option in options])
+        if self.base == 1:
+            return lost
+        more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
+        return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
+
+    def lost_node_s(self, loss: int) -> float:
+        """Node-seconds of lost work in a sum."""
+        return self.lost.node_s(loss // self.base)
+
+
+def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
+    """For problems with these options of each candidate, of which at most one is taken."""
+    options = [option for each in candidates for option in each]
+    lost = fitting_units([option.lost_work_node_s for option in options])
+    returns = [option.return_node_s for option in options]
+    if not any(returns):
+        return Losses(lost, 1, 1)
+    if min(returns) < 0:
+        raise ValueError("coming back must cost a number of node-seconds >= 0")
+    most = [max([option.return_node_s for option in each], default=0) for each in candidates]
+    worst = 1 + sum(max(lost.all_units([option.lost_work_node_s for option in each]), default=0) for each in candidates)
+    coarse = 1
+    while True:
+        base = 1 + sum((each + coarse // 2) // coarse for each in most)
+        if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
+            return Losses(lost, base, coarse)
+        coarse *= 10
 
 
 def _decimal(value: float) -> Decimal:

@@ -3,20 +3,21 @@
 Model: a binary variable for each way of each job, at most one way a job; a variable for each class of nodes that
 jobs share, at most 1 and at most what each of its jobs leaves, or of each resource at most the share of what is
 missing that the jobs that leave give back; enough nodes; checkpoints within the deadline.
-The keys are minimised one after another, each held while the next is: lost work, checkpoint time, preemptees.
-Of plans equal in all three HiGHS may return any, so the last key of ``planning.base``, the list of jobs, is not
+The keys are minimised one after another, each held while the next is: lost work, what coming back costs, checkpoint
+time, preemptees.
+Of plans equal in all of them HiGHS may return any, so the last key of ``planning.base``, the list of jobs, is not
 kept to. It needs no dynamic program, which makes it an independent answer to compare with.
 
 Proof: HiGHS computes with tolerances. The rounded answer is therefore checked in whole numbers; where it breaks a
 constraint or misses the minimum that HiGHS named, or the numbers are too large for the check, the curve says that
 it is not exact.
 
-Cost: up to three programs a deadline with N ways and C classes; exponential at worst.
+Cost: up to four programs a deadline with N ways and C classes; exponential at worst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ _SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithme
 
 
 class Milp:
-    """HiGHS, three keys one after another, for each deadline anew."""
+    """HiGHS, one key after another, for each deadline anew."""
 
     name = "milp"
 
@@ -43,7 +44,7 @@ class Milp:
         contest = Contest(problem)
         points, exact = [], True
         for window in contest.windows():
-            program = _Program(window) if window.missing else None
+            program = _Program(window, contest.losses.base) if window.missing else None
             for step in window.deadlines:
                 taken = program.best(step) if program else []
                 if taken is None:
@@ -66,16 +67,17 @@ def _steps(taken: Sequence[Way]) -> int:
 class _Program:
     """The program of one window; only the deadline changes from one solution to the next."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, base: int) -> None:
         self.proven = True
-        self._window = window
+        self._window, self._base = window, base
         self._ways: list[Way] = [way for rank in sorted(window.ways) for way in window.ways[rank]]
         self._classes = list(window.classes.items())
         self._partial = list(window.partial.items())
         counts = [nodes for _, nodes in [*self._classes, *self._partial]]
         columns = len(self._ways) + len(counts)
-        self._lost, self._steps, self._jobs, self._nodes = (np.zeros(columns) for _ in range(4))
-        self._lost[: len(self._ways)] = [way.lost for way in self._ways]
+        self._lost, self._return, self._steps, self._jobs, self._nodes = (np.zeros(columns) for _ in range(5))
+        self._lost[: len(self._ways)] = [way.lost // base for way in self._ways]
+        self._return[: len(self._ways)] = [way.lost % base for way in self._ways]
         self._steps[: len(self._ways)] = [way.steps for way in self._ways]
         self._jobs[: len(self._ways)] = 1
         self._nodes[len(self._ways) :] = counts
@@ -91,7 +93,15 @@ class _Program:
             LinearConstraint(self._steps[np.newaxis], ub=deadline),
         ]
         taken: list[Way] = []
-        for key, total in ((self._lost, _lost), (self._steps, _steps), (self._jobs, len)):
+        keys: list[tuple[_Row, Callable[[Sequence[Way]], int]]] = [
+            (self._lost, lambda ways: _lost(ways) // self._base),
+            (self._return, lambda ways: _lost(ways) % self._base),
+            (self._steps, _steps),
+            (self._jobs, len),
+        ]
+        for key, total in keys:
+            if not key.any():
+                continue
             found = self._minimum(key, held)
             if found is None:
                 self.proven = self.proven and not taken  # a plan was there a moment ago

@@ -40,11 +40,12 @@ class Together:
     gap: float
 
     @property
-    def cost(self) -> tuple[float, int, int]:
-        """Lost work in node-seconds, checkpoint time in whole seconds, preemptees: of all parties."""
+    def cost(self) -> tuple[float, int, int, int]:
+        """Lost work and returns in node-seconds, checkpoint time in whole seconds, preemptees: of all parties."""
         options = [option for share in self.shares for _, option in share.leaving]
         return (
             sum(option.lost_work_node_s for option in options),
+            sum(option.return_node_s for option in options),
             sum(ceil(option.checkpoint_s) for option in options),
             len(options),
         )

@@ -87,7 +87,7 @@ def _unserved(shares: Sequence[Share], order: Sequence[str]) -> tuple[bool, ...]
     return tuple(job_id not in served for job_id in order)
 
 
-def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int, int], set[str]]:
+def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int, int, int], set[str]]:
     """No plan for all parties costs less than this; and the jobs that the curve of the bound chose."""
     holders: dict[str, Candidate] = {}
     for party in parties:
@@ -106,10 +106,10 @@ def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int
     )
     curve = planner.solve(problem)
     point = curve.choose()
-    least = (0.0, 0, 0)
+    least = (0.0, 0, 0, 0)
     if point is not None and curve.exact:
         preemptees = sum(planned.action is not Action.END for planned in point.actions)
-        least = (point.lost_work_node_s or 0.0, point.checkpoint_s or 0, preemptees)
+        least = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
     return least, {planned.job_id for each in curve.points for planned in each.actions}
 
 

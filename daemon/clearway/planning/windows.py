@@ -34,7 +34,7 @@ from clearway.model import (
     EvictionProblem,
     PlannedAction,
 )
-from clearway.planning.lost_units import LostUnits, fitting_units
+from clearway.planning.lost_units import Losses, fitting_losses
 from clearway.planning.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
 
@@ -42,7 +42,7 @@ class Way(NamedTuple):
     """An option of one job in whole steps and whole units of lost work; sorted, the quickest comes first."""
 
     steps: int
-    lost: int
+    lost: int  # with what coming back costs: see ``lost_units``
     order: int  # ACTION_ORDER of its action
     ready_step: int
     rank: int  # of the job, in the order of job_id
@@ -88,14 +88,13 @@ class Contest:
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
         self._options = [option for candidate in self.candidates for option in candidate.options]
-        lost_work_node_s = [option.lost_work_node_s for option in self._options]
-        self.units: LostUnits = fitting_units(lost_work_node_s)
+        self.losses: Losses = fitting_losses([candidate.options for candidate in self.candidates])
         self._planned: dict[int, PlannedAction] = {}
         self.ways: list[list[Way]] = []  # by rank
         # what does not change from window to window is done once
         self._sometimes: dict[int, list[Way]] = {}  # of jobs with a way that is not there for every deadline
         self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
-        self._find_ways(self.units.all_units(lost_work_node_s))
+        self._find_ways(self.losses.of(self._options))
         self._supply = (
             Supply(problem.nodes_needed, 1, _node_classes(self.candidates), {})
             if problem.needs is None
@@ -129,13 +128,15 @@ class Contest:
     ) -> CurvePoint:
         """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
         gone = sorted([*preempted, *window.ended], key=_BY_RANK)
+        actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
         return CurvePoint(
             step * self.problem.step_s,
             feasible=True,
-            lost_work_node_s=self.units.node_s(lost),
+            lost_work_node_s=self.losses.lost_node_s(lost),
             checkpoint_s=steps * self.problem.step_s,
             nodes_freed=self._supply.nodes(nodes + window.freed),
-            actions=tuple([self._planned.get(way[5]) or self._plan(way) for way in gone]),
+            actions=actions,
+            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.base > 1 else 0,
         )
 
     def _plan(self, way: Way) -> PlannedAction:
@@ -146,6 +147,7 @@ class Contest:
             lost_work_node_s=option.lost_work_node_s,
             checkpoint_s=way.steps * self.problem.step_s,
             ready_s=ceil(option.ready_s),
+            return_node_s=0 if option.action is Action.END else option.return_node_s,
         )
         self._planned[way.number] = planned
         return planned

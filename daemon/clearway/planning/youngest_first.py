@@ -1,7 +1,7 @@
 """Slurm with PreemptParameters=youngest_first: the job that started last is requeued first.
 
-Method: as ``slurm_default``, with the time since the start as the only key. The youngest job has computed least,
-which is also the least lost work when nobody has a checkpoint.
+Method: as ``slurm_default`` with its repetitions, and the time since the start as the only key. The youngest job has
+computed least, which is also the least lost work when nobody has a checkpoint.
 
 Cost: see ``in_order``.
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from clearway.model import Action, Candidate, Curve, EvictionProblem
 from clearway.planning.in_order import Rule
+from clearway.planning.slurm_default import REPETITIONS
 from clearway.planning.windows import Way
 
 
@@ -21,7 +22,7 @@ class YoungestFirst:
     name = "youngest-first"
 
     def solve(self, problem: EvictionProblem) -> Curve:
-        return Rule(youngest, prefer=(Action.KILL,)).solve(self.name, problem)
+        return Rule(youngest, prefer=(Action.KILL,), again=REPETITIONS).solve(self.name, problem)
 
 
 def youngest(candidate: Candidate, _ways: Sequence[Way]) -> float:

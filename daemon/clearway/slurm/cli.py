@@ -1,9 +1,10 @@
 """Slurm through its own commands: squeue, scontrol, scancel. Works with every Slurm release from 22.05 on.
 
-Reading takes two queries (squeue, ``scontrol show node``), and a third for the excluded nodes of waiting jobs when
-new ones have come. Changes look at the job just before, because Slurm would do as it is told: requeue a job that
-has completed (it runs a second time), requeue a whole array when asked for its last task, or wait forever to
-signal a job that does not run. Between the look and the act is a gap of some milliseconds that no client can close.
+Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
+new ones have come, and every ten minutes two for what Slurm's own preemption goes by. Changes look at the job just
+before, because Slurm would do as it is told: requeue a job that has completed (it runs a second time), requeue a whole
+array when asked for its last task, or wait forever to signal a job that does not run. Between the look and the act is
+a gap of some milliseconds that no client can close.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, S
 from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
 from clearway.slurm import parse, rights
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
+from clearway.slurm.preempt import PreemptReader
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RequeueRest
 
@@ -48,6 +50,7 @@ class CliBackend:
         self._now = now
         self._rest = RequeueRest(now=now, sleep=sleep)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
+        self._preempt = PreemptReader()
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
         self._skipped_reservations: tuple[Skipped, ...] = ()
@@ -83,13 +86,15 @@ class CliBackend:
         nodes, skipped_nodes = parse.read_nodes(
             self._scontrol("--details", "show", "node")
         )  # which tell of GPUs in use
-        queries = 2 + self._refresh_excluded(jobs, taken_at)
+        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
+        queries = 2 + self._refresh_excluded(jobs, taken_at) + preempt_queries
         return ClusterSnapshot(
             taken_at=taken_at,
             jobs=tuple(self._with_excluded(job) for job in jobs),
             nodes=tuple(nodes),
             skipped=(*skipped, *skipped_nodes, *self._skipped_reservations),
             queries=queries,
+            preempt_priorities=priorities,
         )
 
     def job(self, job_id: str) -> Job | None:
@@ -329,6 +334,9 @@ class CliBackend:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {status.reason[:120]}")
         # Not RESUME, which would also bring back a node that is DOWN.
         self._scontrol("update", f"NodeName={node}", "State=UNDRAIN")
+
+    def power_down(self, node: str) -> None:
+        self._scontrol("update", f"NodeName={checked(node)}", "State=POWER_DOWN")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", checked(node)))

@@ -1,6 +1,7 @@
 """Slurm through pyslurm, which lives in a process of its own (``pyslurm_process``).
 
-Two queries read everything, a third names the reservations when a node is in one. Numbers name exactly one job here:
+Two queries read everything, a third names the reservations when a node is in one, and two of ``scontrol``, every ten
+minutes, tell what Slurm's own preemption goes by. Numbers name exactly one job here:
 unlike scontrol and scancel, which take the id of an array's last task for the whole array. As in the ``cli``
 backend, changes look at the job just before, because Slurm would do as it is told: requeue a job that has completed,
 or never answer a signal to a suspended one.
@@ -21,6 +22,7 @@ from clearway.slurm import parse, rights
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import FieldError
+from clearway.slurm.preempt import PreemptReader
 from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.rest import RequeueRest
@@ -50,6 +52,7 @@ class PyslurmBackend:
         self._now = now
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)  # for what pyslurm does not tell
+        self._preempt = PreemptReader()
         self._rest = RequeueRest(now=now)
         self._skipped_reservations: tuple[Skipped, ...] = ()
 
@@ -82,12 +85,14 @@ class PyslurmBackend:
         jobs, skipped_jobs = records.read_jobs(found["jobs"])
         self._rest.saw_all(jobs)
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
+        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
         return ClusterSnapshot(
             taken_at=taken_at,
             jobs=tuple(jobs),
             nodes=tuple(nodes),
             skipped=(*skipped_jobs, *skipped_nodes, *self._skipped_reservations),
-            queries=2 if reservations is None else 3,
+            queries=(2 if reservations is None else 3) + preempt_queries,
+            preempt_priorities=priorities,
         )
 
     def job(self, job_id: str) -> Job | None:
@@ -245,6 +250,9 @@ class PyslurmBackend:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {current.reason[:120]}")
         # Not RESUME, which would also bring back a node that is DOWN.
         self._worker.call("undrain", name=node)
+
+    def power_down(self, node: str) -> None:
+        self._commands.run(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
 
     def admin_level(self, user: str) -> AdminLevel:
         return rights.admin_level(self._commands, user)

@@ -167,6 +167,7 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         features=_texts(record, "active_features"),
         reason=_text(record, "reason"),
         reservation=reservations.get(name, "") if meaning.reservation is not None else None,
+        weight=_number(record, "weight"),
     )
 
 

@@ -66,6 +66,7 @@ _NODE_FIELDS = (
     "total_cpus",
     "effective_cpus",
     "allocated_cpus",
+    "weight",
     "real_memory",
     "memory_reserved_for_system",
     "allocated_memory",

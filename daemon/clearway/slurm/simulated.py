@@ -147,6 +147,10 @@ class SimulatedBackend:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
         self._cluster.nodes[node] = replace(found, available=True, raw_state="IDLE", reason="")
 
+    def power_down(self, node: str) -> None:
+        found = self._node(node)
+        self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+POWERED_DOWN")
+
     def suspend(self, job: Job) -> None:
         entry = self._of_run(job)
         if entry.job.state is JobState.RUNNING:

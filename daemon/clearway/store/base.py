@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, RestartRecord
-from clearway.model import Plan
+from clearway.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.model import MoveKind, Plan
 from clearway.run_times import RunKey, RunRecord
 
 
@@ -66,15 +66,41 @@ class Store(Protocol):
 
     def steps(self, eviction_id: int) -> tuple[StepRecord, ...]: ...
 
-    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime, document: str = "") -> int: ...
+    def add_request(
+        self,
+        kind: str,
+        eviction_id: int | None,
+        actor: str,
+        at: datetime,
+        document: str = "",
+        rolling_id: int | None = None,
+    ) -> int: ...
 
     def pending_requests(self) -> tuple[Request, ...]: ...
 
-    def finish_request(self, request_id: int, at: datetime, result: str, eviction_id: int | None = None) -> None:
-        """``eviction_id``: of the eviction that a request has led to."""
+    def finish_request(
+        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
+    ) -> None:
+        """With the eviction or the rolling drain that the request has led to."""
         ...
 
     def request(self, request_id: int) -> Request | None: ...
+
+    def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
+        """Returns it with its id."""
+        ...
+
+    def save_rolling_drain(self, rolling: RollingDrain) -> None: ...
+
+    def rolling_drain(self, rolling_id: int) -> RollingDrain | None: ...
+
+    def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
+        """All that are not in a terminal state, by id."""
+        ...
+
+    def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
+        """Newest first."""
+        ...
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""
@@ -82,6 +108,10 @@ class Store(Protocol):
 
     def usage_since(self, since: datetime) -> Usage:
         """Preemptions past their point of no return since then, and the work they lost."""
+        ...
+
+    def moved_since(self, kind: MoveKind, since: datetime) -> int:
+        """Jobs moved for this that have passed their point of no return since then."""
         ...
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool:
@@ -98,6 +128,10 @@ class Store(Protocol):
 
     def restart_history(self) -> tuple[RestartRecord, ...]:
         """The newest of each (user, application, checkpointer), newest first; a bounded number."""
+        ...
+
+    def requeued(self) -> tuple[Requeued, ...]:
+        """Preemptees that came back from the queue, newest first; a bounded number."""
         ...
 
     def record_runs(self, records: Sequence[RunRecord]) -> None:

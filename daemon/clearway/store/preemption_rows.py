@@ -8,9 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
-from clearway.execution.records import Preemption
+from clearway.execution.records import Preemption, PreemptionState
+from clearway.learning import Requeued
+from clearway.model import Action
 from clearway.store import rows
 from clearway.store.tables import PREEMPTIONS
+
+_REQUEUED = 200  # older ones would hardly change a median
+_QUEUED = (Action.KILL, Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)  # a suspended job keeps its nodes
 
 
 def read_preemptions(connection: Connection, eviction_ids: Sequence[int]) -> dict[int, list[Row[Any]]]:
@@ -24,6 +29,22 @@ def read_preemptions(connection: Connection, eviction_ids: Sequence[int]) -> dic
     for row in connection.execute(query):
         found[row.eviction_id].append(row)
     return found
+
+
+def read_requeued(connection: Connection) -> tuple[Requeued, ...]:
+    """Preemptees that came back from the queue, newest first: as many as planning goes by."""
+    columns = PREEMPTIONS.c
+    query = (
+        select(columns.num_nodes, columns.vacated_at, columns.returned_at)
+        .where(columns.state == PreemptionState.RETURNED, columns.action.in_(_QUEUED))
+        .order_by(columns.requeued_at.desc(), columns.eviction_id, columns.position)
+        .limit(_REQUEUED)
+    )
+    return tuple(
+        Requeued(nodes, max(0.0, (back - gone).total_seconds()))
+        for nodes, gone, back in connection.execute(query)
+        if gone is not None and back is not None
+    )
 
 
 def write_preemptions(connection: Connection, eviction_id: int, preemptions: Sequence[Preemption]) -> None:

@@ -16,15 +16,15 @@ from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, insert
 from sqlalchemy.exc import IntegrityError
 
 from clearway.errors import StoreError, UnknownEvictionError
-from clearway.execution.records import Eviction, EvictionState, Request, StepRecord, Usage
+from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
 from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, RestartRecord
-from clearway.model import Plan
+from clearway.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.model import MoveKind, Plan
 from clearway.run_times import RunKey, RunRecord
-from clearway.store import history_rows, migrate, rows
+from clearway.store import history_rows, migrate, rolling_rows, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
-from clearway.store.preemption_rows import read_preemptions, write_preemptions
+from clearway.store.preemption_rows import read_preemptions, read_requeued, write_preemptions
 from clearway.store.serialise import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
 
@@ -227,7 +227,15 @@ class SqlStore:
 
     # Requests
 
-    def add_request(self, kind: str, eviction_id: int | None, actor: str, at: datetime, document: str = "") -> int:
+    def add_request(
+        self,
+        kind: str,
+        eviction_id: int | None,
+        actor: str,
+        at: datetime,
+        document: str = "",
+        rolling_id: int | None = None,
+    ) -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
         values = {
             "kind": kind,
@@ -236,6 +244,7 @@ class SqlStore:
             "created_at": at,
             "result": "",
             "document": document,
+            "rolling_id": rolling_id,
         }
         with self._database.writing() as connection:
             if (
@@ -252,10 +261,12 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(rows.request_from(row) for row in connection.execute(query))
 
-    def finish_request(self, request_id: int, at: datetime, result: str, eviction_id: int | None = None) -> None:
+    def finish_request(
+        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
+    ) -> None:
         values: dict[str, Any] = {"handled_at": at, "result": result}
-        if eviction_id is not None:
-            values["eviction_id"] = eviction_id
+        led_to = {"eviction_id": eviction_id, "rolling_id": rolling_id}
+        values |= {name: number for name, number in led_to.items() if number is not None}
         query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
         with self._database.writing() as connection:
             if connection.execute(query.values(values)).rowcount != 1:
@@ -265,6 +276,28 @@ class SqlStore:
         with self._database.reading() as connection:
             row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
             return rows.request_from(row) if row is not None else None
+
+    # Rolling drains
+
+    def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
+        with self._database.writing() as connection:
+            return rolling_rows.create(connection, rolling)
+
+    def save_rolling_drain(self, rolling: RollingDrain) -> None:
+        with self._database.writing() as connection:
+            rolling_rows.save(connection, rolling)
+
+    def rolling_drain(self, rolling_id: int) -> RollingDrain | None:
+        with self._database.reading() as connection:
+            return rolling_rows.find(connection, rolling_id)
+
+    def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
+        with self._database.reading() as connection:
+            return rolling_rows.open_ones(connection)
+
+    def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
+        with self._database.reading() as connection:
+            return rolling_rows.newest(connection, limit, offset)
 
     # What preemption has cost so far
 
@@ -292,6 +325,16 @@ class SqlStore:
             jobs, lost_node_s = connection.execute(query).one()
         return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
 
+    def moved_since(self, kind: MoveKind, since: datetime) -> int:
+        """By the name that stands for the planner of such a plan, of which there is one an eviction."""
+        query = (
+            select(func.count())
+            .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
+            .where(PLANS.c.planner == kind.value, PREEMPTIONS.c.requeued_at >= since)
+        )
+        with self._database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     # What was learned
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool:
@@ -309,6 +352,10 @@ class SqlStore:
     def restart_history(self) -> tuple[RestartRecord, ...]:
         with self._database.reading() as connection:
             return history_rows.read_restarts(connection)
+
+    def requeued(self) -> tuple[Requeued, ...]:
+        with self._database.reading() as connection:
+            return read_requeued(connection)
 
     def record_runs(self, records: Sequence[RunRecord]) -> None:
         with self._database.writing() as connection:
@@ -377,6 +424,7 @@ class SqlStore:
         with self._database.writing() as connection:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
             history_rows.prune(connection, before)
+            rolling_rows.prune(connection, before)
         return pruned
 
 

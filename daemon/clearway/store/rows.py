@@ -135,6 +135,7 @@ def request_from(row: Row[Any]) -> Request:
         document=row.document or "",
         handled_at=row.handled_at,
         result=row.result,
+        rolling_id=row.rolling_id,
     )
 
 

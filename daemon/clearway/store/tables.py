@@ -16,7 +16,7 @@ from sqlalchemy import ForeignKey, Index, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from clearway.claims import Restart
-from clearway.execution.records import EvictionState, PreemptionState
+from clearway.execution.records import EvictionState, PreemptionState, RollingState
 from clearway.learning import CheckpointOutcome
 from clearway.model import Action
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
@@ -159,6 +159,20 @@ class RequestRow(Base):
     handled_at: Mapped[datetime | None]
     result: Mapped[str]
     document: Mapped[str | None]  # what a drain or undrain is about, as JSON
+    rolling_id: Mapped[int | None]  # the rolling drain that it is about or has led to
+
+
+class RollingDrainRow(Base):
+    """Nodes that are emptied a few at a time; each drain of theirs is an eviction."""
+
+    __tablename__ = "rolling_drains"
+    __table_args__ = (Index(None, "state"), _OWN_IDS)
+
+    rolling_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    state: Mapped[RollingState] = mapped_column(word(RollingState))
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    document: Mapped[str]  # the whole ``records.RollingDrain``: whose turn it is, and why others were skipped
 
 
 class CheckpointHistoryRow(Base):
@@ -252,6 +266,7 @@ EXPLANATIONS = _table(ExplanationRow)
 PREEMPTIONS = _table(PreemptionRow)
 STEPS = _table(StepRow)
 REQUESTS = _table(RequestRow)
+ROLLING_DRAINS = _table(RollingDrainRow)
 CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
 RESTART_HISTORY = _table(RestartHistoryRow)
 RUN_HISTORY = _table(RunHistoryRow)

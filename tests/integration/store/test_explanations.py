@@ -13,7 +13,7 @@ from clearway.store.serialise import dump, load
 from tests.builders import NOW, after, eviction, plan
 from tests.integration.store.strategies import of
 
-SOME = Explanation(cost=Cost(3_600.5, 20, 2), alternatives=(), later=(), rules=(), complete=False)
+SOME = Explanation(cost=Cost(3_600.5, 0, 20, 2), alternatives=(), later=(), rules=(), complete=False)
 
 
 @given(of(Explanation))

@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clearway.claims import Restart
-from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.execution.records import PreemptionState
+from clearway.learning import CheckpointOutcome, CheckpointRecord, Requeued, RestartRecord
 from clearway.model import Action
 from clearway.run_times import RunKey, RunRecord
-from clearway.store import history_rows, migrate
+from clearway.store import history_rows, migrate, preemption_rows
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore
-from tests.builders import NOW, after, eviction
+from tests.builders import NOW, after, eviction, plan, urgent_job
 from tests.integration.store.strategies import record
 
 CHECKPOINT = CheckpointRecord(
@@ -141,3 +142,23 @@ def test_the_newest_runs_of_a_key_are_read_and_older_ones_pruned(
     assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b", "3b", "2b"]
     store.prune(after(4))
     assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b"]
+
+
+def test_the_newest_returns_from_the_queue_are_read(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption_rows, "_REQUEUED", 2)
+    actions = (Action.KILL, Action.SUSPEND, Action.APP_CHECKPOINT, Action.KILL, Action.KILL)
+    kept = eviction(plan(urgent_job(nodes=5)))
+    preemptions = [
+        replace(
+            p,
+            action=action,
+            state=PreemptionState.QUEUED if p.job_id == "105" else PreemptionState.RETURNED,
+            requeued_at=after(number),
+            vacated_at=after(10),
+            returned_at=None if p.job_id == "105" else after(10 + 100 * number),
+        )
+        for number, (p, action) in enumerate(zip(kept.preemptions, actions, strict=True), 1)
+    ]
+    store.create_eviction(replace(kept, preemptions=tuple(preemptions)))
+    nodes = [p.job.num_nodes for p in preemptions]
+    assert store.requeued() == (Requeued(nodes[3], 400.0), Requeued(nodes[2], 300.0)), "not suspended, not waiting yet"

@@ -128,6 +128,23 @@ def test_nodes_that_jobs_share_whole_need_no_description(
     assert [point["lost_work_node_s"] for point in curve] == [6, 5]
 
 
+def test_slurms_rule_goes_by_the_priority_that_a_candidate_tells(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def chosen(**priorities: int) -> list[str]:
+        document = general() | {"nodes_needed": 1}
+        for candidate in document["candidates"][1:]:
+            candidate["options"] = [{"action": "kill", "lost_work_node_s": 5}]
+            candidate["preempt_priority"] = priorities["named" if "node_names" in candidate else "counted"]
+        document["candidates"][0]["preempt_priority"] = 10
+        file.write_text(json.dumps(document))
+        assert run_plan_file(file, "slurm-default", "json") == 0
+        return [each["job_id"] for each in json.loads(capsys.readouterr().out)["curve"][0]["actions"]]
+
+    assert chosen(named=30, counted=20) == ["1"]
+    assert chosen(named=20, counted=5) == ["3"]
+
+
 def _set(keys: tuple[int | str, ...], value: Any) -> Callable[[Any], None]:
     def change(document: Any) -> None:
         for key in keys[:-1]:
@@ -176,6 +193,10 @@ SEEN_BY_SCHEMA = [
     (_set(("candidates", 0, "options", 1, "ready_s"), -1), "candidates[0].options[1].ready_s: must be an integer >= 0"),
     (_drop(("candidates", 0, "node_names")), "candidates[0].node_names: is missing"),
     (_set(("candidates", 0, "nodes"), 2), "candidates[0].nodes: must not be given beside node_names"),
+    (
+        _set(("candidates", 2, "preempt_priority"), -1),
+        "candidates[2].preempt_priority: must be an integer >= 0, not -1",
+    ),
     (_set(("candidates", 0, "holds"), {"gpus": 1.5}), "candidates[0].holds.gpus: must be an integer >= 0, not 1.5"),
 ]
 SEEN_BY_READER = [  # what a schema cannot say

@@ -248,10 +248,10 @@ def test_system_checkpoint_writes_all_memory() -> None:
     costs = CostsConfig(node_mib_s=100.0, app_memory_fraction=0.5, checkpoint_overhead=2.0)
     of = job(memory_mib=1_000)
     (whole,) = preemption_options(of, claims, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
-    assert whole == Option(Action.SYS_CHECKPOINT, checkpoint_s=12.0)
+    assert whole == Option(Action.SYS_CHECKPOINT, checkpoint_s=12.0, return_node_s=12)
     itself = replace(claims, checkpointer="application")
     (part,) = preemption_options(of, itself, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
-    assert part == Option(Action.APP_CHECKPOINT, checkpoint_s=7.0)
+    assert part == Option(Action.APP_CHECKPOINT, checkpoint_s=7.0, return_node_s=7)
 
 
 def test_rate_of_a_checkpoint_is_its_last_one_else_the_models() -> None:

@@ -16,6 +16,7 @@ from clearway.costs import (
     lost_work_node_s,
     preemption_options,
 )
+from clearway.learning import History, Requeued
 from clearway.model import Action, Option
 from tests.builders import NOW, after, job
 
@@ -115,7 +116,7 @@ def test_when_the_time_limit_has_emptied_the_nodes(fields: dict[str, object], se
 
 
 KILL = Option(Action.KILL, lost_work_node_s=3_600)
-SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32)
+SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32, return_node_s=32)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,25 @@ SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32)
 def test_options(kill: bool, requeueable: bool, saves: bool, options: tuple[Option, ...]) -> None:
     claims = replace(SIGNAL, took_s=30.0) if saves else None
     assert preemption_options(job(), claims, NOW, COSTS, 0, kill=kill, requeueable=requeueable) == options
+
+
+def back(options: tuple[Option, ...]) -> dict[Action, int]:
+    return {option.action: option.return_node_s for option in options}
+
+
+def test_coming_back_costs_restart_and_queue_on_all_nodes() -> None:
+    """Four nodes: 2,000 MiB through 100 MiB/s links and 2 s; preemptees of that size were away for 50 s."""
+    history = History(requeued=tuple(Requeued(4, 50.0) for _ in range(5)))
+    saved = replace(SIGNAL, size_mib=8_000.0, last=after(-60))
+
+    def options(claims: Claims, costs: CostsConfig = COSTS) -> dict[Action, int]:
+        running = job(nodes=4, start_time=after(-600))
+        return back(preemption_options(running, claims, NOW, costs, 0, kill=True, requeueable=True, history=history))
+
+    assert options(saved) == {Action.KILL: 4 * (50 + 22), Action.APP_CHECKPOINT: 4 * (50 + 22)}
+    fresh = replace(saved, last=None)
+    assert options(fresh) == {Action.KILL: 4 * 50, Action.APP_CHECKPOINT: 4 * (50 + 22)}, "it begins as it began"
+    none = COSTS.model_copy(update={"restart_weight": 0.0, "queueing_weight": 0.0})
+    assert options(saved, none) == {Action.KILL: 0, Action.APP_CHECKPOINT: 0}
+    queue = COSTS.model_copy(update={"restart_weight": 0.0, "queueing_weight": 0.5})
+    assert options(saved, queue) == {Action.KILL: 100, Action.APP_CHECKPOINT: 100}

@@ -117,8 +117,8 @@ def test_every_job_that_holds_nodes_has_a_verdict_and_no_other() -> None:
             [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90))],
             urgent_job(nodes=1),
             "1",
-            "saves itself within 40s, losing nothing; without it checkpoints would take 1m00s longer",
-            id="another one would take longer",
+            "saves itself within 40s, losing nothing; without it coming back would cost 60 node-seconds more",
+            id="another one would be back later",
         ),
         pytest.param(
             [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90))],
@@ -152,6 +152,12 @@ def test_every_job_that_holds_nodes_has_a_verdict_and_no_other() -> None:
 )
 def test_reasons(jobs: list[Job], of: Job, job_id: str, reason: str) -> None:
     assert reason in verdicts(planned(jobs, of))[job_id].reason
+
+
+def test_where_coming_back_does_not_count_the_time_of_checkpoints_is_the_reason() -> None:
+    jobs = [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90))]
+    plan = planned(jobs, urgent_job(nodes=1), costs={"restart_weight": 0})
+    assert "without it checkpoints would take 1m00s longer" in verdicts(plan)["1"].reason
 
 
 def test_nothing_is_done_where_enough_nodes_are_free() -> None:

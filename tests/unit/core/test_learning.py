@@ -16,6 +16,7 @@ from clearway.learning import (
     CheckpointRecord,
     History,
     Key,
+    Requeued,
     RestartRecord,
     application,
     quantile,
@@ -227,3 +228,13 @@ def test_calibration() -> None:
     assert known.calibration().checkpoints[SAVED] == 4
     assert history().calibration().median_ratio is None
     assert known.restart_s("alice", "solver", "application", 20) == 40, "on twice as many nodes as fill the file system"
+
+
+def test_the_wait_in_the_queue_is_the_median_of_jobs_of_such_a_size() -> None:
+    small, large = [Requeued(1, wait_s) for wait_s in (10, 20, 30)], [Requeued(8, wait_s) for wait_s in (100, 500, 900)]
+    known = History(requeued=(*small, *large), learning=LearningConfig(min_samples=3))
+    assert known.queueing_s(2) == 20
+    assert known.queueing_s(4) == known.queueing_s(16) == 500
+    assert known.queueing_s(17) == 65, "nobody of that size came back: the median of all"
+    few = History(requeued=tuple(small), learning=LearningConfig(min_samples=4))
+    assert few.queueing_s(1) == 0

@@ -14,7 +14,7 @@ from clearway.costs import NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.execution.records import Usage
 from clearway.learning import History
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Option, Plan
+from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Option, Plan, PreemptPriorities
 from clearway.policy import Situation, UnderWay, eviction_situation, horizon, over_budget, plan_aged, plan_misfit
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, plan, snapshot, urgent_job
@@ -40,9 +40,10 @@ def situation(
     delay_s: float = 600,
     idle: int = 0,
     history: History = NO_HISTORY,
+    priorities: PreemptPriorities | None = None,
     **sections: Any,
 ) -> Situation:
-    seen = snapshot(jobs, nodes, idle=idle)
+    seen = snapshot(jobs, nodes, idle=idle, preempt_priorities=priorities or PreemptPriorities())
     before = copy.deepcopy(seen)
     found = eviction_situation(
         preemptor(of, delay_s),
@@ -64,6 +65,14 @@ def codes(found: Situation) -> dict[str, str]:
 
 def candidates(found: Situation) -> dict[str, tuple[str, ...]]:
     return {candidate.job_id: candidate.node_names for candidate in found.problem.candidates}
+
+
+@pytest.mark.parametrize(("of_qos", "expected"), [(False, {"101": 20, "102": 10}), (True, {"101": 0, "102": 3})])
+def test_candidates_hold_what_slurm_would_preempt_by(of_qos: bool, expected: dict[str, int]) -> None:
+    by_name = {"batch": 20, "low": 10, "scavenger": 3}
+    jobs = [job("101", nodes=("n1",)), job("102", nodes=("n2",), partitions=("low",), qos="scavenger")]
+    found = situation(jobs, priorities=PreemptPriorities(by_name, of_qos))
+    assert {candidate.job_id: candidate.preempt_priority for candidate in found.problem.candidates} == expected
 
 
 # -- exemptions --------------------------------------------------------------------------------------------------

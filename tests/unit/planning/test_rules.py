@@ -35,7 +35,7 @@ def job(
     """Killing it loses its run so far, unless ``lost_s`` says how long ago it saved itself."""
     kill = Option(Action.KILL, nodes * (ran_s if lost_s is None else lost_s))
     past = {"ran_s": ran_s, "remaining_s": remaining_s, "waited_s": waited_s}
-    return Candidate(job_id, nodes, (kill, *more), **past, priority=priority, job_nodes=job_nodes)
+    return Candidate(job_id, nodes, (kill, *more), **past, preempt_priority=priority, job_nodes=job_nodes)
 
 
 def last_point(planner: Planner, needed: int, jobs: Sequence[Candidate], max_delay_s: int = 600) -> CurvePoint:
@@ -86,14 +86,42 @@ def test_ujfb_does_not_prune() -> None:
 def test_slurm_goes_by_priority_before_nodes() -> None:
     jobs = (job("1", 2, priority=20), job("2", 8, priority=10), job("3", 4, priority=10))
     assert set(gone(SlurmDefault(), 4, *jobs)) == {"3"}
-    assert set(gone(SlurmDefault(), 5, *jobs)) == {"2", "3"}
+    assert set(gone(SlurmDefault(), 9, *jobs)) == {"2", "3"}
     assert set(gone(SlurmDefault(), 13, *jobs)) == {"1", "2", "3"}
 
 
-def test_slurm_requeues_and_prunes_nothing() -> None:
+def test_slurm_requeues_what_could_be_saved() -> None:
     saves = Option(Action.APP_CHECKPOINT, checkpoint_s=60)
     jobs = (job("1", 1, saves), job("2", 2, saves), job("3", 8, saves))
-    assert gone(SlurmDefault(), 8, *jobs) == {"1": Action.KILL, "2": Action.KILL, "3": Action.KILL}
+    assert gone(SlurmDefault(), 11, *jobs) == {"1": Action.KILL, "2": Action.KILL, "3": Action.KILL}
+
+
+# What Slurm 22.05.8 preempted of five jobs of the partitions mid (tier 20) and low (tier 10), started in this order.
+SEEN = (("mid", 1), ("low", 2), ("low", 1), ("mid", 3), ("low", 1))
+
+
+@pytest.mark.parametrize(
+    ("planner", "needed", "preempted"),
+    [
+        (SlurmDefault(), 2, {2, 4}),
+        (SlurmDefault(), 3, {1, 2}),
+        (SlurmDefault(), 5, {0, 1, 2, 4}),
+        (YoungestFirst(), 2, {3}),
+        (YoungestFirst(), 3, {3}),
+        (YoungestFirst(), 5, {2, 3, 4}),
+    ],
+)
+def test_slurm_preempts_as_a_real_one_did(planner: Planner, needed: int, preempted: set[int]) -> None:
+    jobs = [
+        job(str(place), nodes, priority={"mid": 20, "low": 10}[partition], ran_s=60 - place)
+        for place, (partition, nodes) in enumerate(SEEN)
+    ]
+    assert set(gone(planner, needed, *jobs)) == set(map(str, preempted))
+
+
+def test_slurm_begins_again_with_the_job_that_made_room() -> None:
+    jobs = (job("1", 1), job("2", 2), job("3", 3), job("4", 4))
+    assert set(gone(SlurmDefault(), 4, *jobs)) == {"2", "3"}  # not 1, with which the search began
 
 
 def test_slurm_counts_the_nodes_a_job_holds_not_those_it_frees() -> None:
@@ -102,7 +130,8 @@ def test_slurm_counts_the_nodes_a_job_holds_not_those_it_frees() -> None:
 
 def test_the_youngest_goes_first_and_only_pbs_spares_it_when_it_was_not_needed() -> None:
     jobs = (job("1", 1, ran_s=10), job("2", 2, ran_s=20), job("3", 8, ran_s=90), job("4", 8, ran_s=80_000))
-    assert set(gone(YoungestFirst(), 8, *jobs)) == {"1", "2", "3"}
+    assert set(gone(YoungestFirst(), 9, *jobs)) == {"2", "3"}
+    assert set(gone(YoungestPrune(), 9, *jobs)) == {"1", "3"}
     assert set(gone(YoungestPrune(), 8, *jobs)) == {"3"}
     assert set(gone(YoungestPrune(), 9, *jobs)) == {"1", "3"}  # the pass goes backward: 2 is spared before 1
 

@@ -10,13 +10,34 @@ from typing import Any
 import pytest
 
 from clearway.errors import JobNotRunningError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import Job, JobState, Reservation
+from clearway.model import Job, JobState, PreemptPriorities, Reservation
 from clearway.slurm import parse
 from clearway.slurm.cli import EXCLUDED_NODES_FOR_S, CliBackend
+from clearway.slurm.preempt import READ_EVERY_S
 from clearway.slurm.rest import REST_S
 from tests.unit.slurm.test_hostile import GOOD
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+QOS_RECORDS = """Current Association Manager state
+
+QOS Records
+
+QOS=normal(1)
+    UsageRaw=0.000000
+    MinPrioThresh=
+    PreemptMode=OFF
+    Priority=30
+    Account Limits
+        No Accounts
+QOS=big(2)
+    MaxWallPJ=
+    Priority=70000
+    User Limits
+        mallory(1001)
+          Priority=1
+QOS=none(3)
+    MaxWallPJ=
+"""
 NODE = "NodeName=n1 CPUAlloc=0 CPUTot=4 RealMemory=4000 State=IDLE Partitions=batch"
 
 
@@ -26,7 +47,12 @@ class FakeSlurm:
 
     rows: list[dict[str, str]] = field(default_factory=list)
     shown: dict[str, str] = field(
-        default_factory=lambda: {"node": NODE, "reservation": "No reservations in the system"}
+        default_factory=lambda: {
+            "node": NODE,
+            "reservation": "No reservations in the system",
+            "config": "PreemptType             = preempt/none\n",
+            "partition": "PartitionName=batch Nodes=n[1-4] PriorityJobFactor=1 PriorityTier=7 State=UP\n",
+        }
     )
     refusal: str | None = None
     reads: list[Sequence[str]] = field(default_factory=list)
@@ -37,7 +63,7 @@ class FakeSlurm:
         if argv[0] == "squeue":
             self.reads.append(argv)
             return self._squeue(argv, env or {})
-        if argv[0] == "scontrol" and "show" in argv[2:4]:
+        if argv[0] == "scontrol" and "show" in argv[1:4]:
             self.reads.append(argv)
             return self.shown[argv[argv.index("show") + 1]]
         self.changes.append(" ".join(word for word in argv if word != "--oneliner"))
@@ -102,6 +128,8 @@ NEXT_RUN = {"RestartCnt": "1", "StartTime": "2026-11-21T10:00:00"}
 
 
 def test_a_snapshot_takes_two_queries(backend: CliBackend, slurm: FakeSlurm) -> None:
+    backend.snapshot()
+    slurm.reads.clear()
     snapshot = backend.snapshot()
     assert (snapshot.queries, len(slurm.reads)) == (2, 2)
     assert [job.job_id for job in snapshot.jobs] == ["101"]
@@ -112,6 +140,7 @@ def test_a_snapshot_takes_two_queries(backend: CliBackend, slurm: FakeSlurm) -> 
 def test_excluded_nodes_are_asked_for_when_a_waiting_job_is_new(
     backend: CliBackend, slurm: FakeSlurm, clock: Clock
 ) -> None:
+    backend.snapshot()
     becomes(slurm, **WAITING)
     first = backend.snapshot()
     assert (first.queries, first.jobs[0].excluded_nodes) == (3, ("n3", "n4"))
@@ -124,6 +153,38 @@ def test_excluded_nodes_are_asked_for_when_a_waiting_job_is_new(
     slurm.excluded = ""
     late = backend.snapshot()
     assert (late.queries, late.jobs[0].excluded_nodes) == (3, ())
+
+
+def test_what_slurm_preempts_by_is_read_every_ten_minutes(backend: CliBackend, slurm: FakeSlurm, clock: Clock) -> None:
+    first = backend.snapshot()
+    assert (first.queries, first.preempt_priorities.of(first.jobs[0])) == (4, 7)
+    clock.now += timedelta(seconds=READ_EVERY_S - 1)
+    slurm.shown["config"] = "PreemptType             = preempt/qos\n"
+    slurm.shown["assoc_mgr"] = QOS_RECORDS
+    again = backend.snapshot()
+    assert (again.queries, again.preempt_priorities) == (2, first.preempt_priorities)
+    clock.now += timedelta(seconds=1)
+    assert (late := backend.snapshot()).queries == 4
+    assert late.preempt_priorities == PreemptPriorities({"normal": 30, "big": 0xFFFF}, of_qos=True)
+
+
+def test_a_snapshot_does_not_need_what_slurm_preempts_by(
+    backend: CliBackend, slurm: FakeSlurm, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = backend.snapshot().preempt_priorities
+    assert known.by_name
+    run = slurm.run
+
+    def refuses(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
+        if "config" in argv or "partition" in argv:
+            raise SlurmUnavailableError("scontrol: error: no")
+        return run(argv, env=env)
+
+    monkeypatch.setattr(slurm, "run", refuses)
+    clock.now += timedelta(seconds=READ_EVERY_S)
+    snapshot = backend.snapshot()
+    assert [job.job_id for job in snapshot.jobs] == ["101"]
+    assert snapshot.preempt_priorities == known
 
 
 def test_a_fresh_look_reads_excluded_nodes_again(backend: CliBackend, slurm: FakeSlurm) -> None:

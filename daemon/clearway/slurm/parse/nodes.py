@@ -91,6 +91,7 @@ def _node(line: str) -> Node:
         features=fields.names(record.get("ActiveFeatures", "")),
         reason=_reason(line),
         reservation=fields.text(reserved) if reserved or "RESERVED" in flags else None,
+        weight=fields.number(record.get("Weight", "1"), "Weight"),
     )
 
 

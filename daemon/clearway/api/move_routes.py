@@ -1,0 +1,78 @@
+"""Compaction and promotion: requests like all others, and what they would do.
+
+Whose token it is must be one that may drain. The loop checks it.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException, Response
+
+from clearway.api import schemas, views
+from clearway.api.context import Actor, Context, Daemon, Report
+from clearway.api.request_routes import REFUSALS, ask
+from clearway.decision import NoPlan
+from clearway.loop import CycleReport
+from clearway.migration.move_plan import plan_moves
+from clearway.model import MoveKind
+from clearway.moves import jobs_left
+from clearway.policy import under_way_by
+
+router = APIRouter(tags=["moves"])
+
+
+@router.post("/compactions", status_code=202, responses=REFUSALS)
+def compact(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+    """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty.
+
+    When the request is handled its ``eviction_id`` names what was begun, which is an eviction like others.
+    """
+    return ask(daemon, response, "compact", None, actor)
+
+
+@router.post("/promotions", status_code=202, responses=REFUSALS)
+def promote(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+    """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
+    return ask(daemon, response, "promote", None, actor)
+
+
+@router.post("/compactions/what-if")
+def compaction(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a compaction would move now, and why others stay; changes nothing and needs no token."""
+    return _what_if(MoveKind.COMPACTION, daemon, report)
+
+
+@router.post("/promotions/what-if")
+def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a promotion would move now, and why others stay; changes nothing and needs no token."""
+    return _what_if(MoveKind.PROMOTION, daemon, report)
+
+
+def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
+    snapshot, config = report.snapshot, daemon.config()
+    if not daemon.planning.acquire(timeout=10.0):
+        raise HTTPException(429, "other what-if plans are being made; try again")
+    try:
+        plan = plan_moves(
+            kind,
+            snapshot,
+            config,
+            snapshot.taken_at,
+            jobs=jobs_left(kind, daemon.store, config, snapshot.taken_at),
+            actor="what-if",
+            preempted=daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(report.open_evictions),
+            history=daemon.history(),
+            actions=daemon.checkpointers(),
+        )
+    finally:
+        daemon.planning.release()
+    impossible = isinstance(plan, NoPlan)
+    return schemas.WhatIfView(
+        taken_at=snapshot.taken_at,
+        feasible=not impossible,
+        why=plan.why if isinstance(plan, NoPlan) else "",
+        budget="",
+        plan=None if isinstance(plan, NoPlan) else views.plan_view(plan),
+        curve=None,
+        verdicts=tuple(schemas.VerdictView.model_validate(verdict) for verdict in plan.verdicts) if impossible else (),
+    )

@@ -1,0 +1,108 @@
+"""Rolling drains: ordered with ``POST /drains``, each of their drains an eviction like others."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query, Response
+
+from clearway.api import schemas
+from clearway.api.context import Actor, Daemon, Report
+from clearway.api.eviction_routes import LARGEST_ID
+from clearway.api.request_routes import REFUSALS, ask
+from clearway.decision import NoPlan
+from clearway.errors import DrainError
+from clearway.execution.records import RollingDrain
+from clearway.migration.drain import plan_drain
+from clearway.migration.request import DrainRequest
+from clearway.migration.rolling import preview
+from clearway.migration.selection import chosen_nodes
+from clearway.model import DrainOrder, Plan
+from clearway.policy import under_way_by
+
+router = APIRouter(prefix="/rolling-drains", tags=["drains"])
+RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
+
+
+@router.get("")
+def rolling_drains(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=100, description="most rolling drains to answer with")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the newest to leave out")] = 0,
+) -> schemas.RollingList:
+    """Rolling drains, newest first."""
+    found = daemon.store.rolling_drains(limit=limit + 1, offset=offset)
+    items = tuple(_view(each) for each in found[:limit])
+    return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
+
+
+@router.get("/{rolling_id}")
+def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
+    """One rolling drain, with the turn of each of its nodes."""
+    found = daemon.store.rolling_drain(rolling_id)
+    if found is None:
+        raise HTTPException(404, f"no rolling drain {rolling_id}")
+    return _view(found)
+
+
+@router.post("/{rolling_id}/cancel", status_code=202, responses=REFUSALS)
+def cancel(daemon: Daemon, actor: Actor, rolling_id: RollingId, response: Response) -> schemas.RequestView:
+    """Begin no more of its drains, and call off what is not empty yet; empty nodes stay drained."""
+    if daemon.store.rolling_drain(rolling_id) is None:
+        raise HTTPException(404, f"no rolling drain {rolling_id}")
+    return ask(daemon, response, "cancel_rolling", None, actor, rolling_id=rolling_id)
+
+
+@router.post("/what-if")
+def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.RollingWhatIf:
+    """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
+    snapshot = report.snapshot
+    try:
+        order = wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
+    except DrainError as error:
+        raise HTTPException(422, str(error)) from None
+    history, under_way = daemon.history(), under_way_by(report.open_evictions)
+
+    def plan(each: DrainOrder) -> Plan | NoPlan:
+        return plan_drain(
+            each,
+            snapshot,
+            daemon.config(),
+            daemon.planner(),
+            snapshot.taken_at,
+            under_way=under_way,
+            history=history,
+            actions=daemon.checkpointers(),
+        )
+
+    if not daemon.planning.acquire(timeout=10.0):
+        raise HTTPException(429, "other what-if plans are being made; try again")
+    try:
+        found = preview(order, wish.rolling or 1, snapshot, plan)
+    finally:
+        daemon.planning.release()
+    return schemas.RollingWhatIf(
+        taken_at=snapshot.taken_at,
+        batches=tuple(schemas.BatchView.model_validate(batch) for batch in found.batches),
+        skipped=dict(found.skipped),
+    )
+
+
+def _view(rolling: RollingDrain) -> schemas.RollingView:
+    return schemas.RollingView(
+        rolling_id=rolling.rolling_id,
+        state=rolling.state,
+        at_once=rolling.at_once,
+        actor=rolling.order.actor,
+        reason=rolling.order.reason,
+        begin_at=rolling.order.begin_at,
+        parallel=rolling.order.parallel,
+        force=rolling.order.force,
+        created_at=rolling.created_at,
+        finished_at=rolling.finished_at,
+        outcome=rolling.outcome,
+        turns=tuple(
+            schemas.TurnView(node=turn.node, state=turn.state, drain_id=turn.drain_id or None, note=turn.note)
+            for turn in rolling.turns
+        ),
+    )

@@ -1,0 +1,28 @@
+"""What Slurm's own preemption sorts jobs by, as ``scontrol show`` tells it of its configuration, partitions and QoS."""
+
+from __future__ import annotations
+
+import re
+
+_TYPE = re.compile(r"^PreemptType\s*=\s*(\S+)", re.MULTILINE)
+_TIER = re.compile(r"^PartitionName=(\S+) .*?\bPriorityTier=(\d{1,10})\b", re.MULTILINE)
+_QOS = re.compile(r"^QOS=(\S+)\(\d+\)\s*$((?:\n[ \t].*)*)", re.MULTILINE)
+_PRIORITY = re.compile(r"^    Priority=(\d{1,10})\s*$", re.MULTILINE)
+_MOST = 0xFFFF  # Slurm sorts by one number of 32 bits, of which the number of nodes takes the lower half
+
+
+def sorts_by_qos(config: str) -> bool:
+    """Whether ``scontrol show config`` says preempt/qos; anything else goes by partition, where it goes by anything."""
+    found = _TYPE.search(config)
+    return found is not None and found[1] == "preempt/qos"
+
+
+def read_tiers(partitions: str) -> dict[str, int]:
+    """Partition to tier, from ``scontrol --oneliner show partition``."""
+    return {name: min(int(tier), _MOST) for name, tier in _TIER.findall(partitions)}
+
+
+def read_qos_priorities(records: str) -> dict[str, int]:
+    """QoS to priority, from ``scontrol show assoc_mgr flags=qos``: without a query to the accounting database."""
+    found = {name: _PRIORITY.search(fields) for name, fields in _QOS.findall(records)}
+    return {name: min(int(priority[1]), _MOST) for name, priority in found.items() if priority}

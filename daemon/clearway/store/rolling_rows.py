@@ -1,0 +1,62 @@
+"""The rows of ``rolling_drains``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from clearway.errors import StoreError
+from clearway.execution.records import RollingDrain, RollingState
+from clearway.store.serialise import dump, load
+from clearway.store.tables import ROLLING_DRAINS as TABLE
+
+_OPEN = [state for state in RollingState if not state.terminal]
+
+
+def _values(rolling: RollingDrain) -> dict[str, object]:
+    return {
+        "state": rolling.state,
+        "created_at": rolling.created_at,
+        "finished_at": rolling.finished_at,
+        "document": dump(rolling),
+    }
+
+
+def _read(row: tuple[int, str]) -> RollingDrain:
+    return replace(load(RollingDrain, row[1]), rolling_id=row[0])
+
+
+def create(connection: Connection, rolling: RollingDrain) -> RollingDrain:
+    key = connection.execute(insert(TABLE).values(_values(rolling))).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new row no id")
+    return replace(rolling, rolling_id=int(key[0]))
+
+
+def save(connection: Connection, rolling: RollingDrain) -> None:
+    query = update(TABLE).where(TABLE.c.rolling_id == rolling.rolling_id)
+    if connection.execute(query.values(_values(rolling))).rowcount != 1:
+        raise StoreError(f"no rolling drain {rolling.rolling_id}")
+
+
+def find(connection: Connection, rolling_id: int) -> RollingDrain | None:
+    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.rolling_id == rolling_id)
+    row = connection.execute(query).first()
+    return None if row is None else _read((row.rolling_id, row.document))
+
+
+def open_ones(connection: Connection) -> tuple[RollingDrain, ...]:
+    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.state.in_(_OPEN)).order_by(TABLE.c.rolling_id)
+    return tuple(_read((row.rolling_id, row.document)) for row in connection.execute(query))
+
+
+def newest(connection: Connection, limit: int, offset: int) -> tuple[RollingDrain, ...]:
+    query = select(TABLE.c.rolling_id, TABLE.c.document).order_by(TABLE.c.rolling_id.desc())
+    return tuple(_read((row.rolling_id, row.document)) for row in connection.execute(query.limit(limit).offset(offset)))
+
+
+def prune(connection: Connection, before: datetime) -> None:
+    """Delete those that ended before then."""
+    connection.execute(delete(TABLE).where(TABLE.c.finished_at < before))

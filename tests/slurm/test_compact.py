@@ -1,0 +1,113 @@
+"""Compaction and promotion on a real cluster: jobs move to the nodes that were told, and end with the right results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway.execution.records import EvictionState, PreemptionState
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import RunningDaemon, config_text, install_programs
+from tests.slurm.test_drain import UNPROTECTED, ask, check_result, clearway, newest, nodes_of, saver
+
+STEPS = 36
+
+
+def config_for(folder: Path, cluster: SlurmCluster) -> str:
+    """The token ``tester`` may have jobs moved; nobody does so of its own accord."""
+    changes = {
+        "candidates": UNPROTECTED,
+        "drain": 'operators = ["tester"]',
+        "compaction": "min_gain = 0.1",
+        "promotion": "min_gain = 0.1",
+    }
+    return config_text(folder, cluster.conf, **changes)
+
+
+@pytest.fixture
+def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[RunningDaemon]:
+    folder = tmp_path / "daemon"
+    with RunningDaemon(cluster, folder, config=config_for(folder, cluster)) as running:
+        yield running
+
+
+def small(cluster: SlurmCluster) -> str:
+    return saver(cluster, "-N1", "-n1", "--mem=500", steps=STEPS)
+
+
+def filler(cluster: SlurmCluster, cpus: int, *more: str) -> str:
+    """Takes what is left of a node, so that the next job goes to another one."""
+    args = ("-N1", f"-n{cpus}", "--mem=500", "--output=/dev/null", *more)
+    job_id = cluster.sbatch("sleep 600", *args, user="cwbob")
+    cluster.wait_state(job_id, "RUNNING")
+    return job_id
+
+
+def partly_used(cluster: SlurmCluster) -> set[str]:
+    return {node["NodeName"] for node in cluster.records("node") if 0 < int(node["CPUAlloc"]) < 4}
+
+
+def assert_nothing_is_left(cluster: SlurmCluster) -> None:
+    assert cluster.scontrol_reservations() == []
+    assert not [node["NodeName"] for node in cluster.records("node") if "DRAIN" in node["State"] or node.get("Reason")]
+
+
+def moved(daemon: RunningDaemon) -> None:
+    daemon.wait_for(lambda: newest(daemon).state.terminal, 60, "the end of the moves")
+    assert newest(daemon).state is EvictionState.COMPLETED, newest(daemon).outcome
+
+
+def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    install_programs(cluster)
+    jobs, fillers = [], []
+    for _ in range(3):
+        jobs.append(small(cluster))
+        fillers.append(filler(cluster, 3))
+    for job_id in fillers:
+        cluster.run("scancel", job_id)
+        cluster.wait_state(job_id, "CANCELLED")
+    assert [nodes_of(cluster, job_id) for job_id in jobs] == [{"node1"}, {"node2"}, {"node3"}]
+    assert partly_used(cluster) == {"node1", "node2", "node3"}
+    planned = clearway(daemon, "compact", "--dry-run")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    assert partly_used(cluster) == {"node1", "node2", "node3"}
+    done = clearway(daemon, "compact", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert newest(daemon).state is EvictionState.COMPLETED
+    order = newest(daemon).move
+    assert order is not None
+    targets = order.target_of
+    assert len(targets) == 2
+    assert {p.job_id: p.state for p in newest(daemon).preemptions} == dict.fromkeys(targets, PreemptionState.RETURNED)
+    assert {job_id: nodes_of(cluster, job_id) for job_id in targets} == {i: {n} for i, n in targets.items()}
+    assert len(partly_used(cluster)) == 1
+    assert [cluster.job(job_id)["Restarts"] for job_id in jobs] == [str(int(job_id in targets)) for job_id in jobs]
+    assert_nothing_is_left(cluster)
+    told = daemon.get(f"/api/v1/evictions/{newest(daemon).eviction_id}").json()
+    assert told["drain"]["move"]["kind"] == "compaction"
+    for job_id in jobs:
+        check_result(cluster, job_id, STEPS)
+
+
+def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    """Its node becomes the last that Slurm would give, by weight; it goes to the fullest of the others.
+
+    That is not where Slurm would start it by itself: nodes 2 to 4 come first.
+    """
+    install_programs(cluster)
+    try:
+        job_id, beside = small(cluster), filler(cluster, 3)
+        filler(cluster, 1, "-w", "node5")
+        assert nodes_of(cluster, job_id) == {"node1"}
+        cluster.run("scontrol", "update", "NodeName=node1", "Weight=50")
+        assert ask(daemon, "promotions").startswith("promote 1")
+        moved(daemon)
+        assert nodes_of(cluster, job_id) == {"node5"}
+        assert nodes_of(cluster, beside) == {"node1"}
+        assert cluster.job(job_id)["Restarts"] == "1"
+        assert_nothing_is_left(cluster)
+        check_result(cluster, job_id, STEPS)
+    finally:
+        cluster.run("scontrol", "update", "NodeName=node1", "Weight=1")

@@ -1,0 +1,116 @@
+"""Who may drain, on a cluster with accounting: by the daemon's rule, and by what Slurm asks of the daemon itself."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from clearway import bootstrap
+from clearway.config import Config
+from clearway.execution.records import EvictionState, RollingState
+from clearway.migration.request import DrainRequest
+from clearway.model import AdminLevel
+from clearway.slurm.cli import CliBackend
+from clearway.store.repository import SqlStore
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import RunningDaemon
+from tests.slurm.test_drain import clearway, drained
+from tests.slurm.test_service_user import DENIED, SERVICE_USER, as_service_user
+
+USER = "cwbob"
+
+
+@pytest.fixture
+def cluster(accounting_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    accounting_cluster.reset()
+    yield accounting_cluster
+    set_level(accounting_cluster, USER, "None")
+    set_level(accounting_cluster, SERVICE_USER, "Operator")
+    accounting_cluster.reset()
+
+
+def set_level(cluster: SlurmCluster, user: str, level: str) -> None:
+    cluster.run("sacctmgr", "-i", "modify", "user", user, "set", f"AdminLevel={level}")
+
+
+def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp_path: Path) -> None:
+    backend = CliBackend(now=lambda: datetime.now(UTC), slurm_conf=str(cluster.conf), timeout_s=15)
+    daemon = RunningDaemon(cluster, cluster.work / f"daemon-{tmp_path.name}")  # where an ordinary user can get at it
+    with daemon:
+        for path in (daemon.folder, *daemon.folder.glob("clearway.sqlite*")):
+            path.chmod(0o777)
+        for level in AdminLevel:
+            set_level(cluster, USER, level.value.capitalize())
+            assert backend.admin_level(USER) is level
+            asked = clearway(daemon, "drain", "node8", user=USER)
+            if level is AdminLevel.NONE:
+                assert asked.returncode == 1
+                assert asked.stdout.startswith(f"refused: {USER} is neither an operator nor an administrator of Slurm")
+                assert not drained(cluster)
+                continue
+            assert (asked.returncode, asked.stdout[:6]) == (0, "drain "), asked.stderr
+            daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 30, "the node to be empty")
+            (reason,) = drained(cluster).values()
+            assert reason == f"clearway drain {daemon.evictions()[0].eviction_id}"
+            assert clearway(daemon, "undrain", "node8", user=USER).stdout == "brought back node8\n"
+        assert clearway(daemon, "drain", "node7", user="root").returncode == 0
+        daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 30, "the node to be empty")
+        set_level(cluster, USER, "None")
+        assert clearway(daemon, "undrain", "node7", user=USER).stdout.startswith(f"refused: {USER} is neither")
+        assert list(drained(cluster)) == ["node7"]
+        assert len(daemon.evictions()) == len(AdminLevel)  # the refused one left none
+
+
+@pytest.mark.parametrize("rolling", [None, 2])
+def test_slurm_does_not_let_an_operators_daemon_drain(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rolling: int | None
+) -> None:
+    """Slurm 22.05 wants an administrator; its words end the order, and no node was touched."""
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    running = cluster.sbatch("sleep 600", "-N1", "--exclusive", "-wnode1", user="cwalice")
+    cluster.wait_state(running, "RUNNING")
+    folder = tmp_path / "state"
+    folder.mkdir()
+    os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
+    for above in (folder, *folder.parents[:3]):  # pytest's own folders are for root alone
+        if str(above).startswith("/tmp/"):
+            above.chmod(0o755)
+    config = Config.model_validate(
+        {
+            "daemon": {"mode": "automatic"},
+            "slurm": {"backend": "cli", "conf": str(cluster.conf)},
+            "store": {"url": f"sqlite:///{folder}/clearway.sqlite"},
+        }
+    )
+    SqlStore(f"sqlite:///{tmp_path}/warm.sqlite").close()  # whatever is imported late is imported before the fork
+
+    def serve() -> tuple[str, str, int, list[str]]:
+        daemon = bootstrap.build(config, origin="test")
+        wish = DrainRequest(nodes="node[1-6]", rolling=rolling)
+        daemon.store.add_request("drain", None, "root", datetime.now(UTC), wish.model_dump_json())
+        limit = datetime.now(UTC) + timedelta(seconds=30)
+        ended = False
+        while not ended and datetime.now(UTC) < limit:
+            daemon.loop.cycle()
+            found = daemon.store.rolling_drains() if rolling else daemon.store.evictions()
+            ended = bool(found) and found[0].state.terminal
+        evictions = daemon.store.evictions()
+        refused = [s.kind for s in daemon.store.steps(evictions[0].eviction_id) if s.result == "refused"]
+        daemon.loop.backend.close()
+        daemon.store.close()
+        return found[0].state.value, found[0].outcome, len(evictions), refused
+
+    state, outcome, evictions, refused = as_service_user(serve)
+    assert state == (RollingState.CANCELLED if rolling else EvictionState.CANCELLED)
+    assert DENIED.partition("|")[0] in outcome or DENIED.partition("|")[2] in outcome
+    assert "cannot be drained" in outcome
+    assert "\n" not in outcome
+    assert (evictions, refused) == (1, ["drain"])
+    assert not drained(cluster)
+    assert cluster.state(running) == "RUNNING"
+    assert cluster.job(running)["Restarts"] == "0"
