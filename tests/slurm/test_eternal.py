@@ -61,7 +61,7 @@ def eternal_job(cluster: SlurmCluster, name: str, steps: int, nodes: str) -> str
 def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tmp_path: Path) -> None:
     install_programs(cluster)
     (cluster.work / "eternal.py").write_text(PROGRAM)
-    cluster.run("scontrol", "create", "PartitionName=eternal", "Nodes=ALL", "PriorityTier=0", "MaxTime=INFINITE")
+    cluster.run("scontrol", "create", "PartitionName=eternal", "Nodes=ALL", "PriorityTier=0", "PreemptMode=OFF")
     try:
         busy = ("-N1", "--time=60", *WHOLE)
         others = [cluster.sbatch("sleep 900", *busy, user="cwalice") for _ in cluster.node_names[1:]]
@@ -104,6 +104,28 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
     finally:
         cluster.reset()
         cluster.run("scontrol", "delete", "PartitionName=eternal")
+
+
+def test_eternal_jobs_begin_at_the_far_end(cluster: SlurmCluster) -> None:
+    """Slurm keeps no order of a partition's nodes; a preferred feature does what the opposite order is for."""
+    backwards, far = ",".join(reversed(cluster.node_names)), cluster.node_names[4:]
+    cluster.run("scontrol", "create", "PartitionName=backwards", f"Nodes={backwards}")
+    features = [f"NodeName={','.join(far)}", "AvailableFeatures=far", "ActiveFeatures=far"]
+    try:
+        cluster.run("scontrol", "update", *features)
+        args = ("-p", "backwards", "-N1", "--time=5", *WHOLE)
+        plain = cluster.sbatch("sleep 60", *args, user="cwalice")
+        cluster.wait_state(plain, "RUNNING")
+        assert cluster.job(plain)["NodeList"] == cluster.node_names[0]
+        wanted = len(far) + 1
+        jobs = [cluster.sbatch("sleep 60", *args, "--prefer=far", user="cwalice") for _ in range(wanted)]
+        for job in jobs:
+            cluster.wait_state(job, "RUNNING")
+        assert [cluster.job(job)["NodeList"] for job in jobs] == [*far, cluster.node_names[1]]
+    finally:
+        cluster.reset()
+        cluster.run("scontrol", "update", features[0], "AvailableFeatures=", "ActiveFeatures=")
+        cluster.run("scontrol", "delete", "PartitionName=backwards")
 
 
 def runs(cluster: SlurmCluster, job: str, count: int) -> bool:
