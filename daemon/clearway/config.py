@@ -169,6 +169,12 @@ class PlanningConfig(_Section):
         description="count on it that a running job ends in time where earlier jobs of its user and name make that at "
         "least so likely; None: count on time limits alone",
     )
+    checkpoints: Literal["serial", "shared"] = Field(
+        "serial",
+        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all those of a "
+        "plan at once, as small jobs do not fill the file system; they are in time however it shares bandwidth, and "
+        "execution.concurrent_checkpoints does not count",
+    )
     explanation_time: Duration = Field(
         30.0,
         description="computing time, in the pauses between cycles, to find out what else each plan could have been; "

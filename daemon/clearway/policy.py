@@ -370,8 +370,16 @@ def _ways(
             requeueable=requeueable,
             history=history,
             actions=actions,
+            shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)
+
+
+def shared_bandwidth(config: Config) -> float | None:
+    """MiB/s that the checkpoints of a plan share; None where they are written one after another."""
+    if config.planning.checkpoints == "serial":
+        return None
+    return config.execution.checkpoint_bandwidth_mib_s or config.costs.file_system_mib_s
 
 
 def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:

@@ -14,6 +14,7 @@ import numpy as np
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
+from clearway.model import Curve
 from clearway.planning.eviction_dp import EvictionDP
 from tests.benchmarks.bench_planning import (
     LEAST_RATIO_CP_SAT,
@@ -51,8 +52,12 @@ def _growth() -> dict[str, tuple[list[float], float]]:
         for size in sizes:
             jobs, needed, deadlines = ({**_MIDDLE, axis: size}).values()
             drawn = [large_problem(_MACHINE_NODES, jobs, needed, deadlines, 1, seed=seed) for seed in range(_SEEDS)]
-            assert all(EvictionDP().solve(problem).exact for problem in drawn)
-            spent = [min(spent_ms(lambda problem=problem: EvictionDP().solve(problem))) for problem in drawn]
+            curves: list[Curve] = []
+            spent = [
+                spent_ms(lambda problem=problem, curves=curves: curves.append(EvictionDP().solve(problem)))[0]
+                for problem in drawn
+            ]
+            assert all(curve.exact for curve in curves)
             seconds.append(float(np.median(spent)) / 1_000)
         found[axis] = (seconds, float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0]))
     return found
@@ -96,10 +101,10 @@ def _shared_row(row: Row) -> str:
 
 def main() -> None:
     scenarios = [
-        f"| {name} | {jobs} | {needed:,} | {f'x {multiple}' if multiple > 1 else 'arbitrary'} | {ours:.2f} | "
-        f"{highs:.0f} | {highs / ours:.0f} | {cp_sat:.0f} | {cp_sat / ours:.0f} | "
-        f"{again:.0f} | {again / ours:.0f} | {greedy:.2f} |"
-        for name, jobs, needed, multiple, ours, highs, cp_sat, again, greedy in scenarios_measured()
+        f"| {row.name} | {row.jobs} | {row.needed:,} | {f'x {row.multiple}' if row.multiple > 1 else 'arbitrary'} | "
+        f"{row.ours:.2f} | {row.least:.2f} | {row.highs:.0f} | {row.highs / row.ours:.0f} | "
+        f"{row.cp_sat:.0f} | {row.cp_sat / row.ours:.0f} | {row.again:.0f} | {row.again / row.ours:.0f} |"
+        for row in scenarios_measured()
     ]
     large = [
         f"| {case[0]:,} | {case[1]:,} | {case[2]:,} | {case[3]} x {case[4]} s | "
@@ -117,7 +122,7 @@ def main() -> None:
     repeats = f"They take turns, and each time is the median: of {runs} runs of eviction-dp, of {TURNS} of a solver."
     ratios = (LEAST_RATIO_HIGHS, LEAST_RATIO_CP_SAT, LEAST_RATIO_CP_SAT_AGAIN)
     asked = "The benchmark asks for {} times HiGHS, {} times CP-SAT, {} times it again,".format(*ratios)
-    most = f"and for less than {SCENARIO_3_MS:g} ms in Scenario-3."
+    most = f"and for a least time below {SCENARIO_3_MS:g} ms in Scenario-3."
     _PAGE.write_text(
         "\n".join(
             [
@@ -135,7 +140,7 @@ def main() -> None:
                 asked,
                 most,
                 "",
-                "| | jobs | K | sizes | eviction-dp | HiGHS | ratio | CP-SAT | ratio | again | ratio | greedy |",
+                "| | jobs | K | sizes | eviction-dp | least | HiGHS | ratio | CP-SAT | ratio | again | ratio |",
                 "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|",
                 *scenarios,
                 "",

@@ -12,7 +12,6 @@ paper: a moment is busy when 75 % of the nodes are in use.
 
 from __future__ import annotations
 
-import lzma
 import math
 import os
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from clearway.simulation.scenarios import (
     NODE_MEMORY_GB,
     STEP_S,
 )
+from clearway.simulation.swf import read_swf
 
 FOLDER = Path(os.environ.get("CLEARWAY_TRACES", Path(__file__).parents[3] / "shared/traces"))
 BUSY = 0.75
@@ -81,16 +81,11 @@ class Trace:
 
 def read(machine: Machine) -> Trace:
     rows = []
-    with lzma.open(machine.path, "rt", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.startswith(";") or not line.strip():
-                continue
-            field = line.split()
-            submit, wait, run = int(field[1]), max(0, int(field[2])), int(field[3])
-            processors = int(field[4]) if int(field[4]) > 0 else int(field[7])
-            nodes = -(-processors // machine.processors_per_node)
-            if run > 0 and 0 < nodes <= machine.nodes:
-                rows.append((int(field[0]), submit, submit + wait, submit + wait + run, nodes, int(field[8])))
+    for job in read_swf(machine.path).jobs:
+        nodes = -(-job.size // machine.processors_per_node)
+        if nodes <= machine.nodes:
+            start_s = job.submit_s + max(0, job.wait_s)
+            rows.append((job.job_id, job.submit_s, start_s, start_s + job.run_s, nodes, job.requested_s))
     rows.sort(key=lambda row: (row[2], row[0]))
     return Trace(machine, *np.array(rows, dtype=np.int64).T)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 
 from clearway.model import Action, Candidate, EvictionProblem, Option
 
+TIMES = int(os.environ.get("CLEARWAY_ORACLE_TIMES", "1"))  # so many times the problems, for a night
 SHAPES = ("plain", "ties", "zeros", "floats", "late", "ends", "shared", "tied groups", "twins", "everything")
 
 
@@ -38,6 +40,18 @@ def with_returns(problem: EvictionProblem, seed: int, most: int = 9) -> Eviction
         replace(job, options=tuple([replace(each, return_node_s=rng.choice(amounts)) for each in job.options]))
         for job in problem.candidates
     ]
+    return replace(problem, candidates=tuple(candidates))
+
+
+def side_by_side(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    """The same problem where most checkpoints leave room for others."""
+    rng = random.Random(seed)
+
+    def shares(option: Option) -> Option:
+        share = rng.choice((None, 0.0, 0.25, 0.5, rng.random(), 1.0))
+        return option if share is None else replace(option, file_system_s=share * option.checkpoint_s)
+
+    candidates = [replace(job, options=tuple([shares(each) for each in job.options])) for job in problem.candidates]
     return replace(problem, candidates=tuple(candidates))
 
 

@@ -20,10 +20,10 @@ from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
-from tests.oracle.problems import SHAPES, random_problem
+from tests.oracle.problems import SHAPES, TIMES, random_problem
 
 EXACT: tuple[Planner, ...] = (EvictionDP(), Backtracking())
-PROBLEMS_PER_SHAPE = 70  # 700 problems in all
+PROBLEMS_PER_SHAPE = 70 * TIMES  # 700 problems in all
 
 
 def seeds(shape: str, count: int = PROBLEMS_PER_SHAPE) -> Iterator[int]:

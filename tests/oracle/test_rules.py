@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.model import Curve, EvictionProblem
+from clearway.model import Action, Candidate, Curve, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
@@ -21,7 +21,7 @@ from clearway.planning.weighted_cost import WeightedCost
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
 from tests.oracle.exhaustive import exhaustive
-from tests.oracle.problems import SHAPES, random_problem
+from tests.oracle.problems import SHAPES, TIMES, random_problem
 from tests.oracle.test_planners import assert_not_better, assert_valid, seeds
 
 RULES: tuple[Planner, ...] = (
@@ -102,7 +102,7 @@ def keys(curve: Curve) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_highs_and_the_dynamic_program_agree_in_every_key_but_the_last(shape: str) -> None:
-    for seed in seeds(shape, 12):
+    for seed in seeds(shape, 12 * TIMES):
         problem = random_problem(seed)
         found, expected = Milp().solve(problem), EvictionDP().solve(problem)
         assert found.exact, problem
@@ -111,3 +111,56 @@ def test_highs_and_the_dynamic_program_agree_in_every_key_but_the_last(shape: st
         for point in found.points:
             assert_valid(problem, point)
         assert Milp().solve(shuffled(problem, seed)) == found
+
+
+# -- Slurm ---------------------------------------------------------------------------------------------------------
+
+
+def slurms_own(problem: EvictionProblem, *, youngest_first: bool) -> set[str] | None:
+    """Slurm's search as its manual tells it, for jobs on nodes of their own that can all be killed at once."""
+
+    def until_it_fits(order: list[Candidate]) -> list[Candidate] | None:
+        for count in range(len(order) + 1):
+            if sum(job.nodes for job in order[:count]) >= problem.nodes_needed:
+                return order[:count]
+        return None
+
+    order = sorted(problem.candidates, key=lambda job: job.job_id)
+    if youngest_first:
+        order.sort(key=lambda job: job.ran_s)
+    else:
+        order.sort(key=lambda job: job.job_nodes)
+        order.sort(key=lambda job: job.preempt_priority)
+    removed = until_it_fits(order)
+    for _ in range(2):
+        if removed:
+            largest_first = sorted(removed[:-1], key=lambda job: job.nodes, reverse=True)
+            order = removed[-1:] + largest_first + [job for job in order if job not in removed]
+            removed = until_it_fits(order)
+    return None if removed is None else {job.job_id for job in removed}
+
+
+@pytest.mark.parametrize("youngest_first", [False, True])
+def test_slurm_is_what_its_manual_tells(youngest_first: bool) -> None:
+    planner: Planner = YoungestFirst() if youngest_first else SlurmDefault()
+    spared = 0
+    for seed in range(600):
+        rng = random.Random(seed)
+        jobs = tuple(
+            Candidate(
+                str(job_id),
+                nodes := rng.randint(1, 9),
+                (Option(Action.KILL, rng.randint(0, 99)),),
+                ran_s=rng.randint(0, 5),
+                preempt_priority=rng.choice((0, 0, 7)),
+                job_nodes=nodes + rng.choice((0, 0, 3)),
+            )
+            for job_id in rng.sample(range(1, 130), rng.randint(1, 9))
+        )
+        problem = EvictionProblem(rng.randint(1, 2 + sum(job.nodes for job in jobs)), 0, 60, jobs)
+        (point,) = planner.solve(problem).points
+        expected = slurms_own(problem, youngest_first=youngest_first)
+        assert point.feasible == (expected is not None)
+        assert {planned.job_id for planned in point.actions} == (expected or set()), problem
+        spared += expected is not None and len(expected) < len(jobs) - 1
+    assert spared > 200

@@ -20,11 +20,22 @@ from clearway.planning.milp import Milp
 from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.ujfb import Ujfb
 from clearway.planning.weighted_cost import WeightedCost
+from clearway.planning.youngest_first import YoungestFirst
+from clearway.planning.youngest_prune import YoungestPrune
 from tests.oracle.exhaustive import enough_freed, exhaustive, nodes_freed, whole_steps
+from tests.oracle.problems import TIMES
 from tests.oracle.typed_problems import KINDS, typed_problem
 
-PROBLEMS_PER_KIND = 125  # 1,000 problems in all
-RULES: tuple[Planner, ...] = (Greedy(), LossPerNodePrune(), SlurmDefault(), Ujfb(), WeightedCost())
+PROBLEMS_PER_KIND = 125 * TIMES  # 1,000 problems in all
+RULES: tuple[Planner, ...] = (
+    Greedy(),
+    LossPerNodePrune(),
+    SlurmDefault(),
+    Ujfb(),
+    WeightedCost(),
+    YoungestFirst(),
+    YoungestPrune(),
+)
 
 Found = tuple[Fraction, int, tuple[tuple[str, Action], ...], int]
 
@@ -84,7 +95,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(kind: str, swept: str, monkeyp
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_backtracking_and_highs_agree(kind: str) -> None:
-    for seed in seeds(kind, 40):
+    for seed in seeds(kind, 40 * TIMES):
         problem = typed_problem(seed)
         best = expected(problem)
         assert found(problem, Backtracking().solve(problem)) == best, problem
@@ -118,7 +129,10 @@ def test_rules_are_valid_and_never_better(planner: Planner) -> None:
     feasible = 0
     for seed in range(0, 1_200, 5):
         problem = typed_problem(seed)
+        before = copy.deepcopy(problem)
         curve = planner.solve(problem)
+        assert problem == before
+        assert planner.solve(_in_another_order(problem, seed)) == curve
         for point, answer, best in zip(curve.points, found(problem, curve), expected(problem), strict=True):
             if answer is None:
                 continue
@@ -188,10 +202,13 @@ def test_the_order_of_the_candidates_does_not_matter(swept: str, monkeypatch: py
         before = copy.deepcopy(problem)
         curve = EvictionDP().solve(problem)
         assert problem == before
-        rng = random.Random(seed)
-        candidates = rng.sample(problem.candidates, len(problem.candidates))
-        shuffled = replace(problem, candidates=tuple(_shuffled(rng, candidate) for candidate in candidates))
-        assert EvictionDP().solve(shuffled) == curve
+        assert EvictionDP().solve(_in_another_order(problem, seed)) == curve
+
+
+def _in_another_order(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    rng = random.Random(seed)
+    candidates = rng.sample(problem.candidates, len(problem.candidates))
+    return replace(problem, candidates=tuple(_shuffled(rng, candidate) for candidate in candidates))
 
 
 def _shuffled(rng: random.Random, candidate: Candidate) -> Candidate:

@@ -98,6 +98,9 @@ class ActionView(_Answer):
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
     ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+    file_system_s: float | None = Field(
+        description="how long its checkpoint would take with the whole file system, seconds; null: others wait for it"
+    )
     return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 

@@ -31,6 +31,7 @@ from clearway.cli.asking import (
 from clearway.cli.drain_commands import drain_nodes, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
+from clearway.cli.sweep_options import SweepOptions, sweeping
 from clearway.cli.walltime import walltime_app
 from clearway.config import load_config
 from clearway.errors import ClearwayError
@@ -258,7 +259,9 @@ app.command("undrain")(undrain)
 
 
 @app.command()
+@sweeping
 def simulate(
+    sweep: SweepOptions,
     trace: Annotated[
         Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
     ] = None,
@@ -301,13 +304,13 @@ def simulate(
             raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
         site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
         try:
-            simulate_site(site, output.value)
+            simulate_site(site, sweep, output.value)
         except ClearwayError as error:
             complain(str(error))
             raise typer.Exit(BAD_INPUT) from None
         return
     question = Question(
-        file=trace,
+        file=trace.resolve(),  # workers elsewhere have other working directories
         sacct=sacct,
         nodes=nodes,
         processors_per_node=processors_per_node,
@@ -318,7 +321,7 @@ def simulate(
         seed=seed,
     )
     try:
-        run(question, output.value)
+        run(question, sweep, output.value)
     except ClearwayError as error:
         complain(str(error))
         raise typer.Exit(BAD_INPUT) from None

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from clearway import registry
 from clearway.cli import render
+from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.injection import urgent_jobs
@@ -42,30 +44,50 @@ class Question:
     seed: int = 0
 
 
-def simulate(question: Question, output: str) -> None:
+def simulate(question: Question, sweep: SweepOptions, output: str) -> None:
     """Replay and print.
 
     Raises:
         ClearwayError: with one line that says which file, scheduler or number cannot be used.
     """
-    makers: list[Callable[[], Scheduler]] = [registry.load(registry.SCHEDULERS, name) for name in question.schedulers]
+    for name in question.schedulers:
+        _scheduler(name)
+    trace, nodes = _read(question)
+    tell_left_out(trace, nodes)
+    if alone(sweep, len(question.schedulers)):
+        found = []
+        for name in question.schedulers:
+            with progress_bar(name, len(trace.jobs)) as tick:
+                found.append(_replayed(question, name, tick))
+    else:
+        with open_sweep(sweep, len(question.schedulers), quiet=True) as workers:
+            found = workers(_replayed, [(question, name) for name in question.schedulers], lambda each: each.scheduler)
+    if output == "json":
+        render.print_json(_document(trace, nodes, found))
+    else:
+        render.console().print(_page(trace, nodes, found))
+
+
+@lru_cache(maxsize=1)
+def _read(question: Question) -> tuple[Trace, int]:
+    """The jobs and the nodes; once in every process."""
     trace = read_sacct(question.file) if question.sacct else read_swf(question.file)
     nodes = question.nodes
     if nodes is None:
         if trace.size is None:
             raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
         nodes = -(-trace.size // question.processors_per_node)
-    trace = _prepared(trace, question, nodes)
-    tell_left_out(trace, nodes)
-    found = []
-    for maker in makers:
-        scheduler = maker()
-        with progress_bar(scheduler.name, len(trace.jobs)) as tick:
-            found.append(metrics(replay(trace.jobs, nodes, scheduler, seed=question.seed, progress=tick)))
-    if output == "json":
-        render.print_json(_document(trace, nodes, found))
-    else:
-        render.console().print(_page(trace, nodes, found))
+    return _prepared(trace, question, nodes), nodes
+
+
+def _scheduler(name: str) -> Scheduler:
+    made: Scheduler = registry.load(registry.SCHEDULERS, name)()
+    return made
+
+
+def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Metrics:
+    trace, nodes = _read(question)
+    return metrics(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
 
 
 def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:

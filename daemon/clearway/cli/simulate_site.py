@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from rich.text import Text
 from clearway import registry
 from clearway.cli import render
 from clearway.cli.simulate import progress_bar, tell_left_out
+from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import Config, load_config
 from clearway.errors import SimulationError
 from clearway.simulation import sacct
-from clearway.simulation.engine import replay
+from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.site_study import (
     RULES,
     SiteRun,
@@ -45,7 +47,7 @@ class SiteQuestion:
     seed: int = 0
 
 
-def simulate_site(question: SiteQuestion, output: str) -> None:
+def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> None:
     """Replay and print.
 
     Raises:
@@ -59,18 +61,43 @@ def simulate_site(question: SiteQuestion, output: str) -> None:
     urgent = find_urgent(trace, config.preemptors)
     nodes = question.nodes or _nodes(question, config)
     tell_left_out(trace, nodes)
-    trace = mark_urgent(trace, urgent)
-    runs = []
-    for name, planner, scheduler in schedulers(trace, config, planners):
-        with progress_bar(name, len(trace.jobs), _WORTH_A_BAR) as tick:
-            replayed = replay(trace.jobs, nodes, scheduler, seed=question.seed, progress=tick)
-        runs.append(evaluate(name, planner, replayed, urgent))
+    record = _Record(mark_urgent(trace, urgent), urgent, nodes, question.seed)
+    courses = tuple(schedulers(record.trace, config, planners))
+    if alone(sweep, len(courses)):
+        runs = []
+        for course in courses:
+            with progress_bar(course[0], len(trace.jobs), _WORTH_A_BAR) as tick:
+                runs.append(_run(record, *course, tick))
+    else:
+        with open_sweep(sweep, len(courses), quiet=True) as workers:
+            runs = workers(_run, [(record, *course) for course in courses], lambda run: run.name)
     if output == "json":
         render.print_json(_document(trace, nodes, urgent, config, runs))
         return
     for line in untold(config):
         print(f"clearway: {line}", file=sys.stderr)
     render.console().print(_page(trace, nodes, urgent, runs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What every run replays."""
+
+    trace: Trace
+    urgent: UrgentJobs
+    nodes: int
+    seed: int
+
+
+def _run(
+    record: _Record,
+    name: str,
+    planner: str | None,
+    scheduler: Scheduler,
+    tick: Callable[[int], None] | None = None,
+) -> SiteRun:
+    replayed = replay(record.trace.jobs, record.nodes, scheduler, seed=record.seed, progress=tick)
+    return evaluate(name, planner, replayed, record.urgent)
 
 
 def _commands(config: Config) -> Commands:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from clearway.claims import format_claims
 from clearway.model import AdminLevel, Job, JobState, Node, Reservation
+from clearway.simulation.file_system import FileSystem
 
 REQUEUE_DELAY_S = 121.0
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
@@ -27,6 +30,8 @@ class Program:
 
     work_s: float = 3_600.0
     save_s: float | None = None  # how long it takes to save itself when it is signalled; None: deaf to signals
+    save_mib: float | None = None  # instead of save_s: what it then writes to the file system that all share ...
+    save_mib_s: float = 1_000.0  # ... and how fast it can at most
     save_fails: bool = False
     interval_s: float | None = None  # saves itself at this pace
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
@@ -53,6 +58,7 @@ class SimulatedJob:
     epoch: int = 0  # events of an earlier epoch are void
     ended_at: datetime | None = None
     suspended_at: datetime | None = None
+    gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
     stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
 
     def done_s(self, now: datetime) -> float:
@@ -71,10 +77,15 @@ class SimulatedCluster:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
+    file_system_mib_s: float = inf
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)
+    _free_gpus: dict[str, Counter[str]] = field(default_factory=dict)  # of nodes that have some
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._file_system = FileSystem(self.now, self.file_system_mib_s)
 
     # -- building ------------------------------------------------------------------------------------------
 
@@ -82,6 +93,8 @@ class SimulatedCluster:
         for node in nodes:
             self.nodes[node.name] = node
             self._free_cpus[node.name] = node.cpus
+            if node.gpus:
+                self._free_gpus[node.name] = Counter(dict(node.gpus))
 
     def submit(
         self,
@@ -110,6 +123,8 @@ class SimulatedCluster:
             "reason": "Priority",
             "submit_time": submitted,
             "eligible_time": submitted,
+            "exclusive": cpus_per_node is None,
+            "even_cpus": cpus_per_node or 0,
         }
         job = Job(
             **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
@@ -155,6 +170,8 @@ class SimulatedCluster:
                 self._leave_nodes(entry, "TIMEOUT")
             case "saved":
                 self._on_saved(entry)
+            case "written":
+                self._on_written()
             case "interval":
                 self._on_interval(entry)
             case "gone":
@@ -169,6 +186,7 @@ class SimulatedCluster:
     def _start(self, entry: SimulatedJob, nodes: tuple[str, ...], at: datetime) -> None:
         for name in nodes:
             self._free_cpus[name] -= entry.cpus_per_node
+            self._take_gpus(entry, name)
         entry.epoch += 1
         entry.base_s = entry.saved_s
         entry.requeued = False
@@ -223,6 +241,20 @@ class SimulatedCluster:
             else:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
+    def _on_written(self) -> None:
+        """The rates were others when this was foreseen if a write has begun or gone since: then none is complete."""
+        self._file_system.advance(self.now)
+        for job_id in self._file_system.complete:
+            self._file_system.forget(job_id)
+            self._on_saved(self.jobs[job_id])
+        self._foresee_write()
+
+    def _foresee_write(self) -> None:
+        end = self._file_system.next_end()
+        if end is not None:
+            for job_id in self._file_system.writers:
+                self._at(end, "written", self.jobs[job_id])
+
     def _on_interval(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.done_s(self.now)
         self._claim(entry, last=int(self.now.timestamp()))
@@ -259,10 +291,16 @@ class SimulatedCluster:
         entry.base_s = entry.done_s(self.now)
         entry.since = None
         entry.epoch += 1
+        if entry.job.job_id in self._file_system.writers:
+            self._file_system.advance(self.now)
+            self._file_system.forget(entry.job.job_id)
+            self._foresee_write()
 
     def _release(self, entry: SimulatedJob) -> None:
         for name in entry.job.nodes:
             self._free_cpus[name] += entry.cpus_per_node
+            if name in entry.gpus:
+                self._free_gpus[name].update(entry.gpus.pop(name))
         entry.epoch += 1
 
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
@@ -295,12 +333,17 @@ class SimulatedCluster:
         entry.job = replace(entry.job, state=JobState.ENDED, raw_state="CANCELLED")
 
     def signalled(self, entry: SimulatedJob) -> None:
-        if entry.program.save_s is None:
+        program = entry.program
+        if program.save_s is None and program.save_mib is None:
             return
         entry.asked_at = self.now
         if not entry.program.requeues:
             self._claim(entry, state="saving", asked=int(self.now.timestamp()))
-        self._at(self.now + timedelta(seconds=entry.program.save_s), "saved", entry)
+        if program.save_mib is not None:
+            self._file_system.begin(entry.job.job_id, program.save_mib, program.save_mib_s, self.now)
+            self._foresee_write()
+        elif program.save_s is not None:
+            self._at(self.now + timedelta(seconds=program.save_s), "saved", entry)
 
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""
@@ -322,6 +365,27 @@ class SimulatedCluster:
     def _take_cpus(self, entry: SimulatedJob) -> None:
         for name in entry.job.nodes:
             self._free_cpus[name] -= entry.cpus_per_node
+
+    def _take_gpus(self, entry: SimulatedJob, name: str) -> None:
+        """Those that it asks for; as Slurm does, a job that has a whole node gets all of them."""
+        free = self._free_gpus.get(name)
+        if free is None or not (entry.exclusive or entry.job.gpus):
+            return
+        wanted = self.nodes[name].gpus if entry.exclusive else entry.job.gpus or ()
+        taken: Counter[str] = Counter()
+        for gpu_type, count in wanted:
+            for each in [gpu_type] if gpu_type in free else sorted(free):
+                some = min(count - taken.total(), free[each] - taken[each])
+                taken[each] += max(0, some)
+        free.subtract(taken)
+        entry.gpus[name] = taken
+
+    def _has_gpus(self, entry: SimulatedJob, name: str) -> bool:
+        free = self._free_gpus.get(name, Counter())
+        return all(
+            sum(number for each, number in free.items() if gpu_type in ("", each)) >= count
+            for gpu_type, count in entry.job.gpus or ()
+        )
 
     def make_eligible(self, entry: SimulatedJob) -> None:
         entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
@@ -364,8 +428,30 @@ class SimulatedCluster:
             if set(job.partitions) & set(self.nodes[name].partitions)
             and self._free_cpus[name] >= (self.nodes[name].cpus if entry.exclusive else entry.cpus_per_node)
             and kept_mib.get(name, 0) + (job.memory_mib or self.nodes[name].memory_mib) <= self.nodes[name].memory_mib
+            and not (job.gpus and not self._has_gpus(entry, name))
         )
-        return tuple(fitting[: job.num_nodes]) if len(fitting) >= job.num_nodes else ()
+        return self._chosen(job, fitting)
+
+    def _chosen(self, job: Job, fitting: list[str]) -> tuple[str, ...]:
+        """As many of the fitting nodes as the job asks for, certain ones and ones in a row among them."""
+        if job.required_nodes or job.excluded_nodes:
+            fitting = [name for name in fitting if name not in job.excluded_nodes]
+            if not set(job.required_nodes) <= set(fitting):
+                return ()
+            fitting.sort(key=lambda name: (name not in job.required_nodes, name))
+        if not job.contiguous:
+            return tuple(fitting[: job.num_nodes]) if len(fitting) >= job.num_nodes else ()
+        names = list(self.nodes)
+        rows = (tuple(names[at : at + job.num_nodes]) for at in range(len(names) - job.num_nodes + 1))
+        return next((row for row in rows if set(job.required_nodes) <= set(row) <= set(fitting)), ())
+
+    def alloc_gpus(self, name: str) -> tuple[tuple[str, int], ...] | None:
+        """By type; None for a node that has none."""
+        if name not in self._free_gpus:
+            return None
+        taken = Counter(dict(self.nodes[name].gpus))
+        taken.subtract(self._free_gpus[name])
+        return tuple(sorted((gpu_type, count) for gpu_type, count in taken.items() if count))
 
     def alloc_cpus(self, name: str) -> int:
         return self.nodes[name].cpus - self._free_cpus[name]

@@ -25,6 +25,7 @@ from clearway.migration.compaction import plan_compaction
 from clearway.migration.moves import Host
 from clearway.migration.promotion import plan_promotion
 from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, Request, replay_shared
+from clearway.sweeps.base import Sweep
 
 NODES, PROCESSORS, HIGH_NODES = 8, 16, 2
 DAY_S = 24 * HOUR_S
@@ -99,17 +100,12 @@ class CompactionStudy:
         return without - with_moves
 
 
-def study(seeds: int, tell: Callable[[str], None] = lambda _: None) -> CompactionStudy:
+def study(seeds: int, sweep: Sweep) -> CompactionStudy:
     """All days of all seeds."""
-    cells = []
-    for mean_run_h in (MEAN_RUN_H, *OTHER_RUN_H):
-        for load in LOADS:
-            tell(f"compaction, load {load} %, mean run time {mean_run_h:g} h")
-            cells += [day(1, moves, load, mean_run_h, seed) for moves in (NONE, COMPACTION) for seed in range(seeds)]
-    for load in PROMOTION_LOADS:
-        tell(f"promotion, load {load} %")
-        cells += [day(2, moves, load, MEAN_RUN_H, seed) for moves in (NONE, PROMOTION) for seed in range(seeds)]
-    return CompactionStudy(tuple(cells), seeds)
+    days = [(1, moves, load, h) for h in (MEAN_RUN_H, *OTHER_RUN_H) for load in LOADS for moves in (NONE, COMPACTION)]
+    days += [(2, moves, load, MEAN_RUN_H) for load in PROMOTION_LOADS for moves in (NONE, PROMOTION)]
+    tasks = [(*each, seed) for each in days for seed in range(seeds)]
+    return CompactionStudy(tuple(sweep(day, tasks, lambda cell: f"moves: {cell.moves}, load {cell.load} %")), seeds)
 
 
 def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) -> Cell:

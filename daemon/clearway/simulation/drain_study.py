@@ -19,8 +19,7 @@ is not simulated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,6 +36,7 @@ from clearway.simulation.as_cluster import AsCluster
 from clearway.simulation.engine import Machine, ReplayedJob, State, replay
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import TraceJob
+from clearway.sweeps.base import Sweep
 
 WAIT, DRAIN, REQUEUE = "wait", "drain", "requeue"
 MOMENTS = 100
@@ -103,23 +103,19 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def study(
-    folder: Path, processes: int, tell: Callable[[str], None] = lambda _: None, *, seed: int = 0, moments: int = MOMENTS
-) -> DrainStudy:
+def study(folder: Path, sweep: Sweep, *, seed: int = 0, moments: int = MOMENTS) -> DrainStudy:
     """All workloads whose files the folder has.
 
     Raises:
         TraceError: when it has none of them, or one cannot be read.
     """
+    folder = folder.resolve()  # workers elsewhere have other working directories
     found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
     if not found:
         raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
-    samples: list[Sample] = []
-    with ProcessPoolExecutor(max_workers=min(processes, len(found))) as pool:
-        tasks = [pool.submit(_of_file, folder, workload, seed, moments) for workload in found]
-        for workload, task in zip(found, tasks, strict=True):
-            samples += task.result()
-            tell(f"{workload.name}: done")
+    tasks = [(folder, workload, seed, moments) for workload in found]
+    made = sweep(_of_file, tasks, lambda samples: samples[0].workload if samples else "never busy")
+    samples = [sample for samples in made for sample in samples]
     absent = tuple(workload.file for workload in WORKLOADS if workload not in found)
     return DrainStudy(tuple(samples), seed, absent)
 

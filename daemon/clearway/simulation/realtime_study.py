@@ -10,10 +10,7 @@ The baseline treats all jobs alike, as Mira did. The paper's numbers are those o
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +40,7 @@ from clearway.simulation.schedulers.weighted_cost import WeightedCost
 from clearway.simulation.schedulers.wfp import Wfp
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import Trace, TraceJob
+from clearway.sweeps.base import Sweep
 
 WEEKS = {"week 1": "mira-2018-wk1.swf.xz", "week 2": "mira-2018-wk2.swf.xz"}
 BEAM_TIMES = "aps_rtj_runtimes_seconds.txt"
@@ -149,12 +147,13 @@ class RealtimeStudy:
         return tuple(dict.fromkeys(cell.way for cell in self.cells))
 
 
-def study(folder: Path, seeds: int, processes: int, tell: Callable[[str], None] = lambda _: None) -> RealtimeStudy:
+def study(folder: Path, seeds: int, sweep: Sweep) -> RealtimeStudy:
     """All cells of the weeks that the folder has.
 
     Raises:
         TraceError: when it has none of them, or a file cannot be read.
     """
+    folder = folder.resolve()  # workers elsewhere have other working directories
     weeks = [week for week, file in WEEKS.items() if (folder / file).exists()]
     if not weeks:
         raise TraceError(f"{folder}: none of {', '.join(WEEKS.values())}")
@@ -167,15 +166,10 @@ def study(folder: Path, seeds: int, processes: int, tell: Callable[[str], None] 
         for percent in PERCENTS
         for approach in APPROACHES
     ]
-    # HiGHS prints to standard output what nobody asked for.
-    with ProcessPoolExecutor(max_workers=processes, initializer=_be_quiet) as pool:
-        logs = pool.map(_log, range(LOGS))
-        cells = []
-        for cell in pool.map(_cell, *zip(*tasks, strict=True)):
-            cells.append(cell)
-            tell(f"{len(cells)} of {len(tasks)}: {cell.week}, {cell.way}, {cell.percent} %, {cell.approach}")
-        absent = [file for week, file in WEEKS.items() if week not in weeks] + [BEAM_TIMES] * (not there)
-        return RealtimeStudy(tuple(cells), tuple(logs), seeds, tuple(absent))
+    logs = sweep(_log, [(seed,) for seed in range(LOGS)], lambda log: f"optimum of random log {log.seed}")
+    cells = sweep(_cell, tasks, lambda cell: f"{cell.week}, {cell.way}, {cell.percent} %, {cell.approach}")
+    absent = [file for week, file in WEEKS.items() if week not in weeks] + [BEAM_TIMES] * (not there)
+    return RealtimeStudy(tuple(cells), tuple(logs), seeds, tuple(absent))
 
 
 def bounded_slowdown(outcome: Outcome) -> float:
@@ -191,11 +185,6 @@ def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> l
     submitted = {job.job_id: job for job in jobs}
     done = replay([model.lengthened(job) for job in jobs], blocks, chosen.make(model))
     return [replace(outcome, job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
-
-
-def _be_quiet() -> None:
-    sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds: int) -> Cell:

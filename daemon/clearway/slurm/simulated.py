@@ -24,9 +24,7 @@ class SimulatedBackend:
     def snapshot(self) -> ClusterSnapshot:
         cluster = self._now()
         reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
-        nodes = tuple(
-            self._shown(node, reserved.get(name), cluster.alloc_cpus(name)) for name, node in cluster.nodes.items()
-        )
+        nodes = tuple(self._shown(node, reserved.get(name)) for name, node in cluster.nodes.items())
         return ClusterSnapshot(
             taken_at=cluster.now, jobs=tuple(entry.job for entry in cluster.jobs.values()), nodes=nodes, queries=2
         )
@@ -167,10 +165,12 @@ class SimulatedBackend:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _shown(self, node: Node, reservation: str | None, alloc_cpus: int) -> Node:
+    def _shown(self, node: Node, reservation: str | None) -> Node:
+        alloc_cpus, alloc_gpus = self._cluster.alloc_cpus(node.name), self._cluster.alloc_gpus(node.name)
         source, shown = self._seen.get(node.name, (None, node))
-        if source is not node or shown.reservation != reservation or shown.alloc_cpus != alloc_cpus:
-            shown = replace(node, reservation=reservation, alloc_cpus=alloc_cpus)
+        state = (reservation, alloc_cpus, alloc_gpus)
+        if source is not node or (shown.reservation, shown.alloc_cpus, shown.alloc_gpus) != state:
+            shown = replace(node, reservation=reservation, alloc_cpus=alloc_cpus, alloc_gpus=alloc_gpus)
             self._seen[node.name] = (node, shown)
         return shown
 

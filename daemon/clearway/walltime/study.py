@@ -8,11 +8,13 @@ exponential distribution a request costs its length plus 0.10 h without checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from clearway.sweeps.base import Sweep, Task
 from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Continuous, continuous
 from clearway.walltime.model import Costs
 from clearway.walltime.request_sequence import (
@@ -115,21 +117,18 @@ def of_paper(name: str) -> Continuous:
     return continuous(name, FAMILIES[name].paper, HOUR_S)
 
 
-def study(progress: Callable[[str], None], names: Iterable[str] = tuple(FAMILIES)) -> Study:
-    """Everything; about a minute and a half."""
-    cells: list[Cell] = []
-    counts: dict[str, int] = {}
-    for name in names:
-        progress(f"Table 2: {name}")
-        counts[name] = chunks(of_paper(name), STATED, 0.1)
-        cells += table_2(name)
-    progress("Figure 5")
-    figures = [figure_5(name) for name in ("exponential", "boundedpareto")]
-    progress("Figure 6")
-    figures.append(figure_6(names))
-    progress("Figure 7")
-    figures += [figure_7("mean"), figure_7("deviation")]
-    return Study(tuple(cells), counts, tuple(figures))
+def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> Study:
+    """Everything; about a minute and a half of one processor."""
+    rows = sweep(table_2, [(name,) for name in names], lambda row: f"Table 2, {row[0].distribution}")
+    drawings: list[Task] = [(figure_5, "exponential"), (figure_5, "boundedpareto"), (figure_6, names)]
+    drawings += [(figure_7, "mean"), (figure_7, "deviation")]
+    figures = sweep(_drawn, drawings, lambda figure: figure.title)
+    counts = {name: chunks(of_paper(name), STATED, 0.1) for name in names}
+    return Study(tuple(cell for row in rows for cell in row), counts, tuple(figures))
+
+
+def _drawn(figure: Callable[[Any], Figure], of: Any) -> Figure:
+    return figure(of)
 
 
 def lognormal_of_cells() -> Continuous:

@@ -17,6 +17,8 @@ from clearway.simulation.realtime_study import APPROACHES, PERCENTS, bounded_slo
 from clearway.simulation.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
 from clearway.simulation.swf import read_swf, write_swf
 from clearway.simulation.trace import Trace, TraceJob
+from clearway.sweeps.base import Sweep
+from clearway.sweeps.local import local_workers
 
 MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
 
@@ -75,7 +77,8 @@ def small_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> realtime_stu
         write_swf(trace(), file)
     (tmp_path / realtime_study.BEAM_TIMES).write_text("300\n650.5\n")
     monkeypatch.setattr(realtime_study, "LOGS", 2)
-    return study(tmp_path, seeds=1, processes=2)
+    with local_workers(2) as workers:
+        return study(tmp_path, 1, Sweep(workers))
 
 
 def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realtime_study.RealtimeStudy) -> None:
@@ -96,8 +99,9 @@ def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realt
 
 
 def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"none of mira-2018-wk1\.swf\.xz, mira-2018-wk2\.swf\.xz"):
-        study(tmp_path, seeds=1, processes=1)
+    none = r"none of mira-2018-wk1\.swf\.xz, mira-2018-wk2\.swf\.xz"
+    with local_workers(1) as workers, pytest.raises(TraceError, match=none):
+        study(tmp_path, 1, Sweep(workers))
 
 
 def test_patient_clearway_is_better_than_weighted_cost_on_the_random_logs() -> None:

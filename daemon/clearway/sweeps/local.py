@@ -1,0 +1,62 @@
+"""Sweeps on the processors of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from clearway.sweeps.base import Task, Workers
+
+T = TypeVar("T")
+
+
+@contextmanager
+def local_workers(processes: int) -> Iterator[Workers]:
+    """So many processes; they end with this block, and with this process however it ends."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(max_workers=processes, initializer=_begin)
+    done = False
+    try:
+        # All are forked here: later a progress bar's thread could hold a lock that a fork would keep for ever.
+        list(pool.map(abs, range(processes)))
+        yield _Local(pool)
+        done = True
+    finally:
+        if not done:  # interrupted, or a task failed: nobody waits for the rest
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+        pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    pool: ProcessPoolExecutor
+
+    def answers(self, function: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T]]:
+        futures = {self.pool.submit(function, *task): place for place, task in enumerate(tasks)}
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+
+
+def _begin() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # not what our parent does then
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # HiGHS prints to standard output what nobody asked for.
+    sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

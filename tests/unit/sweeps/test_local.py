@@ -1,0 +1,119 @@
+"""Sweeps on this machine: the order of answers, errors, and that no process is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearway.errors import TraceError
+from clearway.sweeps.base import Sweep, Task
+from clearway.sweeps.local import local_workers
+
+T = TypeVar("T")
+
+
+class Shuffled:
+    """Workers that finish in another order."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def answers(self, function: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T]]:
+        for place in self.order:
+            yield place, function(*tasks[place])
+
+
+@given(st.integers(0, 12).flatmap(lambda count: st.permutations(range(count))))
+def test_answers_are_in_the_order_of_the_tasks_whoever_finishes_first(order: list[int]) -> None:
+    told: list[tuple[int, int, str]] = []
+    sweep = Sweep(Shuffled(order), lambda *progress: told.append(progress))
+    assert sweep(pow, [(place, 2) for place in range(len(order))], str) == [n * n for n in range(len(order))]
+    assert told == [(done, len(order), str(place * place)) for done, place in enumerate(order, 1)]
+
+
+def slowly(place: int, count: int) -> tuple[int, int]:
+    time.sleep(0.05 * (count - place))  # the first comes last
+    return place, os.getpid()
+
+
+def test_processes_share_the_tasks() -> None:
+    with local_workers(3) as workers:
+        found = Sweep(workers)(slowly, [(place, 6) for place in range(6)], str)
+    assert [place for place, _ in found] == list(range(6))
+    assert len({process for _, process in found}) == 3
+    assert os.getpid() not in {process for _, process in found}
+
+
+def fails(_: int) -> None:
+    raise TraceError("line 3 is broken")
+
+
+def test_an_error_of_a_task_is_raised_and_nobody_waits_for_the_others() -> None:
+    before = time.monotonic()
+    with pytest.raises(TraceError, match="line 3"), local_workers(2) as workers:
+        Sweep(workers)(_either, [(1,), (60,), (60,)], str)
+    assert time.monotonic() - before < 30
+
+
+def _either(seconds: float) -> None:
+    if seconds == 1:
+        fails(0)
+    time.sleep(seconds)
+
+
+LONG = """\
+import sys, time
+from pathlib import Path
+from typing import TypeVar
+from clearway.cli.sweep_options import SweepOptions, open_sweep
+from tests.unit.sweeps.test_local import signed
+with open_sweep(SweepOptions(processes=2)) as sweep:
+    sweep(signed, [(sys.argv[1],)] * 2, str)
+"""
+
+
+def signed(folder: str) -> None:
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(300)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_process_outlives_the_sweep_however_it_ends(number: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG, str(tmp_path)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        assert _within(30, lambda: len(list(tmp_path.iterdir())) == 2)
+        workers = [int(path.name) for path in tmp_path.iterdir()]
+        process.send_signal(number)
+        assert process.wait(30) != 0
+        assert _within(30, lambda: not any(map(_runs, workers)))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _within(limit_s: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
