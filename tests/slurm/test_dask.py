@@ -26,7 +26,7 @@ LONG = """\
 import time
 from tests.slurm.test_dask import TWO_JOBS, open_sweep
 with open_sweep(TWO_JOBS) as sweep:
-    sweep(time.sleep, [(300,)] * 4, str)
+    sweep(time.sleep, [(0.2,)] * 1_000, str)
 """
 
 
