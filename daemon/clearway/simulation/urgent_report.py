@@ -26,11 +26,11 @@ from clearway.simulation.urgent_study import (
 )
 
 _COLOURS = ("#111111", "#d08700", "#2166ac", "#1b7837", "#5e9c76", "#b2182b", "#762a83", "#9970ab")
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 300, 240, 52, 24, 36, 44
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 320, 240, 44, 54, 36, 44
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:19rem;max-width:100%;font:11px sans-serif}"
+    "td:first-child,th:first-child{text-align:left}svg{width:20rem;max-width:100%;font:11px sans-serif}"
     ".misses{color:#b2182b;font-weight:bold}"
 )
 _TITLES = {
@@ -285,7 +285,7 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text x="{_WIDTH / 2}" y="13" text-anchor="middle">{escape(title)}</text>',
         f'<line x1="{_LEFT - 4}" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="#888"/>',
-        f'<text x="{_LEFT - 6}" y="{floor + 4}" text-anchor="end">{low:,.4g}</text>',
+        f'<text x="{_LEFT - 6}" y="{floor + 4}" text-anchor="end">{_short(low)}</text>',
     ]
     for number, (name, value) in enumerate(zip(names, values, strict=True)):
         x, tall = _LEFT + number * width, height(value)
@@ -302,4 +302,7 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
 
 
 def _short(value: float) -> str:
+    """Narrower than a bar."""
+    if value >= 10_000:
+        return f"{value / 1_000:,.0f}k"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
