@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.config import EternalConfig, PreemptorRule
+from clearway.config import CandidatesConfig, Config, EternalConfig, PreemptorRule
 from clearway.detection import Preemptor
 from clearway.eternal import OTHERS_STAY, is_eternal, ordinary_preemptors
-from clearway.model import ClusterSnapshot, Job, JobState
+from clearway.model import Action, ClusterSnapshot, Job, JobState
+from clearway.policy import UnderWay, eviction_situation
 from tests.builders import NOW, after, job, node
 
 SETTINGS = EternalConfig(partitions=("eternal",), patience=15.0, max_delay=300.0, at_once=4)
@@ -145,3 +146,58 @@ def test_an_unlimited_job_is_never_served_before_another_on_its_nodes(
     for each in line:
         if each.time_limit_s is None and each.job_id in fresh:
             assert unserved.index(each.job_id) == 0
+
+
+def verdict_on(eternal: Job, preempted: int = 0, **candidates: Any) -> tuple[str, set[Action]]:
+    """The verdict's code and the options of an eternal job on the only node, for an ordinary job."""
+    config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
+    (who,) = ordinary_preemptors(cluster(eternal, waits(10), nodes=1), SETTINGS, (), NOW)
+    situation = eviction_situation(
+        who,
+        "batch",
+        cluster(eternal, waits(10), nodes=1),
+        config,
+        NOW,
+        preempted={"1": preempted},
+        under_way=UnderWay(),
+    )
+    codes = {verdict.job_id: verdict.code for verdict in situation.verdicts}
+    ways = {option.action for candidate in situation.problem.candidates for option in candidate.options}
+    return codes.get("1", ""), ways
+
+
+SAVES = "clearway:checkpoint=signal"
+
+
+def test_guards_against_repeated_preemption_are_not_for_eternal_jobs() -> None:
+    saves = runs(1, "n1", comment=SAVES)
+    for preempted in (0, 3, 1_000):
+        assert verdict_on(saves, preempted, max_preemptions=2, partitions=["batch"]) == ("", {Action.APP_CHECKPOINT})
+    young = runs(1, "n1", comment=SAVES, start_time=after(-59))
+    assert verdict_on(young) == ("too_young", set())
+    assert verdict_on(runs(1, "n1", comment=SAVES, start_time=after(-61)), 10) == ("", {Action.APP_CHECKPOINT})
+
+
+@pytest.mark.parametrize(
+    ("fields", "candidates", "code"),
+    [
+        ({"comment": ""}, {"allow_kill": True}, "no_option"),
+        ({"requeueable": False}, {"allow_cancel": True}, "not_requeueable"),
+        ({}, {"protected_users": ["alice"]}, "protected_user"),
+        ({"partitions": ("batch",)}, {}, "not_eternal"),
+        ({"comment": f"{SAVES},state=saved,asked={int(after(-4_000).timestamp())}"}, {}, "restarting"),
+    ],
+)
+def test_an_eternal_job_is_saved_or_it_stays(fields: dict[str, Any], candidates: dict[str, Any], code: str) -> None:
+    other = runs(2, "n2", comment=SAVES)  # so that there is somebody to leave at all
+    snapshot = cluster(runs(1, "n1", **({"comment": SAVES} | fields)), other, waits(10), nodes=2)
+    config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
+    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
+    situation = eviction_situation(who, "batch", snapshot, config, NOW, preempted={}, under_way=UnderWay())
+    assert [verdict.code for verdict in situation.verdicts if verdict.job_id == "1"] == [code]
+    assert "1" not in {candidate.job_id for candidate in situation.problem.candidates}
+
+
+def test_a_claim_of_this_run_counts() -> None:
+    said = runs(1, "n1", comment=f"{SAVES},state=saved,asked={int(after(-3_500).timestamp())}")
+    assert verdict_on(said) == ("", {Action.APP_CHECKPOINT})
