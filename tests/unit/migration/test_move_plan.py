@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from clearway.config import Config
@@ -21,10 +21,14 @@ CPUS, MEMORY_MIB = 8, 8_000
 CONFIG = Config.model_validate(
     {
         "candidates": {"protected_users": ["vip"]},
-        "compaction": {"min_gain": 0.05},
-        "promotion": {"min_gain": 0.05, "scarce": ["feature=gpu"]},
+        "compaction": {"min_gain": 0},
+        "promotion": {"min_gain": 0, "scarce": ["feature=gpu"]},
     }
 )
+
+
+def mostly(usual: object, other: object) -> st.SearchStrategy[Any]:
+    return st.sampled_from([usual] * 7 + [other])
 
 
 @st.composite
@@ -34,7 +38,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     names = [f"n{number}" for number in range(1, count + 1)]
     cpus, memory = Counter(dict.fromkeys(names, CPUS)), Counter(dict.fromkeys(names, MEMORY_MIB))
     jobs = []
-    for number in range(draw(st.integers(0, 10))):
+    for number in range(draw(st.integers(2, 10))):
         on = draw(st.permutations(names))[: draw(st.sampled_from([1, 1, 1, 2]))]
         size, mib = draw(st.integers(1, 4)), draw(st.integers(100, 4_000))
         if any(cpus[name] < size or memory[name] < mib for name in on):
@@ -45,12 +49,12 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
         fields: dict[str, Any] = draw(
             st.fixed_dictionaries(
                 {
-                    "comment": st.sampled_from([SAVES, SAVES, ""]),
-                    "user": st.sampled_from(["alice", "alice", "vip"]),
-                    "time_limit_s": st.sampled_from([4_000, 20_000, 90_000, None]),
-                    "excluded_nodes": st.sampled_from([(), (names[0],)]),
-                    "features": st.sampled_from(["", "", "gpu"]),
-                    "state": st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.COMPLETING]),
+                    "comment": mostly(SAVES, ""),
+                    "user": mostly("alice", "vip"),
+                    "time_limit_s": st.sampled_from([4_000, 20_000, 40_000, 90_000, 90_000, None]),
+                    "excluded_nodes": mostly((), (names[0],)),
+                    "features": mostly("", "gpu"),
+                    "state": mostly(JobState.RUNNING, JobState.COMPLETING),
                 }
             )
         )
@@ -62,8 +66,8 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
             memory_mib=MEMORY_MIB,
             alloc_cpus=CPUS - cpus[name],
             weight=draw(st.sampled_from([1, 50])),
-            features=draw(st.sampled_from([(), ("gpu",)])),
-            available=draw(st.sampled_from([True, True, True, False])),
+            features=draw(mostly((), ("gpu",))),
+            available=draw(mostly(True, False)),
         )
         for name in names
     ]
@@ -75,7 +79,16 @@ def plan(kind: MoveKind, snapshot: ClusterSnapshot, jobs: int = 5) -> Plan | NoP
 
 
 @pytest.mark.parametrize("kind", list(MoveKind))
-@settings(max_examples=150, deadline=None)
+def test_among_them_are_clusters_with_several_moves(kind: MoveKind) -> None:
+    def moves_two(snapshot: ClusterSnapshot) -> bool:
+        made = plan(kind, snapshot)
+        return isinstance(made, Plan) and len(made.leaving) >= 2
+
+    assert find(snapshots(), moves_two, settings=settings(max_examples=2_000, deadline=None, phases=[Phase.generate]))
+
+
+@pytest.mark.parametrize("kind", list(MoveKind))
+@settings(max_examples=100, deadline=None)
 @given(snapshot=snapshots(), limit=st.integers(0, 5))
 def test_only_who_may_is_moved_and_everybody_fits(kind: MoveKind, snapshot: ClusterSnapshot, limit: int) -> None:
     made = plan(kind, snapshot, limit)
