@@ -27,11 +27,11 @@ from clearway.simulation.urgent_study import (
 )
 
 _COLOURS = ("#111111", "#d08700", "#2166ac", "#1b7837", "#5e9c76", "#b2182b", "#762a83", "#9970ab")
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 300, 240, 52, 36, 44
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 300, 240, 52, 24, 36, 44
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:19em;max-width:100%;font:11px sans-serif}"
+    "td:first-child,th:first-child{text-align:left}svg{width:19rem;max-width:100%;font:11px sans-serif}"
     ".misses{color:#b2182b;font-weight:bold}"
 )
 _TITLES = {
@@ -285,7 +285,7 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
         share = (math.log10(value / low) if value > low else 0.0) if logarithmic else value
         return share / (span or 1.0) * (_HEIGHT - _TOP - _BOTTOM)
 
-    width = (_WIDTH - _LEFT) / len(names)
+    width = (_WIDTH - _LEFT - _RIGHT) / len(names)  # the last name reaches to the right of its bar
     floor = _HEIGHT - _BOTTOM
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
