@@ -135,8 +135,12 @@ def preemption_options(
     requeueable: bool,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
+    shared_mib_s: float | None = None,
 ) -> tuple[Option, ...]:
-    """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
+    """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
+
+    ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another.
+    """
     options: list[Option] = []
     action = checkpoint_action(claims, actions)
     whole = action is Action.SYS_CHECKPOINT
@@ -151,7 +155,12 @@ def preemption_options(
         seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, whole=whole, history=history)
         if seconds is not None:
             back = return_node_s(job, restart_s, costs, history)
-            options.append(Option(action, checkpoint_s=round(seconds, 3), return_node_s=back))
+            share_s = None
+            if shared_mib_s is not None:
+                write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole) if claims else 0.0
+                share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, costs) / shared_mib_s), 3)
+            saved = Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s)
+            options.append(saved)
     return tuple(options)
 
 

@@ -30,6 +30,7 @@ from clearway.costs import TIME_LIMIT_SLACK_S
 from clearway.model import Action, Candidate, Choice, Curve, CurvePoint, EvictionProblem, Option, Plan
 from clearway.planning.base import Planner
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
+from clearway.planning.shared_bandwidth import overlaps
 from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
@@ -162,6 +163,8 @@ class Explaining:
                 yield
         self._later = self._find_later()
         yield
+        if overlaps(self._problem):
+            return  # that a job leaves changes what time others have by more than a sum
         leaving = _Leaving(self._problem, self.plan.curve, self.planner)
         spared = [candidate for candidate in self._problem.candidates if candidate.job_id not in self._chosen]
         for candidate in sorted(spared, key=_cheapest_first):

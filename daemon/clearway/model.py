@@ -212,6 +212,8 @@ class Option:
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
     ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``file_system_s`` is how long its data would take with the whole file system, where checkpoints share it; None: it
+    leaves no room for others (see ``planning.shared_bandwidth``).
     ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
     """
 
@@ -220,6 +222,7 @@ class Option:
     checkpoint_s: float = 0.0
     ready_s: float = 0.0
     return_node_s: int = 0
+    file_system_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +317,7 @@ class PlannedAction:
     checkpoint_s: int  # rounded up to whole steps
     ready_s: int = 0
     return_node_s: int = 0
+    file_system_s: float | None = None  # as the option's
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +461,7 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
 
     @property

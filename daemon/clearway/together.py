@@ -18,6 +18,7 @@ from clearway.model import Action, Choice, ClusterSnapshot, CurvePoint, Plan, Pl
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 from clearway.planning.several import plan_together
+from clearway.planning.shared_bandwidth import one_after_another
 
 Decisions = Sequence[tuple[Preemptor, Plan | NoPlan]]
 
@@ -68,7 +69,12 @@ def _shared_out(
     seconds_left: Callable[[], float],
 ) -> dict[str, Plan | NoPlan]:
     parties = [
-        Party(job_id, each.situation.preemptor.job.num_nodes, each.situation.problem, each.situation.free_nodes)
+        Party(
+            job_id,
+            each.situation.preemptor.job.num_nodes,
+            one_after_another(each.situation.problem),
+            each.situation.free_nodes,
+        )
         for job_id, each in able.items()
     ]
     shares = plan_together(parties, planner, seconds_left).shares

@@ -7,7 +7,7 @@ nodes are counted by name, and the rule of ``planning.base`` is a tuple that Pyt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -114,8 +114,8 @@ def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: i
         if gone not in freed:
             continue
         used = [(job, option) for job, option in taken if option.action is not Action.END]
-        steps = sum(whole_steps(option.checkpoint_s, problem.step_s) for _, option in used)
-        if steps > step:
+        steps, needed = _file_system([option for _, option in used], problem.step_s)
+        if needed > step:
             continue
         lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
         key = (
@@ -129,6 +129,16 @@ def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: i
             actions = tuple(sorted((job.job_id, option.action) for job, option in taken))
             best = (key, (lost, steps, actions, freed[gone]))
     return None if best is None else best[1]
+
+
+def _file_system(used: Sequence[Option], step_s: int) -> tuple[int, int]:
+    """Steps of the whole file system, and within how many steps all checkpoints are complete however it is shared."""
+    alone = [whole_steps(option.checkpoint_s, step_s) for option in used]
+    whole = [
+        own if option.file_system_s is None else whole_steps(option.file_system_s, step_s)
+        for own, option in zip(alone, used, strict=True)
+    ]
+    return sum(whole), sum(whole) + max((own - mine for own, mine in zip(alone, whole, strict=True)), default=0)
 
 
 def _open(job: Candidate, deadline_s: int) -> list[Option | None]:

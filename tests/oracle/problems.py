@@ -43,6 +43,18 @@ def with_returns(problem: EvictionProblem, seed: int, most: int = 9) -> Eviction
     return replace(problem, candidates=tuple(candidates))
 
 
+def side_by_side(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    """The same problem where most checkpoints leave room for others."""
+    rng = random.Random(seed)
+
+    def shares(option: Option) -> Option:
+        share = rng.choice((None, 0.0, 0.25, 0.5, rng.random(), 1.0))
+        return option if share is None else replace(option, file_system_s=share * option.checkpoint_s)
+
+    candidates = [replace(job, options=tuple([shares(each) for each in job.options])) for job in problem.candidates]
+    return replace(problem, candidates=tuple(candidates))
+
+
 def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Candidate:
     def lost() -> float:
         match shape:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from clearway.simulation.trace import TraceJob
 
@@ -184,6 +185,125 @@ def ujfb(jobs: Sequence[TraceJob], nodes: int, swap: Swap) -> dict[int, tuple[in
                     _begin(each, now, [free.pop(0) for _ in range(each.size)])
         now += 1
     return {each.job.job_id: (each.start or 0, each.end or 0) for each in slow}
+
+
+def clearway(
+    jobs: Sequence[TraceJob], nodes: int, swap: Swap, *, shortest_overtakes: bool
+) -> dict[int, tuple[int, int]]:
+    """First start and end of each job, by job_id; limits are exact. All is looked at whenever something happens."""
+    slow = [Slow(job) for job in jobs]
+    free = list(range(nodes))
+    favoured: Slow | None = None  # the urgent job that others leave for
+    leavers: list[Slow] = []  # who they are
+    now = 0
+    while any(each.end is None for each in slow):
+        happened = any(each.job.submit_s == now for each in slow)
+        for each in slow:
+            if each.status == "running" and now - each.until >= each.job.run_s - each.done:
+                each.status, each.end, happened = "ended", now, True
+            elif each.status == "leaving" and each.until == now:
+                each.status, happened = "suspended", True
+        if happened:
+            favoured, leavers = _clearway_at(now, slow, free, favoured, leavers, swap, shortest_overtakes)
+        now += 1
+    return {each.job.job_id: (each.start or 0, each.end or 0) for each in slow}
+
+
+def _clearway_at(
+    now: int,
+    slow: list[Slow],
+    every: list[int],
+    favoured: Slow | None,
+    leavers: list[Slow],
+    swap: Swap,
+    shortest_overtakes: bool,
+) -> tuple[Slow | None, list[Slow]]:
+    def here(*statuses: str) -> list[Slow]:
+        return [each for each in slow if each.status in statuses]
+
+    def free() -> list[int]:
+        used = {node for each in here("running", "leaving", "suspended") for node in each.nodes}
+        return [node for node in every if node not in used]
+
+    def left_behind() -> list[int]:
+        """Of those who left for the favoured job: what nobody computes on."""
+        used = {node for each in here("running", "leaving") for node in each.nodes}
+        return [node for each in leavers if each.status == "suspended" for node in each.nodes if node not in used]
+
+    def waiting_urgent() -> list[Slow]:
+        there = [each for each in here("waiting") if each.job.urgent and each.job.submit_s <= now]
+        return sorted(there, key=lambda one: (one is not favoured, one.limit, one.job.job_id))
+
+    while (urgent := waiting_urgent()) and urgent[0].size <= len(free()) + len(left_behind()):
+        _begin(urgent[0], now, [*left_behind(), *free()][: urgent[0].size])
+        favoured, leavers = None, []
+    if favoured is not None:
+        if here("leaving"):
+            return favoured, leavers
+        favoured, leavers = None, []
+    for each in sorted(here("suspended"), key=lambda one: (one.until, one.job.job_id)):
+        used = {node for other in here("running") for node in other.nodes}
+        if not used & set(each.nodes):
+            _begin(each, now, each.nodes)
+    _overtake(now, slow, waiting_urgent(), free, shortest_overtakes)
+    urgent = waiting_urgent()
+    regular = [each for each in here("running") if not each.job.urgent]
+    wanted = sum(each.size for each in urgent)
+    if not urgent or wanted > len(free()) + sum(each.size for each in regular):
+        return None, []
+    missing = urgent[0].size - len(free())
+    enough = (
+        chosen
+        for count in range(len(regular) + 1)
+        for chosen in combinations(regular, count)
+        if sum(each.size for each in chosen) >= missing
+    )
+    best = min(enough, key=lambda chosen: (len(chosen), sorted(str(each.job.job_id) for each in chosen)))
+    for each in best:
+        out_s, each.back_s = swap(each.job.job_id)
+        each.done += max(0, now - each.until)
+        each.status, each.until = "leaving", now + out_s
+    return urgent[0], list(best)
+
+
+def _overtake(
+    now: int, slow: list[Slow], urgent: list[Slow], free: Callable[[], list[int]], shortest_overtakes: bool
+) -> None:
+    """Backfilling around the first job of the queue, urgent jobs before all others."""
+    regular = [e for e in slow if e.status == "waiting" and not e.job.urgent and e.job.submit_s <= now]
+    queue = [*urgent, *regular]
+    while queue and queue[0].size <= len(free()):
+        first = queue.pop(0)
+        _begin(first, now, free()[: first.size])
+    if not queue:
+        return
+    head, rest = queue[0], queue[1:]
+    if shortest_overtakes:
+        rest.sort(key=lambda one: (not one.job.urgent, one.limit))
+
+    def head_starts(more: Sequence[tuple[int, int]] = ()) -> int:
+        second = now
+        ends = [(end, size) for _, end, size in _all_holders(slow, now)] + list(more)
+        while len(free()) + sum(size for end, size in ends if end <= second) - sum(s for _, s in more) < head.size:
+            second += 1
+        return second
+
+    for each in rest:
+        if each.size <= len(free()) and head_starts([(now + each.limit, each.size)]) <= head_starts():
+            _begin(each, now, free()[: each.size])
+
+
+def _all_holders(slow: list[Slow], now: int) -> list[tuple[int, int, int]]:
+    """Who holds how many nodes until when; those on the nodes of a suspended job, or of one on its way out, do not."""
+    away = [each for each in slow if each.status in {"suspended", "leaving"}]
+    kept = {node: each for each in slow if each.status == "suspended" for node in each.nodes}
+    running = [each for each in slow if each.status == "running"]
+    holders = [(now, now + _left(each, now), sum(node not in kept for node in each.nodes)) for each in running]
+    for each in away:
+        back = max((now + _left(one, now) for one in running if set(one.nodes) & set(each.nodes)), default=now)
+        done = each.done
+        holders.append((now, back + each.back_s + each.job.run_s - done, each.size))
+    return holders
 
 
 def _begin(each: Slow, now: int, nodes: list[int]) -> None:

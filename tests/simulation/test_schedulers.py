@@ -12,8 +12,10 @@ from clearway import registry
 from clearway.config import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
 from clearway.errors import SimulationError
 from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
+from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
 from clearway.simulation.schedulers import ujfb as ujfb_module
-from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend
+from clearway.simulation.schedulers.clearway_sjf import ClearwaySjf
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, Rules
 from clearway.simulation.schedulers.conservative import Conservative
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
@@ -86,6 +88,24 @@ def test_ujfb_does_what_the_slow_one_does(jobs: tuple[TraceJob, ...], out_s: int
     assert {o.job.job_id: (o.start_s, o.end_s) for o in done.outcomes} == slow.ujfb(jobs, NODES, swap)
 
 
+@pytest.mark.parametrize("scheduler", [ClearwaySuspend, ClearwaySjf])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(jobs=workloads(exact=True, most_urgent=6), out_s=st.integers(1, 3), in_s=st.integers(0, 3))
+def test_clearway_does_what_the_slow_one_does(
+    scheduler: type[ClearwaySuspend], jobs: tuple[TraceJob, ...], out_s: int, in_s: int
+) -> None:
+    def swap(job_id: int) -> tuple[int, int]:
+        return out_s + job_id % 2, in_s
+
+    often = CandidatesConfig(allow_suspend=True, allow_kill=False, min_runtime=0.0, max_preemptions=1_000)
+    rules = Config(preemptors=(PreemptorRule(partition=("urgent",), max_delay=0.0),), candidates=often)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clearway_suspend_module, "swap_times_s", lambda job_id, _seed: swap(job_id))
+        done = replay(jobs, NODES, scheduler(rules), observe=conserved)
+    expected = slow.clearway(jobs, NODES, swap, shortest_overtakes=scheduler is ClearwaySjf)
+    assert {o.job.job_id: (o.start_s, o.end_s) for o in done.outcomes} == expected
+
+
 def conserved(machine: Machine) -> None:
     """No node is used twice, none is lost, and none is used by a job that does not run."""
     held = [node for _, _, job in machine.running for node in job.nodes]
@@ -131,6 +151,62 @@ def test_an_urgent_job_takes_the_nodes_of_the_job_with_longest_to_run_and_gives_
     assert (first.preemptions, second.preemptions, first.lost_s) == (1, 0, 0)
     assert first.end_s == pytest.approx(1_000 + 10 + out_s + in_s)
     assert last.start_s == first.end_s
+
+
+def test_clearway_gives_the_nodes_of_a_suspended_job_to_nobody_but_the_urgent_job_that_it_left_for() -> None:
+    """The first leaves three nodes to an urgent job of one; the second urgent job could have the other two at once."""
+    jobs = (job(1, 0, 1_000, 3), job(2, 0, 2_000, 3), job(3, 100, 50, 1, urgent=True), job(4, 110, 300, 2, urgent=True))
+    out_s, in_s = ujfb_module.swap_times_s(1, 0)
+    first, second, _, urgent = replay(jobs, NODES, ClearwaySuspend(), observe=conserved).outcomes
+    assert (first.preemptions, second.preemptions) == (1, 1)
+    assert first.end_s == pytest.approx(1_000 + out_s + 50 + in_s)
+    assert urgent.start_s == 110 + ujfb_module.swap_times_s(2, 0)[0]
+    eager = ClearwaySuspend(rules=Rules(return_at_once=False))
+    first, second, _, urgent = replay(jobs, NODES, eager, observe=conserved).outcomes
+    assert (first.preemptions, second.preemptions) == (1, 0)
+    assert first.end_s == pytest.approx(1_000 + 10 + 300 + in_s)
+    assert urgent.start_s == 110
+
+
+def test_clearway_suspends_nobody_in_vain() -> None:
+    """Urgent jobs for nine nodes on a machine of six: the regular job stays until one of them can have its nodes."""
+    jobs = (job(1, 0, 100, 4), job(2, 10, 20, 5, urgent=True), job(3, 10, 30, 4, urgent=True))
+    regular, *_ = replay(jobs, NODES, ClearwaySuspend(), observe=conserved).outcomes
+    assert (regular.preemptions, regular.end_s) == (0, 100)
+    eager = ClearwaySuspend(rules=Rules(never_in_vain=False))
+    assert replay(jobs, NODES, eager, observe=conserved).outcomes[0].preemptions > 0
+
+
+def test_clearway_takes_the_shortest_urgent_job_first() -> None:
+    jobs = (job(1, 0, 100, 6, urgent=True), job(2, 10, 500, 6, urgent=True), job(3, 20, 5, 6, urgent=True))
+    _, long, short = replay(jobs, NODES, ClearwaySuspend()).outcomes
+    assert (short.start_s, long.start_s) == (100, 105)
+    _, long, short = replay(jobs, NODES, ClearwaySuspend(rules=Rules(shortest_first=False))).outcomes
+    assert (long.start_s, short.start_s) == (100, 600)
+
+
+def test_ujfb_without_suspensions_or_without_returning_to_the_same_nodes() -> None:
+    jobs = (job(1, 0, 1_000, 3), job(2, 0, 120, 3), job(3, 100, 500, 3, urgent=True))
+    out_s, in_s = ujfb_module.swap_times_s(1, 0)
+    first, _, urgent = replay(jobs, NODES, Ujfb(), observe=conserved).outcomes
+    assert (first.end_s, urgent.start_s) == (pytest.approx(100 + out_s + 500 + in_s + 900), 100 + out_s)
+    first, _, urgent = replay(jobs, NODES, Ujfb(keep_nodes=False), observe=conserved).outcomes
+    assert (first.end_s, urgent.start_s) == (pytest.approx(120 + in_s + 900), 100 + out_s)
+    first, _, urgent = replay(jobs, NODES, Ujfb(suspends=False), observe=conserved).outcomes
+    assert (first.end_s, urgent.start_s) == (1_000, 120)
+
+
+def test_ujfbs_jobs_swap_out_together_unless_told_otherwise() -> None:
+    jobs = (job(1, 0, 1_000, 3), job(2, 0, 900, 3), job(3, 100, 10, 6, urgent=True))
+    out_s = [ujfb_module.swap_times_s(number, 0)[0] for number in (1, 2)]
+    assert replay(jobs, NODES, Ujfb(), observe=conserved).outcomes[2].start_s == 100 + max(out_s)
+    assert replay(jobs, NODES, Ujfb(swap_together=False), observe=conserved).outcomes[2].start_s == 100 + sum(out_s)
+
+
+def test_ujfbs_regular_jobs_wait_for_urgent_ones_that_wait_unless_told_otherwise() -> None:
+    jobs = (job(1, 0, 100, 4, urgent=True), job(2, 10, 50, 4, urgent=True), job(3, 20, 5, 2))
+    assert replay(jobs, NODES, Ujfb(), observe=conserved).outcomes[2].start_s == 100
+    assert replay(jobs, NODES, Ujfb(regular_wait=False), observe=conserved).outcomes[2].start_s == 20
 
 
 def busy_machine(*, ends_s: int = 1_000) -> tuple[TraceJob, ...]:

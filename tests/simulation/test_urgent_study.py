@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.simulation import urgent_study
-from clearway.simulation.urgent_study import SCHEDULERS, SWAP_FACTORS, study
+from clearway.simulation.urgent_report import as_html
+from clearway.simulation.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
 from clearway.sweeps.base import Sweep
 from clearway.sweeps.local import local_workers
 
 runner = CliRunner()
+DWD = Path(__file__).parents[3] / "shared/traces/dwd-2020-09-17.swf.xz"
 
 
 @pytest.fixture
@@ -32,11 +34,16 @@ def traces(tmp_path: Path) -> Path:
     lanl = [line(n, rng.randrange(900_000), rng.randrange(600, 90_000), rng.choice((64, 256)), 1) for n in range(120)]
     (folder / "LANL-CM5-1994-4.1-cln.swf.xz").write_text("".join(lanl))
     dwd = ["; Queue: 1 sx_rout\n; Queue: 2 other\n"]
-    for n in range(400):
+    for n in range(60):
         submit_s = rng.randrange(7_200)
-        dwd.append(line(n, submit_s, rng.randrange(30, 900), 8, 1) if n % 2 else line(n, submit_s, 5_000, 8, 2))
+        dwd.append(line(n, submit_s, rng.randrange(30, 900), 64, 1) if n % 2 else line(n, submit_s, 5_000, 64, 2))
     (folder / "dwd-2020-09-17.swf.xz").write_text("".join(dwd))
     return folder
+
+
+def studied(folder: Path, processes: int = 1) -> UrgentStudy:
+    with local_workers(processes) as workers:
+        return study(folder, 1, Sweep(workers))
 
 
 def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> None:
@@ -47,7 +54,7 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
     assert result.stdout.strip() == str(out / "report.html")
 
     rows = list(csv.DictReader((out / "urgent.csv").open()))
-    assert len(rows) == 2 * (2 * len(SCHEDULERS) + len(SWAP_FACTORS) - 1)
+    assert len(rows) == 2 * (2 * len(SCHEDULERS) + 2 * len(SWAP_FACTORS) - 1) + len(VARIATIONS)
     by_key = {(r["workload"], r["seed"], r["scheduler"], r["swap_factor"]): r for r in rows}
     for seed in ("0", "1"):
         ujfb = by_key["LANL-CM5", seed, "ujfb", "1"]
@@ -60,22 +67,58 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
             for other in ("fcfs", "ujf", "easy", "conservative")
         )
         assert float(by_key["LANL-CM5", seed, "ujfb", "40"]["urgent_lateness"]) > float(ujfb["urgent_lateness"])
-        assert int(by_key["DWD", seed, "ujfb", "1"]["urgent_jobs"]) == 200
+        assert int(by_key["DWD", seed, "ujfb", "1"]["urgent_jobs"]) == 30
 
     page = (out / "report.html").read_text()
     assert "Not found, so left out: SDSC-DS-2004-2.1-cln.swf.xz, sx-ace-2019.swf.xz." in page
-    for heading in ("LANL-CM5 (Figure 11)", "DWD (Figure 16)", "Longer swapping times (Figure 13", "(Figure 17)"):
+    headings = ("LANL-CM5 (Figure 11)", "DWD (Figure 16)", "Longer swapping times (Figure 13", "(Figure 17)")
+    for heading in (*headings, "What each part does on DWD", *VARIATIONS):
         assert heading in page
     assert not re.search(r"(src|href)=|@import|url\(", page), "it needs no other file"
-    assert page.count("<svg") == page.count("</svg>") == 3 + 3 + 3 + 1
+    assert page.count("<svg") == page.count("</svg>") == 3 + 3 + 4 + 1
+
+
+def test_the_report_says_met_where_every_criterion_is(traces: Path) -> None:
+    made = studied(traces)
+    page = as_html(made)
+    rows = re.findall(r"<tr><td>(LANL-CM5|DWD)<td>(UJFB|Clearway|Clearway-SJF)(<.*?>(met|missed))\n", page)
+    assert len(rows) == 2 * 3
+    names = {"UJFB": "ujfb", "Clearway": "clearway-suspend", "Clearway-SJF": "clearway-sjf"}
+    for workload, title, cells, verdict in rows:
+        (cell,) = made.of(workload, names[title])
+        others = [made.of(workload, name)[0] for name in SCHEDULERS if name not in names.values()]
+        late = cell.urgent_lateness
+        near = all(
+            getattr(cell, measure) <= 1.02 * getattr(made.of(workload, other)[0], measure)
+            for measure in ("response_s", "slowdown")
+            for other in ("easy", "conservative")
+        )
+        good = late <= 1.02 if workload == "LANL-CM5" else late < min(other.urgent_lateness for other in others)
+        assert verdict == ("met" if good and near else "missed")
+        assert ("class=misses" in cells) == (verdict == "missed")
+
+
+@pytest.mark.skipif(not DWD.exists(), reason=f"{DWD} is not there")
+def test_on_dwd_clearway_is_near_both_ways_of_backfilling_with_the_lowest_lateness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The criteria of the UJFB paper's Figures 16 and 17, on its own day of weather forecasts."""
+    monkeypatch.setattr(urgent_study, "VARIATIONS", {})
+    (tmp_path / DWD.name).symlink_to(DWD)
+    made = studied(tmp_path)
+    for name in ("clearway-suspend", "clearway-sjf"):
+        (ours,) = made.of("DWD", name)
+        for other in ("easy", "conservative"):
+            (theirs,) = made.of("DWD", other)
+            assert ours.response_s <= 1.02 * theirs.response_s
+            assert ours.slowdown <= 1.02 * theirs.slowdown
+        lowest = min(made.lateness("DWD", other) for other in SCHEDULERS if not other.startswith("clearway"))
+        assert ours.urgent_lateness < lowest
+        assert ours.above_2 <= PAPER_ABOVE_2
 
 
 def test_the_same_seed_gives_the_same_cells_in_one_process_or_two(traces: Path) -> None:
-    found = []
-    for processes in (1, 2):
-        with local_workers(processes) as workers:
-            found.append(study(traces, 1, Sweep(workers)).cells)
-    assert found[0] == found[1]
+    assert studied(traces).cells == studied(traces, 2).cells
 
 
 def test_a_folder_without_workloads_is_one_line(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from clearway.clock import ManualClock
@@ -71,9 +72,10 @@ class World:
     config: Config = field(default_factory=config)
     node_count: int = 8
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
+    file_system_mib_s: float = inf  # what programs with ``save_mib`` share
 
     def __post_init__(self) -> None:
-        self.cluster = SimulatedCluster(now=self.clock.now())
+        self.cluster = SimulatedCluster(now=self.clock.now(), file_system_mib_s=self.file_system_mib_s)
         self.cluster.add_nodes(
             Node(
                 name=f"n{number}",

@@ -59,6 +59,7 @@ def moved(daemon: RunningDaemon) -> None:
     assert newest(daemon).state is EvictionState.COMPLETED, newest(daemon).outcome
 
 
+@pytest.mark.one_slurm
 def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     install_programs(cluster)
     jobs, fillers = [], []

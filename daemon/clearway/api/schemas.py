@@ -73,7 +73,9 @@ class PreemptorView(_Answer):
     name: str
     partitions: tuple[str, ...] = Field(description="partitions that it may run in")
     nodes: int = Field(description="nodes that it asks for")
-    rule: str = Field(description="the configuration's rule that makes it a preemptor")
+    rule: str = Field(
+        description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
+    )
     submit_time: datetime
     max_delay_s: float = Field(description="how long it may wait, seconds")
     deadline: datetime = Field(description="by when it should run")
@@ -96,6 +98,9 @@ class ActionView(_Answer):
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
     ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+    file_system_s: float | None = Field(
+        description="how long its checkpoint would take with the whole file system, seconds; null: others wait for it"
+    )
     return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 
@@ -192,6 +197,7 @@ class PreemptionView(_Answer):
     name: str
     partition: str
     nodes: tuple[str, ...] = Field(description="nodes that it held")
+    eternal: bool = Field(description="whether it is an eternal job: never killed, and counted in no budget")
     action: Action
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState

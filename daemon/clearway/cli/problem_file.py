@@ -68,6 +68,7 @@ _WANTED |= dict.fromkeys(
         "checkpoint_s",
         "ready_s",
         "return_node_s",
+        "file_system_s",
         "gpus",
         "cores",
         "memory_mib",
@@ -180,6 +181,11 @@ class _OptionFields(_Strict):
     lost_work_node_s: _LostWork = 0
     checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
     ready_s: _Seconds = Field(0, description="no deadline before it can use this option")
+    file_system_s: _Seconds | None = Field(
+        None,
+        description="how long its data takes with the whole file system, where checkpoints share it; at most "
+        "checkpoint_s; without it, others wait for it",
+    )
     return_node_s: _Seconds = Field(0, description="what coming back costs; it counts where lost work is equal")
 
 
@@ -203,7 +209,14 @@ class _CandidateFields(_Strict):
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
             return tuple(
-                Option(each.action, each.lost_work_node_s, each.checkpoint_s, each.ready_s, each.return_node_s)
+                Option(
+                    each.action,
+                    each.lost_work_node_s,
+                    each.checkpoint_s,
+                    each.ready_s,
+                    each.return_node_s,
+                    each.file_system_s,
+                )
                 for each in self.options
             )
         options = [Option(Action.KILL, lost_work_node_s=self.lost_work_node_s)]

@@ -10,7 +10,12 @@ A checkpoint begins only when no more than ``limit`` would be under way and its 
 the bandwidth; one alone may always begin, whatever its estimate says. Nobody overtakes the next in order, even where
 a later one would fit: the most urgent would starve.
 
-Cost: O(n) time for the next one.
+Checkpoints that share the file system (``whole_s``; see ``planning.shared_bandwidth``) are all begun at once: their
+plan holds however bandwidth is shared among them. Only those of other plans have to be kept from harm: one that began
+at t, takes w with the whole file system and e besides, and shares it with checkpoints that take W with the whole file
+system, itself among them, is complete by t + e + W. Another one may join when that stays in time.
+
+Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
 from __future__ import annotations
@@ -28,6 +33,10 @@ class Write:
     seconds: float  # how long it takes on the file system
     latest: datetime  # when it must be complete
     rate_mib_s: float = 0.0  # what it takes of the file system's bandwidth meanwhile
+    whole_s: float | None = None  # how long it takes with the whole file system, shared; None: others wait for it
+    plan: int = 0  # whose it is: that of this eviction
+    begun: datetime | None = None
+    done: datetime | None = None
 
 
 def next_to_ask(waiting: Iterable[Write], now: datetime) -> Write | None:
@@ -47,3 +56,30 @@ def has_room(write: Write, running: Iterable[Write], limit: int, bandwidth_mib_s
         return True
     left_mib_s = bandwidth_mib_s - sum(other.rate_mib_s for other in others)
     return len(others) < limit and write.rate_mib_s <= left_mib_s
+
+
+def may_join(write: Write, first: Write | None, begun: Iterable[Write]) -> bool:
+    """Whether a checkpoint that shares the file system may begin now.
+
+    ``first`` is the next in order; ``begun`` are those that are being written, or were complete only while some of them
+    were.
+    """
+    if first is not None and first.plan != write.plan:
+        return False
+    known = list(begun)
+    return all(
+        _complete_by(each, known) + timedelta(seconds=_whole_s(write)) <= each.latest
+        for each in known
+        if each.done is None and each.plan != write.plan
+    )
+
+
+def _complete_by(write: Write, known: Iterable[Write]) -> datetime:
+    """When a checkpoint that has begun is complete at the latest."""
+    assert write.begun is not None  # noqa: S101 - the caller has chosen those
+    beside_s = sum(_whole_s(each) for each in known if each.done is None or each.done >= write.begun)
+    return write.begun + timedelta(seconds=write.seconds - _whole_s(write) + beside_s)
+
+
+def _whole_s(write: Write) -> float:
+    return write.seconds if write.whole_s is None else write.whole_s

@@ -16,7 +16,7 @@ from clearway.config import CostsConfig, ExecutionConfig
 from clearway.costs import checkpoint_rate_mib_s
 from clearway.decision import NoPlan
 from clearway.errors import SlurmError
-from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
+from clearway.execution.checkpoint_order import Write, has_room, may_join, next_to_ask
 from clearway.execution.commands import Commander
 from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
 from clearway.execution.lessons import checkpoint_lesson
@@ -87,7 +87,9 @@ class Executor:
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
-        self._writes: tuple[Eviction, Write | None, list[Write]] | None = None  # as of an eviction: see _may_ask
+        self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = (
+            None  # as of an eviction: see _may_ask
+        )
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
@@ -285,7 +287,7 @@ class Executor:
             land=e.move is not None and lands(p, now, self._patience),
             placed=may_attach(e, p, self._placement_of(e, sightings)),
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
+            kill_when_late=(e.drain.force if e.drain else self._config.late_checkpoint == "kill" and not p.eternal),
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
@@ -296,11 +298,14 @@ class Executor:
 
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
-        if self._write(e, p, snapshot) is None:
+        write = self._write(e, p, snapshot)
+        if write is None:
             return True  # its claim is gone, or it saves itself at its own pace
         if self._writes is None or self._writes[0] is not e:  # each step makes another eviction of it
             self._writes = (e, *self._look_at_writes(e, snapshot, now))
-        _, first, running = self._writes
+        _, first, running, complete = self._writes
+        if write.whole_s is not None:
+            return may_join(write, first, [*running, *complete])
         if first is None or first.job_id != p.job_id:
             return False
         bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
@@ -308,10 +313,11 @@ class Executor:
 
     def _look_at_writes(
         self, e: Eviction, snapshot: ClusterSnapshot, now: datetime
-    ) -> tuple[Write | None, list[Write]]:
-        """The checkpoint that is the next over all evictions, and those that are being written."""
+    ) -> tuple[Write | None, list[Write], list[Write]]:
+        """The checkpoint that is the next over all evictions, those that are being written, and those that were."""
         waiting: list[Write] = []
         running: list[Write] = []
+        complete: list[Write] = []
         for each in (e, *self._under_way_besides(e)):
             for other in each.preemptions:
                 write = self._write(each, other, snapshot)
@@ -322,7 +328,9 @@ class Executor:
                 # One that is long overdue would hold up all others for as long as its eviction lasts.
                 elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
                     running.append(write)
-        return next_to_ask(waiting, now), running
+                elif write.done is not None:
+                    complete.append(write)
+        return next_to_ask(waiting, now), running, complete
 
     def _under_way_besides(self, e: Eviction) -> list[Eviction]:
         if self._others is None:
@@ -340,6 +348,10 @@ class Executor:
             seconds=p.predicted_checkpoint_s,
             latest=self._latest(e),
             rate_mib_s=checkpoint_rate_mib_s(p.job, claims, self._costs),
+            whole_s=next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None),
+            plan=e.eviction_id,
+            begun=p.asked_at,
+            done=p.checkpointed_at,
         )
 
     def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:

@@ -15,21 +15,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem, Needs, NodeResources
+from clearway.model import Candidate, Curve, EvictionProblem, Needs, NodeResources
 from clearway.planning.partial_nodes import serves
+from clearway.planning.shared_bandwidth import plan_rank, side_by_side
 
 
 def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
     """The curve of a problem, solved place by place where its nodes must lie together."""
     needs = problem.needs
     if needs is None or not (needs.contiguous or needs.one_switch):
-        return solve(problem)
-    curves = [solve(_only(problem, needs, place)) for place in _places(problem, needs)]
-    nowhere = solve(_only(problem, needs, ()))
+        return side_by_side(problem, solve)
+    curves = [side_by_side(_only(problem, needs, place), solve) for place in _places(problem, needs)]
+    nowhere = side_by_side(_only(problem, needs, ()), solve)
     return replace(
         nowhere,
         points=tuple(
-            [min(points, key=_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
+            [min(points, key=plan_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
         ),
         exact=all(curve.exact for curve in (nowhere, *curves)),
         gap=max(curve.gap for curve in (nowhere, *curves)),
@@ -77,11 +78,3 @@ def _on(candidate: Candidate, names: set[str]) -> Candidate:
         node_names=tuple([candidate.node_names[index] for index in kept]),
         holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
     )
-
-
-def _rank(point: CurvePoint) -> tuple[object, ...]:
-    """Smaller is better, as ``planning.base`` defines it; nothing is worse than no plan."""
-    if not point.feasible:
-        return (True,)
-    gone = [(each.job_id, ACTION_ORDER[each.action]) for each in point.actions if each.action is not Action.END]
-    return (False, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, len(gone), sorted(gone))

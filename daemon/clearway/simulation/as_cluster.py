@@ -6,7 +6,8 @@ this run all that it has done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from clearway.model import ClusterSnapshot, Job, JobState, Node
@@ -50,17 +51,23 @@ class AsCluster:
             for name in self.names
         )
 
-    def snapshot(self, waiting: Iterable[ReplayedJob]) -> ClusterSnapshot:
-        """Everybody who has nodes, and those of the waiting jobs that are given."""
+    def snapshot(self, waiting: Iterable[ReplayedJob], closed: Collection[int] = ()) -> ClusterSnapshot:
+        """Everybody who has nodes, and those of the waiting jobs that are given; ``closed`` nodes take nobody."""
         machine = self._machine
         jobs = [self._job(job, JobState.PENDING) for job in waiting]
         jobs += [self._job(job, JobState.RUNNING) for _, _, job in machine.running]
         for job in (*machine.leaving.values(), *machine.suspended.values()):
             jobs.append(self._job(job, self._states[job.state]))
-        return ClusterSnapshot(taken_at=_time(machine.now_s), jobs=tuple(jobs), nodes=self._nodes)
+        nodes = list(self._nodes)
+        for number in closed:
+            nodes[number] = replace(nodes[number], available=False)
+        return ClusterSnapshot(taken_at=_time(machine.now_s), jobs=tuple(jobs), nodes=tuple(nodes))
 
     def _job(self, job: ReplayedJob, state: JobState) -> Job:
         names = names_of(job.trace)
+        start_s = job.begun_s - job.done_s
+        if job.keeps_nodes:  # one that swaps in has started long ago
+            start_s = min(self._machine.now_s, start_s)
         return Job(
             job_id=str(job.job_id),
             user=names.user,
@@ -72,7 +79,7 @@ class AsCluster:
             partitions=(names.partition,),
             num_nodes=job.size,
             submit_time=_time(job.submit_s),
-            start_time=_time(job.begun_s - job.done_s) if state.holds_nodes else None,
+            start_time=_time(start_s) if state.holds_nodes else None,
             time_limit_s=round(job.limit_s),
             nodes=tuple(self.names[number] for number in job.nodes) if state.holds_nodes else (),
             memory_mib=self._job_memory_mib,

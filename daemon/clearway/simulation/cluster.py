@@ -8,14 +8,17 @@ reservations keep freed nodes; a suspended job keeps its nodes. It decides nothi
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from clearway.claims import format_claims
 from clearway.model import AdminLevel, Job, JobState, Node, Reservation
+from clearway.simulation.file_system import FileSystem
 
 REQUEUE_DELAY_S = 121.0
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
@@ -27,6 +30,8 @@ class Program:
 
     work_s: float = 3_600.0
     save_s: float | None = None  # how long it takes to save itself when it is signalled; None: deaf to signals
+    save_mib: float | None = None  # instead of save_s: what it then writes to the file system that all share ...
+    save_mib_s: float = 1_000.0  # ... and how fast it can at most
     save_fails: bool = False
     interval_s: float | None = None  # saves itself at this pace
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
@@ -72,11 +77,15 @@ class SimulatedCluster:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
+    file_system_mib_s: float = inf
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)
     _free_gpus: dict[str, Counter[str]] = field(default_factory=dict)  # of nodes that have some
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._file_system = FileSystem(self.now, self.file_system_mib_s)
 
     # -- building ------------------------------------------------------------------------------------------
 
@@ -161,6 +170,8 @@ class SimulatedCluster:
                 self._leave_nodes(entry, "TIMEOUT")
             case "saved":
                 self._on_saved(entry)
+            case "written":
+                self._on_written()
             case "interval":
                 self._on_interval(entry)
             case "gone":
@@ -201,6 +212,8 @@ class SimulatedCluster:
     def _run(self, entry: SimulatedJob, at: datetime) -> None:
         """Let it compute from ``at`` on, and plan what comes of that."""
         entry.since = at
+        if len(entry.runs) > 1 and entry.stood_s == 0:
+            self._claim_anew(entry)
         job, program = entry.job, entry.program
         self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
         if job.time_limit_s is not None and job.start_time is not None:
@@ -228,6 +241,20 @@ class SimulatedCluster:
             else:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
+    def _on_written(self) -> None:
+        """The rates were others when this was foreseen if a write has begun or gone since: then none is complete."""
+        self._file_system.advance(self.now)
+        for job_id in self._file_system.complete:
+            self._file_system.forget(job_id)
+            self._on_saved(self.jobs[job_id])
+        self._foresee_write()
+
+    def _foresee_write(self) -> None:
+        end = self._file_system.next_end()
+        if end is not None:
+            for job_id in self._file_system.writers:
+                self._at(end, "written", self.jobs[job_id])
+
     def _on_interval(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.done_s(self.now)
         self._claim(entry, last=int(self.now.timestamp()))
@@ -250,6 +277,13 @@ class SimulatedCluster:
         )
         self._at(eligible, "eligible", entry)
 
+    def _claim_anew(self, entry: SimulatedJob) -> None:
+        """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
+        comment = entry.job.comment
+        for key in ("asked", "state", "last"):
+            comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
+        entry.job = replace(entry.job, comment=comment.rstrip(","))
+
     def _claim(self, entry: SimulatedJob, **pairs: str | int) -> None:
         entry.job = replace(entry.job, comment=format_claims(entry.job.comment, **pairs))
 
@@ -257,6 +291,10 @@ class SimulatedCluster:
         entry.base_s = entry.done_s(self.now)
         entry.since = None
         entry.epoch += 1
+        if entry.job.job_id in self._file_system.writers:
+            self._file_system.advance(self.now)
+            self._file_system.forget(entry.job.job_id)
+            self._foresee_write()
 
     def _release(self, entry: SimulatedJob) -> None:
         for name in entry.job.nodes:
@@ -295,12 +333,17 @@ class SimulatedCluster:
         entry.job = replace(entry.job, state=JobState.ENDED, raw_state="CANCELLED")
 
     def signalled(self, entry: SimulatedJob) -> None:
-        if entry.program.save_s is None:
+        program = entry.program
+        if program.save_s is None and program.save_mib is None:
             return
         entry.asked_at = self.now
         if not entry.program.requeues:
             self._claim(entry, state="saving", asked=int(self.now.timestamp()))
-        self._at(self.now + timedelta(seconds=entry.program.save_s), "saved", entry)
+        if program.save_mib is not None:
+            self._file_system.begin(entry.job.job_id, program.save_mib, program.save_mib_s, self.now)
+            self._foresee_write()
+        elif program.save_s is not None:
+            self._at(self.now + timedelta(seconds=program.save_s), "saved", entry)
 
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""

@@ -13,7 +13,7 @@ A scheduler (``Scheduler``) is told what happens and acts through the ``Machine`
   for ``leave_s`` more (swapping out, writing a checkpoint; 0: killed). ``saved_s`` of its work survives (None: all
   of it). When it starts again it first spends ``return_s`` (swapping in, reading the checkpoint). With
   ``keep_nodes`` it is suspended: it returns to the very same nodes, which until then serve only jobs that are
-  started with ``on_kept=True``. Without, it waits like any other and may return anywhere.
+  started ``beside`` it. Without, it waits like any other and may return anywhere.
   ``Scheduler.returned(job)`` is called when it has left its nodes;
 - ``machine.wake_at(time_s)`` has ``schedule`` called then, though nothing may happen;
 - ``machine.free``, ``running`` (by expected end), ``suspended``, ``leaving`` and ``free_later()`` say what there is.
@@ -149,14 +149,14 @@ class Machine:
         """Nodes that somebody holds; those kept for a suspended job only when another computes there."""
         return self.nodes - len(self.free) - len(self.kept_free)
 
-    def start(self, job: ReplayedJob, *, on_kept: bool = False) -> None:
-        """Start or resume a job now; ``on_kept`` lets it use the nodes of suspended jobs, which it takes first.
+    def start(self, job: ReplayedJob, *, beside: Iterable[ReplayedJob] = ()) -> None:
+        """Start or resume a job now; it may use the nodes of the suspended jobs ``beside``, and takes them first.
 
         Raises:
             SimulationError: when it does not wait, or its nodes are not free.
         """
         if job.state is State.WAITING:
-            self._allot(job, on_kept=on_kept)
+            self._allot(job, self.kept_for(beside))
         elif job.state is State.SUSPENDED and self.can_resume(job):
             for node in job.nodes:
                 del self.kept[node], self.kept_free[node]
@@ -178,6 +178,13 @@ class Machine:
         """Whether nobody computes on the nodes of this suspended job."""
         kept_free = self.kept_free
         return all(node in kept_free for node in job.nodes)
+
+    def kept_for(self, beside: Iterable[ReplayedJob]) -> list[int]:
+        """The nodes that these suspended jobs keep and nobody computes on, in the order they came."""
+        if not self.kept_free:
+            return []
+        indexes = {job.index for job in beside}
+        return [node for node in self.kept_free if self.kept[node].index in indexes]
 
     def preempt(
         self,
@@ -238,18 +245,15 @@ class Machine:
         coming.sort()
         return coming
 
-    def _allot(self, job: ReplayedJob, *, on_kept: bool) -> None:
-        free, missing = self.free, job.size
-        if on_kept and self.kept_free:
-            kept = list(self.kept_free)[:missing]
-            for node in kept:
-                del self.kept_free[node]
-            job.nodes = kept
-            missing -= len(kept)
-        else:
-            job.nodes = []
+    def _allot(self, job: ReplayedJob, kept: list[int]) -> None:
+        free = self.free
+        taken = kept[: job.size]
+        missing = job.size - len(taken)
         if missing > len(free):
             raise SimulationError(f"job {job.job_id} cannot start: {missing} nodes wanted, {len(free)} are free")
+        for node in taken:
+            del self.kept_free[node]
+        job.nodes = taken
         if missing:
             job.nodes += free[-missing:]
             del free[-missing:]

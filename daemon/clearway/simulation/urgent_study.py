@@ -20,14 +20,16 @@ from clearway.errors import TraceError
 from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.injection import urgent_jobs
 from clearway.simulation.metrics import metrics
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, Rules
 from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.swf import read_swf
 from clearway.simulation.trace import Trace
 from clearway.sweeps.base import Sweep
 
-SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "ujfb", "clearway-suspend")
+SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "sjf-backfill", "ujfb", "clearway-suspend", "clearway-sjf")
 SWAP_FACTORS = (1, 20, 40)
 SWAP_WORKLOAD = "LANL-CM5"
+IN_TURN = "UJFB, jobs swap out one after another"  # on that workload, with each factor
 BINS = (1.0, 1.1, 1.5, 2.0, 5.0, 10.0, 50.0, float("inf"))  # of the distribution of slowdowns, from below
 
 
@@ -47,6 +49,21 @@ WORKLOADS = (
     Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024, "Figure 12", 1.05),
     Workload("DWD", "dwd-2020-09-17.swf.xz", 1_024, "Figure 16", None, urgent_queue="sx_rout"),
 )
+# What UJFB's and Clearway's parts do where urgent jobs are many: each with one thing changed.
+VARIATION_WORKLOAD = "DWD"
+VARIATIONS: dict[str, Callable[[], Scheduler]] = {
+    "UJFB, swapping takes no time": lambda: Ujfb(swap_factor=0),
+    "UJFB, suspended jobs return to any nodes": lambda: Ujfb(keep_nodes=False),
+    "UJFB, regular jobs start while urgent ones wait": lambda: Ujfb(regular_wait=False),
+    "UJFB, urgent jobs wait by submission": lambda: Ujfb(shortest_first=False),
+    "UJFB, nobody is suspended": lambda: Ujfb(suspends=False),
+    "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=Rules(shortest_first=False)),
+    "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
+        rules=Rules(return_at_once=False)
+    ),
+    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=Rules(never_in_vain=False)),
+    "Clearway, without all three rules": lambda: ClearwaySuspend(rules=Rules(False, False, False)),
+}
 PAPER = {
     ("SDSC-DS", "ujf"): 62.0,
     ("SDSC-DS", "ujfb"): 1.01,
@@ -129,6 +146,11 @@ def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path,
         if workload.name == SWAP_WORKLOAD:
             for factor in SWAP_FACTORS[1:]:
                 yield folder, workload, seed, Ujfb.name, factor
+            for factor in SWAP_FACTORS:
+                yield folder, workload, seed, IN_TURN, factor
+        if workload.name == VARIATION_WORKLOAD and not seed:  # where the seed draws swap times only
+            for name in VARIATIONS:
+                yield folder, workload, seed, name, 1
 
 
 @lru_cache(maxsize=1)
@@ -142,7 +164,11 @@ def _jobs(folder: Path, workload: Workload, seed: int) -> Trace:
 
 def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> Cell:
     trace = _jobs(folder, workload, seed)
-    scheduler: Scheduler = Ujfb(swap_factor=swap_factor) if name == Ujfb.name else _load(name)
+    scheduler: Scheduler
+    if name in {Ujfb.name, IN_TURN}:
+        scheduler = Ujfb(swap_factor=swap_factor, swap_together=name != IN_TURN)
+    else:
+        scheduler = _load(name)
     done = replay(trace.jobs, workload.nodes, scheduler, seed=seed)
     found = metrics(done)
     _, regular = found.jobs["regular"]
@@ -166,6 +192,8 @@ def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: i
 
 
 def _load(name: str) -> Scheduler:
+    if name in VARIATIONS:
+        return VARIATIONS[name]()
     made: Scheduler = registry.load(registry.SCHEDULERS, name)()
     return made
 

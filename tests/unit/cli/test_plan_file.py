@@ -215,3 +215,24 @@ def test_an_unknown_planner_and_one_that_gives_up(file: Path, capsys: pytest.Cap
     file.write_text(json.dumps(good() | {"candidates": jobs}))
     assert run_plan_file(file, "backtracking", "json") == BAD_INPUT
     assert capsys.readouterr().err == f"{file}: the backtracking planner takes at most 200 candidates\n"
+
+
+def test_checkpoints_that_share_the_file_system(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save = {"action": "app_checkpoint", "checkpoint_s": 60, "file_system_s": 6, "return_node_s": 5}
+    problem = {
+        "nodes_needed": 2,
+        "max_delay_s": 66,
+        "step_s": 6,
+        "candidates": [{"job_id": job_id, "nodes": 1, "options": [save]} for job_id in ("1", "2")],
+    }
+    file.write_text(json.dumps(problem))
+    assert run_plan_file(file, "eviction-dp", "json") == 0
+    last = json.loads(capsys.readouterr().out)["curve"][-1]
+    assert (last["feasible"], last["checkpoint_s"], last["return_node_s"]) == (True, 12, 10)
+    assert run_plan_file(file, "eviction-dp", "table") == 0
+    assert "return" in capsys.readouterr().out
+    save["file_system_s"] = 61
+    file.write_text(json.dumps(problem))
+    assert run_plan_file(file, "eviction-dp", "json") == BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("file_system_s must be a number of seconds between 0 and checkpoint_s")

@@ -33,7 +33,13 @@ def shared() -> dict[str, Any]:
                 "holds": {"gpus": 5, "cores": 8},
                 "options": [
                     {"action": "kill", "lost_work_node_s": 70.5},
-                    {"action": "app_checkpoint", "checkpoint_s": 50, "ready_s": 60},
+                    {
+                        "action": "app_checkpoint",
+                        "checkpoint_s": 50,
+                        "file_system_s": 20,
+                        "ready_s": 60,
+                        "return_node_s": 9,
+                    },
                 ],
             },
             {
@@ -79,7 +85,10 @@ def test_nodes_needs_and_what_jobs_hold_are_read(file: Path) -> None:
             Candidate(
                 "7",
                 2,
-                (Option(Action.KILL, 70.5), Option(Action.APP_CHECKPOINT, checkpoint_s=50, ready_s=60)),
+                (
+                    Option(Action.KILL, 70.5),
+                    Option(Action.APP_CHECKPOINT, checkpoint_s=50, ready_s=60, return_node_s=9, file_system_s=20),
+                ),
                 ("n1", "n2"),
                 (Amounts(8, gpus=(("", 5),)), Amounts(8, gpus=(("a100", 5),))),
             ),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import permutations
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.execution.checkpoint_order import Write, has_room, next_to_ask
+from clearway.execution.checkpoint_order import Write, has_room, may_join, next_to_ask
 from tests.builders import NOW, after
 
 
@@ -70,3 +72,72 @@ def test_room_by_number_and_by_bandwidth() -> None:
     assert not has_room(one, [two], 1, 10_000.0)
     assert has_room(one, [two], 2, 1_100.0)
     assert not has_room(one, [two], 2, 1_099.0)
+
+
+def shared(job_id: str, plan: int, seconds: float, whole_s: float | None, latest: datetime, **times: datetime) -> Write:
+    return Write(job_id=job_id, seconds=seconds, latest=latest, whole_s=whole_s, plan=plan, **times)
+
+
+def test_who_shares_the_file_system_joins_its_own_plan_at_once() -> None:
+    running = shared("1", 1, 30, 10, after(40), begun=NOW)
+    own, other = shared("2", 1, 30, 15, after(40)), shared("3", 2, 30, 10, after(400))
+    assert may_join(own, own, [running])
+    assert may_join(other, other, [running]), "20 s of its own and 10 + 10 s of both: complete by then"
+    assert not may_join(replace(other, whole_s=10.5), other, [running])
+    assert not may_join(replace(other, whole_s=None), other, [running]), "it would take all for 30 s"
+
+
+def test_nobody_joins_before_another_plan_that_is_more_urgent() -> None:
+    own, urgent = shared("2", 1, 30, 15, after(400)), shared("3", 2, 30, 10, after(40))
+    assert not may_join(own, urgent, [])
+    assert may_join(urgent, urgent, [])
+
+
+def test_what_was_written_beside_counts_as_well() -> None:
+    begun = shared("1", 1, 30, 10, after(42), begun=NOW)
+    before = shared("2", 2, 5, 5, after(90), begun=after(-5), done=after(-1))
+    beside = shared("3", 2, 5, 5, after(90), begun=after(1), done=after(8))
+    late = shared("4", 3, 8, 8, after(400))
+    assert may_join(late, late, [begun, before])
+    assert not may_join(late, late, [begun, before, beside]), "20 + 10 + 5 + 8 s, of 42 s"
+
+
+@given(st.randoms(use_true_random=False))
+def test_no_plan_is_late_whoever_joins_and_however_they_share(rng: Random) -> None:
+    """Writes join when they may; a file system serves them in any order of preference, at one MiB for each second."""
+    writes = {
+        str(number): shared(str(number), number, seconds, seconds * rng.choice((0.2, 0.5, 1.0)), NOW)
+        for number, seconds in enumerate(rng.choices((5, 10, 20, 40), k=6))
+    }
+    left = {job_id: _whole(write) for job_id, write in writes.items()}
+    waiting, now = sorted(writes), NOW
+    preferred = rng.sample(waiting, len(waiting))
+    while waiting or any(write.done is None for write in writes.values()):
+        for job_id in list(waiting):
+            begun = [write for write in writes.values() if write.begun is not None]
+            slack_s = rng.choice((0, 10, 60))
+            candidate = replace(writes[job_id], latest=now + timedelta(seconds=writes[job_id].seconds + slack_s))
+            alone = not any(write.done is None for write in begun)
+            if may_join(candidate, candidate, begun) and (alone or rng.random() < 0.5):
+                mine = replace(candidate, begun=now)
+                beside_s = sum(_whole(each) for each in begun if each.done is None)
+                writes[job_id] = replace(
+                    mine, latest=max(mine.latest, now + timedelta(seconds=beside_s + mine.seconds))
+                )
+                waiting.remove(job_id)
+        room = 1.0
+        for job_id in preferred:
+            write = writes[job_id]
+            if write.begun is not None and write.done is None:
+                rate = min(room, _whole(write) / write.seconds)
+                room -= rate
+                left[job_id] -= rate
+                if left[job_id] <= 1e-9:
+                    writes[job_id] = replace(write, done=now + timedelta(seconds=1))
+                    # it may have been complete within this second
+                    assert now <= write.latest
+        now += timedelta(seconds=1)
+
+
+def _whole(write: Write) -> float:
+    return write.seconds if write.whole_s is None else write.whole_s

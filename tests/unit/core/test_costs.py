@@ -155,3 +155,29 @@ def test_coming_back_costs_restart_and_queue_on_all_nodes() -> None:
     assert options(saved, none) == {Action.KILL: 0, Action.APP_CHECKPOINT: 0}
     queue = COSTS.model_copy(update={"restart_weight": 0.0, "queueing_weight": 0.5})
     assert options(saved, queue) == {Action.KILL: 100, Action.APP_CHECKPOINT: 100}
+
+
+def share_s(claims: Claims, nodes: int, shared_mib_s: float | None) -> float | None:
+    (save,) = preemption_options(
+        job(nodes=nodes, memory_mib=1_000),
+        claims,
+        NOW,
+        COSTS,
+        0,
+        kill=False,
+        requeueable=True,
+        shared_mib_s=shared_mib_s,
+    )
+    return save.file_system_s
+
+
+def test_a_checkpoint_takes_its_part_of_the_file_system() -> None:
+    """Half of 1,000 MiB through 100 MiB/s and 2 s: 7 s, in which two nodes take a fifth of 1,000 MiB/s."""
+    assert share_s(SIGNAL, 2, None) is None
+    assert share_s(SIGNAL, 2, 1_000) == pytest.approx(7 * 200 / 1_000)
+    assert share_s(SIGNAL, 20, 1_000) == pytest.approx(20 * 500 / 1_000 + 2), "all of it"
+    assert share_s(SIGNAL, 2, 100) == pytest.approx(7), "no more than all of what checkpoints may take"
+    told = replace(SIGNAL, size_mib=300.0, took_s=10.0)
+    assert share_s(told, 2, 1_000) == pytest.approx((10 + 2) * 30 / 1_000)
+    paced = Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=60.0, last=after(-20), took_s=10.0, size_mib=300.0)
+    assert share_s(paced, 2, 1_000) == pytest.approx((10 + 2) * 30 / 1_000), "while it is waited for, others write"

@@ -127,6 +127,10 @@ def test_the_table_says_what_the_samples_say() -> None:
     rows = table(made)
     assert len(rows) == len(ways()) * 2
     assert [row[2] for row in rows[:4]] == ["waiting", "drain, 4 GiB a node", "drain, 64 GiB a node", "requeue"]
-    waited = made.of("small", 1, WAIT)
-    assert float(rows[0][6]) == round(sum(course.idle_node_h for course in waited) / len(waited), 1)
+    waited, drained = made.of("small", 1, WAIT), made.of("small", 1, DRAIN, 64)
+    assert [row[6] for row in rows[:2]] == ["", "100%"]
+    quicker = sum(d.empty_s < w.empty_s for d, w in zip(drained, waited, strict=True))
+    assert 0 < quicker < len(waited)  # some of the jobs end sooner than their images are written
+    assert rows[2][6] == f"{quicker / len(waited):.0%}"
+    assert float(rows[0][7]) == round(sum(course.idle_node_h for course in waited) / len(waited), 1)
     assert len(as_csv(made).splitlines()) == 1 + len(made.samples)

@@ -7,6 +7,13 @@ the configured planner) a ``ClusterSnapshot`` of the simulated machine, and the 
 keeps its nodes and returns to them, a killed one goes back to the queue without its work. Until the urgent job has
 started nobody else starts, which is what the placement is for. One eviction is carried out at a time.
 
+Three rules (``Rules``) keep suspensions few and short where urgent jobs come faster than they can run. Of the urgent
+jobs that wait the shortest goes first, since waiting makes its slowdown the largest. The nodes of a suspended job
+serve nobody but the urgent job that it left for, so that it is back when that one ends; the next one finds room
+elsewhere. And nobody is suspended while the urgent jobs that wait ask for more than everybody could give: some of
+them wait for each other then, whatever is done, and a long one that is let in early keeps out short ones that come
+later.
+
 A trace does not say what its jobs can save, so they claim nothing, and no job is checkpointed. Each job has half of
 its nodes' memory, so that an urgent one fits beside a suspended one. Swap times are those of ``ujfb``.
 
@@ -15,6 +22,8 @@ good choices the planner takes that with the fewest jobs, where UJFB takes those
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from clearway import registry
 from clearway.config import CandidatesConfig, Config, PreemptorRule
@@ -41,15 +50,26 @@ def default_config() -> Config:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Each can be turned off, to measure what it does."""
+
+    shortest_first: bool = True
+    return_at_once: bool = True
+    never_in_vain: bool = True
+
+
 class ClearwaySuspend(Easy):
     name = "clearway-suspend"
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, rules: Rules = Rules()) -> None:
         super().__init__()
+        self.rules = rules
         self.config = config or default_config()
         self.planner: Planner = registry.load(registry.PLANNERS, self.config.planning.planner)()
         self.open: ReplayedJob | None = None  # the urgent job whose plan is being carried out
         self.open_until_s = 0.0
+        self.room: list[ReplayedJob] = []  # the jobs suspended for it
         self.next_cycle_s = 0.0
 
     def begin(self, machine: Machine) -> None:
@@ -60,11 +80,16 @@ class ClearwaySuspend(Easy):
         if not job.urgent:
             super().submitted(job)
             return
-        place = sum(other.urgent for other in self.queue)
+        urgent = [other for other in self.queue if other.urgent]
+        if self.rules.shortest_first:
+            place = sum(other is self.open or other.limit_s <= job.limit_s for other in urgent)
+        else:
+            place = len(urgent)
         self._insert(place, job)
         self.next_cycle_s = self.machine.now_s
 
     def returned(self, job: ReplayedJob) -> None:
+        self.seen = 0
         if job.keeps_nodes:
             return
         waits = (i for i, other in enumerate(self.queue) if not other.urgent and other.index > job.index)
@@ -81,31 +106,42 @@ class ClearwaySuspend(Easy):
         if self.open is not None:
             if machine.leaving or machine.now_s < self.open_until_s:
                 return
-            self.open = None  # who was to end in time has not: another plan is needed
+            self.open, self.room = None, []  # who was to end in time has not: another plan is needed
         for job in list(machine.suspended.values()):
             if machine.can_resume(job):
                 machine.start(job)
                 self.seen = 0
+        if machine.leaving or machine.suspended:
+            self.seen = 0  # when they are back depends on the clock
         super().schedule()
-        if self.queue and self.queue[0].urgent and machine.now_s >= self.next_cycle_s:
+        if self.queue and self.queue[0].urgent and machine.now_s >= self.next_cycle_s and not self._in_vain():
             self._cycle()
 
     def _start_urgent(self) -> None:
         machine = self.machine
         while self.queue and self.queue[0].urgent and self.open in {None, self.queue[0]}:
             job = self.queue[0]
-            if job.size > len(machine.free) + len(machine.kept_free):
+            beside = self.room if self.rules.return_at_once else list(machine.suspended.values())
+            if job.size > len(machine.free) + len(machine.kept_for(beside)):
                 return
-            machine.start(job, on_kept=True)
+            machine.start(job, beside=beside)
             del self.queue[0], self.sizes[0]
             self.seen = 0
-            self.open = None
+            self.open, self.room = None, []
+
+    def _in_vain(self) -> bool:
+        """Whether some urgent job would still wait if everybody made room who may."""
+        if not self.rules.never_in_vain:
+            return False
+        machine = self.machine
+        wanted = sum(job.size for job in self.queue if job.urgent)
+        return wanted > len(machine.free) + sum(job.size for _, _, job in machine.running if not job.urgent)
 
     def _cycle(self) -> None:
         """The daemon's decision for the first urgent job, and the beginning of what it decides."""
         machine = self.machine
         urgent = self.queue[0]
-        snapshot = self.cluster.snapshot([urgent])
+        snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
         now = snapshot.taken_at
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
         for preemptor in preemptors(snapshot, self.config.preemptors):
@@ -130,6 +166,7 @@ class ClearwaySuspend(Easy):
                     job = by_id[planned.job_id]
                     out_s, in_s = swap_times_s(job.job_id, machine.seed)
                     machine.preempt(job, leave_s=out_s, return_s=in_s, keep_nodes=True)
+                    self.room.append(job)
                 case Action.KILL:
                     machine.preempt(by_id[planned.job_id], saved_s=0)
                 case other:

@@ -16,6 +16,8 @@ made anew, by submission.
 Swap times are drawn once for each job from its number and the seed, so that they are the same for every scheduler
 and every multiple: ``swap_out_s`` uniform in 0.2 to 2 s, ``swap_in_s`` in 0.1 to 2 s (the range of the paper's
 Figure 9 and of the smallest and largest of its Table 3), times ``swap_factor``.
+
+Its other options each take one thing away, to measure what that does.
 """
 
 from __future__ import annotations
@@ -42,9 +44,27 @@ def swap_times_s(job_id: int, seed: int) -> tuple[float, float]:
 class Ujfb(Conservative):
     name = "ujfb"
 
-    def __init__(self, *, swap_factor: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        swap_factor: float = 1.0,
+        suspends: bool = True,
+        keep_nodes: bool = True,
+        shortest_first: bool = True,
+        regular_wait: bool = True,
+        swap_together: bool = True,
+    ) -> None:
+        """``keep_nodes`` off: whoever was suspended returns anywhere; ``shortest_first`` off: urgent jobs that wait go
+        by submission; ``regular_wait`` off: regular jobs start and resume while an urgent one waits;
+        ``swap_together`` off: who makes room for one urgent job swaps out one after another.
+        """
         super().__init__()
         self.swap_factor = swap_factor
+        self.suspends = suspends
+        self.keep_nodes = keep_nodes
+        self.shortest_first = shortest_first
+        self.regular_wait = regular_wait
+        self.swap_together = swap_together
         self.urgent: list[ReplayedJob] = []
         self.outdated = False  # the regular plan: nodes went to urgent jobs, or came back from them
 
@@ -62,15 +82,17 @@ class Ujfb(Conservative):
         else:
             super().ended(job)
 
-    def returned(self, job: ReplayedJob) -> None:  # noqa: ARG002 - it resumes by itself
+    def returned(self, job: ReplayedJob) -> None:
         self.outdated = True
+        if not job.keeps_nodes:  # else it resumes by itself
+            self.waiting = dict(sorted([*self.waiting.items(), (job.index, job)]))
 
     def schedule(self) -> None:
         machine = self.machine
         if self.urgent:
             self.outdated = True
             self._serve_urgent()
-        if self.urgent or machine.leaving:
+        if (self.urgent and self.regular_wait) or machine.leaving:
             self.outdated = True
             return
         for job in list(machine.suspended.values()):
@@ -84,16 +106,16 @@ class Ujfb(Conservative):
 
     def _serve_urgent(self) -> None:
         machine, urgent = self.machine, self.urgent
-        urgent.sort(key=lambda job: (job.limit_s, job.index))
+        urgent.sort(key=lambda job: (job.limit_s if self.shortest_first else 0, job.index))
         started = 0
         for job in urgent:
             if job.size > len(machine.free) + len(machine.kept_free):
                 break
-            machine.start(job, on_kept=True)
+            machine.start(job, beside=machine.suspended.values())
             started += 1
         del urgent[:started]
         wanted = 0
-        for job in urgent:
+        for job in urgent if self.suspends else ():
             wanted += job.size
             leaving = sum(other.size for other in machine.leaving.values())
             missing = wanted - len(machine.free) - len(machine.kept_free) - leaving
@@ -112,7 +134,10 @@ class Ujfb(Conservative):
             missing -= job.size
         if missing > 0:
             return False
+        before_s = 0.0
         for job in chosen:
             out_s, in_s = (self.swap_factor * each for each in swap_times_s(job.job_id, machine.seed))
-            machine.preempt(job, leave_s=out_s, return_s=in_s, keep_nodes=True)
+            machine.preempt(job, leave_s=before_s + out_s, return_s=in_s, keep_nodes=self.keep_nodes)
+            if not self.swap_together:
+                before_s += out_s
         return True

@@ -1,0 +1,90 @@
+"""kill -9 of the daemon between any two effects of a compaction: the end is the same, and nothing is left behind.
+
+What an effect is, and how the daemon is killed, is told in ``test_interruption``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clearway.execution.records import EvictionState, PreemptionState
+from clearway.slurm.simulated import SimulatedBackend
+from tests.simulation.test_interruption import CHANGES, WRITES, Fuse, Killed
+from tests.simulation.test_moves import moving, nodes_of, serial
+from tests.simulation.world import World
+
+
+def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
+    """Two jobs join a third, one after another; with one kill."""
+    count = [0]
+
+    def daemon() -> None:
+        world.store.close()
+        world.start_daemon()
+        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
+        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
+        world.loop.__post_init__()
+
+    def carry_out(kind: str) -> None:
+        request_id = world.store.add_request(kind, None, "root", world.clock.now())
+        for _ in range(200):
+            try:
+                world.tick(1.0)
+            except Killed:
+                daemon()
+            request = world.store.request(request_id)
+            if request is not None and request.handled_at and not world.store.open_evictions():
+                assert request.eviction_id is not None, request.result
+                return
+        raise AssertionError(world.describe())
+
+    daemon()
+    jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
+    carry_out("compact")
+    evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
+    entries = [world.cluster.jobs[job_id] for job_id in jobs]
+    return count[0], {
+        "states": [e.state for e in evictions],
+        "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
+        "targets": [dict(e.move.target_of) for e in evictions if e.move is not None],
+        "nodes": nodes_of(world, *jobs),
+        "runs": [len(entry.runs) for entry in entries],
+        "saved": all(entry.lost_s <= 2.5 for entry in entries),
+        "left": world.leftovers(),
+        "held": [name for name, node in world.cluster.nodes.items() if node.reason or not node.available],
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
+    return play(World(f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/store.sqlite", config=moving()), None)
+
+
+def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple[int, dict[str, Any]]) -> None:
+    effects, end = undisturbed
+    assert effects > 80  # otherwise the fuse sees nothing
+    assert end == {
+        "states": [EvictionState.COMPLETED],
+        "preemptions": [{"1": PreemptionState.RETURNED, "2": PreemptionState.RETURNED}],
+        "targets": [{"1": "n3", "2": "n3"}],
+        "nodes": [("n3",)] * 3,
+        "runs": [2, 2, 1],
+        "saved": True,
+        "left": [],
+        "held": [],
+    }
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_killed_at_every_effect(
+    make_world: Callable[..., World], undisturbed: tuple[int, dict[str, Any]], part: int
+) -> None:
+    effects, end = undisturbed
+    # Only before each effect: after one nothing changes until the next.
+    for blow_at in range(2 * part, effects, 8):
+        world = make_world(config=moving())
+        _, found = play(world, blow_at)
+        assert found == end, f"killed at effect {blow_at}: {world.describe()}"
