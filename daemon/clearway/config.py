@@ -216,6 +216,24 @@ class ExecutionConfig(_Section):
     watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
 
 
+class EternalConfig(_Section):
+    """Jobs without a meaningful end, which run where nothing else does and leave for every other job."""
+
+    partitions: tuple[str, ...] = Field((), description="partitions of eternal jobs; empty: there are none")
+    max_delay: PositiveDuration = Field(
+        300.0, description="how long an ordinary job may wait for eternal jobs to save themselves"
+    )
+    patience: Duration = Field(
+        15.0, description="an ordinary job has waited for so long before eternal jobs make room: Slurm had its turn"
+    )
+    at_once: int = Field(4, ge=1, description="most ordinary jobs at a time that room is being made for")
+    min_runtime: Duration = Field(
+        60.0,
+        description="never eternal jobs that have run for less than this, however often they were preempted; "
+        "candidates.min_runtime and candidates.max_preemptions are not for them",
+    )
+
+
 class DrainConfig(_Section):
     """Emptying nodes on request (``clearway drain``): who may ask, and how long it waits."""
 
@@ -284,6 +302,7 @@ class Config(_Section):
     planning: PlanningConfig = PlanningConfig()
     execution: ExecutionConfig = ExecutionConfig()
     drain: DrainConfig = DrainConfig()
+    eternal: EternalConfig = EternalConfig()
     compaction: CompactionConfig = CompactionConfig()
     promotion: PromotionConfig = PromotionConfig()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.config import Config
 from clearway.costs import BY_ITSELF, NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.durations import format_duration
+from clearway.eternal import is_eternal
 from clearway.explanation import cost_of, cost_without
 from clearway.learning import History
 from clearway.model import (
@@ -92,11 +93,45 @@ def consider(
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
 ) -> Considered | NoPlan:
-    """What ``decide`` decides by."""
+    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves."""
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
+    choices = [preemptor]
+    if not preemptor.others_stay and any(
+        job.state.holds_nodes and is_eternal(job, config.eternal) for job in snapshot.jobs
+    ):
+        choices.insert(0, replace(preemptor, others_stay="eternal jobs suffice for the urgent job"))
+    for each in choices:
+        found = _consider(
+            each,
+            snapshot,
+            config,
+            planner,
+            now,
+            preempted=preempted,
+            under_way=under_way,
+            history=history,
+            actions=actions,
+        )
+        if isinstance(found, Considered):
+            break
+    return found
+
+
+def _consider(
+    preemptor: Preemptor,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    planner: Planner,
+    now: datetime,
+    *,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+    history: History,
+    actions: Mapping[str, Action],
+) -> Considered | NoPlan:
     best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
@@ -156,6 +191,9 @@ def plan_of(
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*situation.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together,
+        eternal=tuple(
+            each.job_id for each in point.actions if each.job_id in situation.eternal and each.action is not Action.END
+        ),
         staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
     )
 

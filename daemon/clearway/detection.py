@@ -26,6 +26,9 @@ class Preemptor:
     max_delay_s: float
     deadline: datetime
     obstacle: str = ""
+    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.eternal)
+    others_stay: str = ""  # why no job leaves for it but eternal ones; empty: any may
+    takes_free: bool = True  # whether it may count on idle nodes; not while somebody before it waits for them
 
 
 def read_claims(job: Job) -> tuple[Claims | None, str]:
@@ -80,13 +83,13 @@ def preemptors(
                 rule=rule.name or f"rule {rules.index(rule) + 1}",
                 max_delay_s=max_delay_s,
                 deadline=waits_since + timedelta(seconds=max_delay_s),
-                obstacle=_obstacle(job, own_placements),
+                obstacle=obstacle(job, own_placements),
             )
         )
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
 
 
-def _obstacle(job: Job, own_placements: frozenset[str]) -> str:
+def obstacle(job: Job, own_placements: frozenset[str]) -> str:
     """Why Clearway must leave this job to Slurm: on doubt it does nothing, and says so."""
     reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
     if job.priority == 0:

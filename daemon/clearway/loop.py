@@ -20,6 +20,7 @@ from clearway.decision import Considered, NoPlan, consider, free_already, plan_a
 from clearway.desk import PAUSED, Desk
 from clearway.detection import Preemptor, preemptors
 from clearway.drains import Drains
+from clearway.eternal import ordinary, ordinary_preemptors
 from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.progress import planned_preemptions
 from clearway.execution.records import Eviction, EvictionState, Usage
@@ -262,12 +263,12 @@ class Loop:
         seen = sightings.snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
-        found = preemptors(
-            replace(sightings.snapshot, jobs=(seen,)), self.config.preemptors, frozenset({eviction.placement})
-        )
+        snapshot, own = sightings.snapshot, frozenset({eviction.placement})
+        found = preemptors(replace(snapshot, jobs=(seen,)), self.config.preemptors, own)
+        if not found and self.config.eternal.partitions:
+            found = (ordinary(seen, self.config.eternal, now, own),)
         if not found:
             return None
-        snapshot = sightings.snapshot
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
         considered = self._consider(found[0], snapshot, under_way, counts, now)
         if isinstance(considered, NoPlan):
@@ -298,7 +299,37 @@ class Loop:
                 continue
             fresh.append(preemptor)
         waiting += self._plan_for(fresh, snapshot, open_ones, now)
+        if self.config.eternal.partitions and not self.paused:
+            waiting += self._let_eternal_jobs_make_room(waiting, snapshot, open_ones, known, now)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
+
+    def _let_eternal_jobs_make_room(
+        self,
+        urgent: Sequence[Waiting],
+        snapshot: ClusterSnapshot,
+        open_ones: list[Eviction],
+        known: Mapping[str, int],
+        now: datetime,
+    ) -> Iterator[Waiting]:
+        """For ordinary jobs, after all urgent ones."""
+        by_preemptor = {e.preemptor.job_id: e for e in open_ones}
+        fresh = []
+        for preemptor in ordinary_preemptors(
+            snapshot,
+            self.config.eternal,
+            self.config.preemptors,
+            now,
+            urgent=[each.preemptor for each in urgent if each.eviction_id is None],
+            served=by_preemptor.keys(),
+            left_alone=lambda job: why_left_alone(job, known) is not None,
+            placements=frozenset(e.placement for e in open_ones if e.placement),
+        ):
+            eviction = by_preemptor.get(preemptor.job.job_id)
+            if eviction is None:
+                fresh.append(preemptor)
+            else:
+                yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
+        yield from self._plan_for(fresh, snapshot, open_ones, now)
 
     def _plan_for(
         self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
@@ -325,6 +356,9 @@ class Loop:
         for preemptor, plan in decisions:
             if isinstance(plan, NoPlan):
                 yield Waiting(preemptor, None, plan.why)
+                continue
+            if preemptor.ordinary and not plan.preemptees:
+                yield Waiting(preemptor, None, "enough nodes are free; Slurm starts it in its turn")
                 continue
             slurms_turn = (now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
             if slurms_turn and free_already(plan, snapshot):

@@ -461,6 +461,7 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
     together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
 
     @property

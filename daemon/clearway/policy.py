@@ -11,6 +11,7 @@ from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
+from clearway.eternal import is_eternal
 from clearway.execution.records import Eviction, EvictionState, Usage
 from clearway.learning import History, application, key_of
 from clearway.model import (
@@ -83,6 +84,7 @@ class Situation:
     unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
     leaving: frozenset[str] = frozenset()  # jobs that leave anyway
     likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
+    eternal: frozenset[str] = frozenset()  # candidates that are eternal jobs
 
 
 def eviction_situation(
@@ -102,10 +104,12 @@ def eviction_situation(
     ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
     ``actions`` are those of the checkpointers that jobs may name.
     """
+    eternals = _eternal(snapshot, config)
     eligible = {
         node.name
         for node in snapshot.nodes
         if node.name not in under_way.nodes
+        and (preemptor.takes_free or not eternals.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
         and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
     }
     leaving = {
@@ -134,20 +138,22 @@ def eviction_situation(
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
-        exemption = exemption_of(job, config, now, preempted, under_way)
+        eternal = job.job_id in eternals
+        exemption = exemption_of(job, config, now, preempted, under_way, preemptor.others_stay)
         ways = _ways(
             job,
             snapshot,
             config,
             now,
             horizon_s,
-            may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting,
+            may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting and not preemptor.ordinary,
+            may_kill=config.candidates.allow_kill and not eternal,
             exempt=exemption is not None,
             history=history,
             actions=actions,
         )
         # A job that stands suspended keeps what it has of a node, GPUs among it.
-        may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
+        may_suspend = config.candidates.allow_suspend and not eternal and needs is None and not preemptor.job.gpus
         if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
@@ -156,7 +162,8 @@ def eviction_situation(
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
             cannot = unsaved[job.job_id] or _cannot_be_saved(job, history, now)
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and killing is not allowed"))
+            why = "eternal jobs are never killed" if eternal else "killing is not allowed"
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}"))
         else:
             options[job.job_id] = ways
 
@@ -179,7 +186,12 @@ def eviction_situation(
         free = tuple(sorted(serve, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
     likely = {job_id for job_id in options if _ends_before_its_limit(snapshot.job_by_id[job_id], options[job_id], now)}
-    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(leaving), frozenset(likely))
+    return Situation(preemptor, problem, free, by_job, unsaved, frozenset(leaving), frozenset(likely), eternals)
+
+
+def _eternal(snapshot: ClusterSnapshot, config: Config) -> frozenset[str]:
+    """The eternal jobs that hold nodes."""
+    return frozenset(j.job_id for j in snapshot.jobs if j.state.holds_nodes and is_eternal(j, config.eternal))
 
 
 def _freeable(
@@ -250,7 +262,7 @@ def approval_s(mode: str, execution: ExecutionConfig) -> float:
 
 def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
     """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
-    jobs = usage.jobs + len(plan.preemptees)
+    jobs = usage.jobs + sum(job.job_id not in plan.eternal for job in plan.preemptees)
     if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
         return f"{jobs} jobs would be preempted within an hour, {budget.jobs_per_hour} are allowed"
     lost_h = (usage.lost_node_s + (plan.chosen.lost_work_node_s or 0.0)) / 3_600
@@ -330,6 +342,7 @@ def _ways(
     horizon_s: float,
     *,
     may_end: bool,
+    may_kill: bool,
     exempt: bool,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action],
@@ -353,7 +366,7 @@ def _ways(
             now,
             config.costs,
             memory_mib,
-            kill=config.candidates.allow_kill,
+            kill=may_kill,
             requeueable=requeueable,
             history=history,
             actions=actions,
@@ -388,15 +401,24 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
 
 
 def exemption_of(
-    job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
+    job: Job,
+    config: Config,
+    now: datetime,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+    others_stay: str = "",
 ) -> tuple[str, str] | None:
-    """Code and reason why this job may not be preempted; None when it may."""
+    """Code and reason why this job may not be preempted; None when it may.
+
+    ``others_stay``: see ``Preemptor``.
+    """
     rules = config.candidates
+    eternal = is_eternal(job, config.eternal)
     ran_s = (now - job.start_time).total_seconds() if job.start_time else 0.0
     left_s = None if job.time_limit_s is None else job.time_limit_s - ran_s
-    count = preempted.get(job.job_id, 0)
+    count = 0 if eternal else preempted.get(job.job_id, 0)  # eternal jobs are there to be preempted
     # Every preemption doubles what a job may run undisturbed: however many urgent jobs come, it gets on.
-    least_s = rules.min_runtime * 2 ** min(count, _MOST_DOUBLINGS)
+    least_s = config.eternal.min_runtime if eternal else rules.min_runtime * 2 ** min(count, _MOST_DOUBLINGS)
     again = f", as it was preempted {count} time{'s' * (count != 1)} before" if count else ""
     guards: tuple[tuple[bool, str, str], ...] = (
         (
@@ -407,6 +429,12 @@ def exemption_of(
         (job.job_id in under_way.jobs, "under_way", "another eviction already concerns it"),
         (job.job_id in under_way.avoid, "did_not_leave", "it did not leave in time when it was asked to"),
         (matching_rule(job, config.preemptors) is not None, "preemptor", "it is itself an urgent job"),
+        (bool(others_stay) and not eternal, "not_eternal", others_stay),
+        (
+            eternal and _says_nothing_yet(job),
+            "restarting",
+            "what it says of its checkpoints is from an earlier run; this one has not got so far",
+        ),
         (
             bool(set(job.partitions) & set(rules.protected_partitions)),
             "protected_partition",
@@ -420,13 +448,13 @@ def exemption_of(
         ),
         (job.user in rules.protected_users, "protected_user", f"its user {job.user} is protected"),
         (
-            bool(rules.partitions) and not set(job.partitions) & set(rules.partitions),
+            bool(rules.partitions) and not eternal and not set(job.partitions) & set(rules.partitions),
             "partition",
             "its partition is not among those that may be preempted",
         ),
         (job.het_job_id is not None, "heterogeneous", "it is part of a heterogeneous job"),
         (
-            not (job.requeueable and job.batch) and not (rules.allow_cancel and rules.allow_kill),
+            not (job.requeueable and job.batch) and (eternal or not (rules.allow_cancel and rules.allow_kill)),
             "not_requeueable",
             "it cannot be requeued, and cancelling for good is not allowed",
         ),
@@ -441,9 +469,17 @@ def exemption_of(
             f"it ends within {format_duration(rules.spare_before_end)}",
         ),
         (
-            count >= rules.max_preemptions,
+            count >= rules.max_preemptions and not eternal,
             "preempted_before",
             f"it was preempted {count} times already, {rules.max_preemptions} are allowed",
         ),
     )
     return next(((code, reason) for applies, code, reason in guards if applies), None)
+
+
+def _says_nothing_yet(job: Job) -> bool:
+    """Whether the job's claim is an earlier run's: a signal before the launcher is ready would end the job."""
+    claims, _ = read_claims(job)
+    if claims is None or claims.asked is None or job.start_time is None:
+        return False
+    return claims.asked < job.start_time

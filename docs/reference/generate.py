@@ -74,6 +74,8 @@ SECTIONS = {
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
+    "eternal": "Jobs without a meaningful end, which leave for every other job; see "
+    "[eternal jobs](../howto/eternal-jobs.md).",
     "compaction": "Moving jobs so that whole nodes become empty, see [gathering jobs](../howto/compact.md).",
     "promotion": "Moving jobs to better nodes, see [gathering jobs](../howto/compact.md).",
 }

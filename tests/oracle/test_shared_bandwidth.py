@@ -32,7 +32,9 @@ from tests.oracle.bandwidth import (
     random_writings,
 )
 from tests.oracle.exhaustive import exhaustive, whole_steps
+from tests.oracle.milp import milp_sweep
 from tests.oracle.problems import SHAPES, random_problem, side_by_side, with_returns
+from tests.oracle.test_core import KINDS, medium_problem
 from tests.oracle.test_planners import answers
 
 BANDWIDTH = 10.0
@@ -162,6 +164,17 @@ def test_a_share_that_cannot_be_is_refused(wrong: float) -> None:
         EvictionDP().solve(problem)
     right = replace(save, file_system_s=10.0)
     assert EvictionDP().solve(replace(problem, candidates=(Candidate("1", 1, (right,)),))).points[-1].feasible
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lost_work_and_time_on_the_file_system_are_those_of_highs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_bandwidth, "FEW_CANDIDATES", 1_000)
+    problem = side_by_side(medium_problem(kind, 400), 400)
+    curve = EvictionDP().solve(problem)
+    assert curve.exact
+    assert [None if best is None else (int(best[0]), best[1]) for best in answers(problem, curve)] == milp_sweep(
+        problem
+    )
 
 
 def test_with_many_candidates_plans_are_in_time_and_not_called_the_best(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from clearway.errors import SlurmRefusedError
 from clearway.execution.records import EvictionState, RollingDrain, RollingState, TurnState
 from clearway.migration.request import DrainRequest
+from clearway.model import AdminLevel
 from clearway.simulation.cluster import Program
 from tests.simulation.test_drain import answer, ask, empty, held, saver, undrain
 from tests.simulation.world import World, config
@@ -242,6 +243,34 @@ def test_rights_are_asked_at_every_turn(make_world: Callable[..., World]) -> Non
     world.run_until(lambda: now(world, order).state.terminal, 10)
     assert "alice is neither an operator" in notes(world, order)["n2"]
     assert not held(world)
+
+
+def test_who_may_not_drain_any_more_stops_all(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
+    order = roll(world, "n[1-4]", 1, "olga")
+    wait_away(world, order, "n1")
+    world.cluster.admin_levels["olga"] = AdminLevel.NONE
+    undrain(world, "n1", "root")
+    world.run_until(lambda: now(world, order).state.terminal, 10)
+    assert now(world, order).state is RollingState.CANCELLED
+    assert now(world, order).outcome.startswith("Stopped: olga is neither an operator nor an administrator of Slurm")
+    assert len(world.store.evictions()) == 1
+    assert not held(world)
+
+
+def test_many_nodes_of_others_cost_no_question_to_slurm(make_world: Callable[..., World]) -> None:
+    world = make_world(node_count=60)
+    world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
+    for number in range(1, 60):
+        world.loop.backend.drain(f"n{number}", "bad disk")
+    asked = []
+    level = world.loop.backend.admin_level
+    world.loop.drains.backend.admin_level = lambda user: asked.append(user) or level(user)  # type: ignore[method-assign,func-returns-value]
+    order = roll(world, "n[1-60]", 2, "olga")
+    wait_away(world, order, "n60")
+    assert len(asked) == 2  # for the order, and for the one drain
+    assert len(now(world, order).nodes(T.SKIPPED)) == 59
 
 
 def test_a_node_belongs_to_one_rolling_drain(make_world: Callable[..., World]) -> None:

@@ -114,3 +114,37 @@ def test_the_next_one_joins_where_there_is_time(make_world: Callable[..., World]
     world.run_until(lambda: saving(world) == 3, limit_s=10)
     world.run_until(world.settled, limit_s=600)
     assert all(e.started_at is not None and e.started_at <= e.plan.deadline for e in world.store.evictions())
+
+
+def test_a_daemon_that_takes_over_counts_what_is_being_written(make_world: Callable[..., World]) -> None:
+    world = make_world(**shared(160.0))
+    occupy(world, 3)
+    first = world.urgent(2, work_s=5.0)
+    world.run_until(lambda: saving(world) == 2)
+    world.start_daemon()
+    world.urgent(1, work_s=5.0, comment="clearway:max_delay=200")
+    most = 0
+
+    def started() -> bool:
+        nonlocal most
+        most = max(most, saving(world))
+        return world.started(first) is not None
+
+    world.run_until(started, limit_s=60)
+    assert most == 2, "the third one waits, as it would without the change of daemons"
+    world.run_until(world.settled, limit_s=600)
+    assert all(e.started_at is not None and e.started_at <= e.plan.deadline for e in world.store.evictions())
+    assert world.leftovers() == []
+
+
+def test_urgent_jobs_of_one_cycle_are_served_as_one_after_another(make_world: Callable[..., World]) -> None:
+    world = make_world(**shared(250.0))
+    occupy(world, 4)
+    urgent = [world.urgent(1, work_s=5.0, comment=f"clearway:max_delay={delay_s}") for delay_s in (60, 120)]
+    world.run_until(lambda: all(world.started(job_id) is not None for job_id in urgent), limit_s=120)
+    evictions = world.store.evictions()
+    assert len(evictions) == 2
+    for done in evictions:
+        assert done.plan.together
+        assert done.started_at is not None
+        assert done.started_at <= done.plan.deadline

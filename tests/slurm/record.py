@@ -121,7 +121,7 @@ def _write(commands: Commands, folder: Path) -> None:
         (folder / name).write_text(commands.run(argv, env=env), errors="replace", newline="")
 
     squeue = ["squeue", "--all", "--local", "--noheader"]
-    jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN)}
+    jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN)}  # also of newer releases: one set of columns for both
     record("jobs.txt", [*squeue, "--noconvert", "--states=all"], jobs)
     record("excluded.txt", [*squeue, "--states=PENDING"], {"SQUEUE_FORMAT": parse.excluded_nodes_format(TOKEN)})
     record("nodes.txt", ["scontrol", "-o", "-d", "show", "node"])

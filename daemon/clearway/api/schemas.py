@@ -73,7 +73,9 @@ class PreemptorView(_Answer):
     name: str
     partitions: tuple[str, ...] = Field(description="partitions that it may run in")
     nodes: int = Field(description="nodes that it asks for")
-    rule: str = Field(description="the configuration's rule that makes it a preemptor")
+    rule: str = Field(
+        description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
+    )
     submit_time: datetime
     max_delay_s: float = Field(description="how long it may wait, seconds")
     deadline: datetime = Field(description="by when it should run")
@@ -195,6 +197,7 @@ class PreemptionView(_Answer):
     name: str
     partition: str
     nodes: tuple[str, ...] = Field(description="nodes that it held")
+    eternal: bool = Field(description="whether it is an eternal job: never killed, and counted in no budget")
     action: Action
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState

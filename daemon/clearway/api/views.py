@@ -184,6 +184,7 @@ def _preemption_view(p: Preemption) -> s.PreemptionView:
         name=p.job.name,
         partition=p.job.partitions[0] if p.job.partitions else "",
         nodes=p.job.nodes,
+        eternal=p.eternal,
         action=p.action,
         reason=p.reason,
         state=p.state,

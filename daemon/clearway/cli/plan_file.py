@@ -67,17 +67,19 @@ def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:
     table = Table(title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})", title_justify="left")
     if not curve.exact and curve.gap:
         table.caption = f"Not proven: up to {curve.gap:.1%} of the lost work may be needless"
-    for heading in ("within", "lost node-hours", "checkpoint time", "nodes freed", "jobs"):
+    back = ("return",) if any(point.return_node_s for point in curve.points) else ()
+    for heading in ("within", "lost node-hours", *back, "checkpoint time", "nodes freed", "jobs"):
         table.add_column(heading, justify="right" if heading != "jobs" else "left")
     for point in curve.points:
         within = format_duration(point.max_delay_s)
         if not point.feasible:
-            table.add_row(within, "-", "-", "-", "not possible")
+            table.add_row(within, "-", *("-" for _ in back), "-", "-", "not possible")
             continue
         jobs = ", ".join(f"{planned.job_id} {planned.action.value}" for planned in point.actions)
         table.add_row(
             within,
             f"{(point.lost_work_node_s or 0) / 3_600:,.2f}",
+            *(f"{point.return_node_s / 3_600:,.2f}" for _ in back),
             format_duration(point.checkpoint_s or 0),
             str(point.nodes_freed),
             Text(jobs or "none"),

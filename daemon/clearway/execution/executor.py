@@ -287,7 +287,7 @@ class Executor:
             land=e.move is not None and lands(p, now, self._patience),
             placed=may_attach(e, p, self._placement_of(e, sightings)),
             may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=self._config.late_checkpoint == "kill" if e.drain is None else e.drain.force,
+            kill_when_late=(e.drain.force if e.drain else self._config.late_checkpoint == "kill" and not p.eternal),
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )

@@ -27,6 +27,7 @@ def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
             predicted_lost_node_s=planned.lost_work_node_s,
             predicted_checkpoint_s=float(planned.checkpoint_s),
             order=order,
+            eternal=planned.job_id in plan.eternal,
             state_since=now,
         )
         for order, planned in enumerate(plan.chosen.actions)

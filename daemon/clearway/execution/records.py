@@ -86,6 +86,7 @@ class Preemption:
     predicted_lost_node_s: float
     predicted_checkpoint_s: float
     order: int = 0  # position in the plan; checkpoints are asked for in this order
+    eternal: bool = False  # an eternal job: never killed, and no budget counts it
     state: PreemptionState = PreemptionState.PLANNED
     state_since: datetime | None = None
     attempted_at: datetime | None = None  # last time the command of this state was given to Slurm

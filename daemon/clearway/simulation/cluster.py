@@ -8,6 +8,7 @@ reservations keep freed nodes; a suspended job keeps its nodes. It decides nothi
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -211,6 +212,8 @@ class SimulatedCluster:
     def _run(self, entry: SimulatedJob, at: datetime) -> None:
         """Let it compute from ``at`` on, and plan what comes of that."""
         entry.since = at
+        if len(entry.runs) > 1 and entry.stood_s == 0:
+            self._claim_anew(entry)
         job, program = entry.job, entry.program
         self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
         if job.time_limit_s is not None and job.start_time is not None:
@@ -273,6 +276,13 @@ class SimulatedCluster:
             eligible_time=eligible,
         )
         self._at(eligible, "eligible", entry)
+
+    def _claim_anew(self, entry: SimulatedJob) -> None:
+        """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
+        comment = entry.job.comment
+        for key in ("asked", "state", "last"):
+            comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
+        entry.job = replace(entry.job, comment=comment.rstrip(","))
 
     def _claim(self, entry: SimulatedJob, **pairs: str | int) -> None:
         entry.job = replace(entry.job, comment=format_claims(entry.job.comment, **pairs))

@@ -29,7 +29,7 @@ _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
     "td{white-space:nowrap}td:first-child,th:first-child{text-align:left}"
-    "svg{width:40em;max-width:100%;font:11px sans-serif}"
+    "svg{width:40rem;max-width:100%;font:11px sans-serif}"
     ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em}"
 )
 _COLUMNS = (

@@ -16,7 +16,7 @@ _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
     "td:first-child,th:first-child{text-align:left;white-space:nowrap}"
-    "svg{width:25em;max-width:100%;font:11px sans-serif}"
+    "svg{width:25rem;max-width:100%;font:11px sans-serif}"
 )
 _PAPER = {
     "Scenario-1": "backtracking is faster than the dynamic program",

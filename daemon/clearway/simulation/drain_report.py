@@ -27,7 +27,7 @@ _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
     "td{white-space:nowrap}td:first-child,th:first-child,td:nth-child(3),th:nth-child(3){text-align:left}"
-    "svg{width:46em;max-width:100%;font:11px sans-serif}"
+    "svg{width:46rem;max-width:100%;font:11px sans-serif}"
 )
 _HEAD = (
     "workload", "nodes", "how", "half of them", "nine in ten", "the longest", "quicker than waiting",

@@ -29,7 +29,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 470, 260, 48, 26, 40
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:31.5em;max-width:100%;font:11px sans-serif}"
+    "td:first-child,th:first-child{text-align:left}svg{width:30rem;max-width:100%;font:11px sans-serif}"
     ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em;font-weight:bold}"
 )
 _PERCENT = 10  # that the paper's text speaks of

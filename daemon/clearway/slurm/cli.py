@@ -51,6 +51,7 @@ class CliBackend:
         self._rest = RequeueRest(now=now, sleep=sleep)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         self._preempt = PreemptReader()
+        self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
         self._skipped_reservations: tuple[Skipped, ...] = ()
@@ -81,7 +82,7 @@ class CliBackend:
     def snapshot(self) -> ClusterSnapshot:
         taken_at = self._now()
         text, token = self._squeue()
-        jobs, skipped = parse.read_jobs(text, token)
+        jobs, skipped = parse.read_jobs(text, token, self._job_columns())
         self._rest.saw_all(jobs)
         nodes, skipped_nodes = parse.read_nodes(
             self._scontrol("--details", "show", "node")
@@ -120,18 +121,28 @@ class CliBackend:
         token = secrets.token_hex(8)
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
-            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token)}), token
+            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns())}), token
         except SlurmRefusedError as error:
             if _UNKNOWN_JOB.search(str(error)):
                 return "", token
             raise
+
+    def _job_columns(self) -> tuple[str, ...]:
+        """Asked once: it is the client on this machine that knows them."""
+        if self._columns is None:
+            try:
+                known = self._commands.run(["squeue", "--helpFormat"])
+            except SlurmRefusedError:
+                known = ""  # a release that does not tell
+            self._columns = parse.job_columns(known)
+        return self._columns
 
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         """The job as it is now, and how to name it to scontrol; None when Slurm does not know it."""
         if not job_id.isdecimal():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
         text, token = self._squeue("--states=all", f"--jobs={job_id}")
-        rows, _ = parse.split_rows(text, token)
+        rows, _ = parse.split_rows(text, token, self._job_columns())
         # For an array or a heterogeneous job squeue lists every part.
         for row in rows:
             if row["JobID"] == job_id:

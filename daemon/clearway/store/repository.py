@@ -316,9 +316,11 @@ class SqlStore:
         return counts
 
     def usage_since(self, since: datetime) -> Usage:
-        """Until the actual figure is known, the predicted one counts."""
+        """Until the actual figure is known, the predicted one counts. Eternal jobs are there to be preempted."""
         lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
-        query = select(func.count(), func.sum(lost)).where(PREEMPTIONS.c.requeued_at >= since)
+        query = select(func.count(), func.sum(lost)).where(
+            PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
+        )
         with self._database.reading() as connection:
             jobs, lost_node_s = connection.execute(query).one()
         return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))

@@ -83,6 +83,7 @@ def preemption_values(preemption: Preemption) -> Values:
         "account": job.account,
         "num_nodes": job.num_nodes,
         "plan_order": preemption.order,
+        "eternal": preemption.eternal,
         "job": dump(job),
     }
 
@@ -108,7 +109,7 @@ def eviction_from(row: Row[Any], plan: Plan, preemptions: Sequence[Row[Any]]) ->
 
 def preemption_from(row: Row[Any]) -> Preemption:
     fields = {name: getattr(row, name) for name in _PREEMPTION_FIELDS}
-    return Preemption(job=load(Job, row.job), order=row.plan_order, **fields)
+    return Preemption(job=load(Job, row.job), order=row.plan_order, eternal=bool(row.eternal), **fields)
 
 
 def step_from(row: Row[Any]) -> StepRecord:

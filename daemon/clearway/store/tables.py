@@ -106,6 +106,7 @@ class PreemptionRow(Base):
     num_nodes: Mapped[int]
     action: Mapped[Action] = mapped_column(word(Action))
     plan_order: Mapped[int]
+    eternal: Mapped[bool | None]  # NULL: from before there were eternal jobs
     state: Mapped[PreemptionState] = mapped_column(word(PreemptionState))
     state_since: Mapped[datetime | None]
     attempted_at: Mapped[datetime | None]

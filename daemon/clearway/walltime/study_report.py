@@ -15,7 +15,8 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 620, 330, 60, 45, 150
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 6px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{max-width:100%;font:12px sans-serif}.far{color:#b2182b}"
+    "td:first-child,th:first-child{text-align:left}svg{width:39rem;max-width:100%;font:12px sans-serif}"
+    ".far{color:#b2182b}"
 )
 _MEANING = {
     "Figure 5": "What the five strategies cost as checkpoints and restarts become dearer. Where they are cheap, "
@@ -30,6 +31,12 @@ _MEANING = {
 }
 _ABOUT = """\
 <h1>Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper</h1>
+<p>A job's run time is not known beforehand, only how it is distributed. Whoever asks for too little is stopped and has
+to ask again; whoever asks for much waits and pays for what is not used. Which sequence of requests, and which
+checkpoints at their ends, cost least on average? <b>dyn-prog-count</b> is the dynamic program that Clearway uses; it
+chooses the requests, and which of them end in a checkpoint. <b>all-ckpt</b> and <b>no-ckpt</b> choose the requests
+alone. The <b>periodic</b> strategies (per) ask for tau requests of equal length, all of them with a checkpoint or none.
+Costs are multiples of another strategy's, so 1 is as good as that, and 2 twice as dear.</p>
 <h2>Table 2</h2>
 <p>Expected cost of the periodic strategies in multiples of DYN-PROG-COUNT(X, 0.1), for the best number of requests (in
 brackets) and six fixed ones. Each row: the paper; our values from its formulas as stated (alpha = 1, beta = gamma = 0,

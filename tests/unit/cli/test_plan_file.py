@@ -229,6 +229,8 @@ def test_checkpoints_that_share_the_file_system(file: Path, capsys: pytest.Captu
     assert run_plan_file(file, "eviction-dp", "json") == 0
     last = json.loads(capsys.readouterr().out)["curve"][-1]
     assert (last["feasible"], last["checkpoint_s"], last["return_node_s"]) == (True, 12, 10)
+    assert run_plan_file(file, "eviction-dp", "table") == 0
+    assert "return" in capsys.readouterr().out
     save["file_system_s"] = 61
     file.write_text(json.dumps(problem))
     assert run_plan_file(file, "eviction-dp", "json") == BAD_INPUT

@@ -58,8 +58,11 @@ class FakeSlurm:
     reads: list[Sequence[str]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     excluded: str = "n[3-4]"
+    columns: Sequence[str] = parse.JOB_COLUMNS
 
     def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
+        if "--helpFormat" in argv:
+            return " ".join(self.columns)
         if argv[0] == "squeue":
             self.reads.append(argv)
             return self._squeue(argv, env or {})
@@ -77,7 +80,10 @@ class FakeSlurm:
             token = env["SQUEUE_FORMAT"].split("|")[1]
             return "".join(f"{row['JobID']}|{token}|{self.excluded}|{token}$\n" for row in rows)
         token = env["SQUEUE_FORMAT2"].split("|")[1]
-        return "".join(f"|{token}|".join(row[column] for column in parse.JOB_COLUMNS) + f"|{token}$\n" for row in rows)
+        return "".join(
+            f"|{token}|".join(row[column] for column in parse.job_columns(" ".join(self.columns))) + f"|{token}$\n"
+            for row in rows
+        )
 
 
 class Clock:
@@ -481,6 +487,17 @@ def test_drain_and_undrain_can_be_repeated(backend: CliBackend, slurm: FakeSlurm
     ]
 
 
+def test_a_node_is_powered_down(backend: CliBackend, slurm: FakeSlurm) -> None:
+    backend.power_down("n1")
+    assert slurm.changes == ["scontrol update NodeName=n1 State=POWER_DOWN"]
+
+
+def test_a_nodes_weight_is_read(backend: CliBackend, slurm: FakeSlurm) -> None:
+    assert [node.weight for node in backend.snapshot().nodes] == [1] * len(backend.snapshot().nodes)
+    slurm.shown["node"] = f"{NODE} Weight=50"
+    assert [node.weight for node in backend.snapshot().nodes] == [50]
+
+
 def test_a_node_of_somebody_else_is_left_alone(backend: CliBackend, slurm: FakeSlurm) -> None:
     show_node(slurm, "IDLE+DRAIN", "bad disk")
     with pytest.raises(SlurmRefusedError, match="bad disk"):
@@ -496,3 +513,24 @@ def test_a_node_of_somebody_else_is_left_alone(backend: CliBackend, slurm: FakeS
 def test_states(backend: CliBackend) -> None:
     assert seen(backend).state is JobState.RUNNING
     backend.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "row", "exclusive"),
+    [
+        (parse.JOB_COLUMNS, {"OverSubscribe": "OK"}, False),
+        (parse.JOB_COLUMNS, {"OverSubscribe": "NO"}, True),
+        ((), {"OverSubscribe": "NO"}, True),
+        ((*parse.JOB_COLUMNS, "Exclusive"), {"Exclusive": "NO"}, False),
+        ((*parse.JOB_COLUMNS, "Exclusive"), {"Exclusive": "NODE"}, True),
+        ((*parse.JOB_COLUMNS, "Exclusive"), {"Exclusive": "USER"}, True),
+        ((*parse.JOB_COLUMNS, "Exclusive"), {"Exclusive": ""}, True),
+    ],
+)
+def test_who_shares_nodes_is_asked_in_the_words_of_the_release(
+    backend: CliBackend, slurm: FakeSlurm, known: Sequence[str], row: dict[str, str], exclusive: bool
+) -> None:
+    slurm.columns = known
+    slurm.rows[0] |= row
+    assert seen(backend).exclusive is exclusive
+    assert [job.exclusive for job in backend.snapshot().jobs] == [exclusive]

@@ -63,7 +63,17 @@ JOB_COLUMNS = (
     "BatchFlag",
 )
 
+# What newer releases ask instead (26.05 has it, 22.05 has not): their OverSubscribe tells of processors alone.
+_EXCLUSIVE = "Exclusive"
+
 Row = dict[str, str]
+
+
+def job_columns(known: str) -> tuple[str, ...]:
+    """The columns to ask for; ``known`` is what ``squeue --helpFormat`` says, "" where it says nothing."""
+    newer = _EXCLUSIVE in known.split()
+    return tuple(_EXCLUSIVE if newer and column == "OverSubscribe" else column for column in JOB_COLUMNS)
+
 
 # squeue prints one word a job; flags win over the base state. Words that are not here are UNKNOWN.
 _STATES = {
@@ -101,11 +111,11 @@ def job_state(word: str, *, on_nodes: bool) -> JobState:
     return state
 
 
-def job_format(token: str) -> str:
+def job_format(token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> str:
     """The value for ``squeue --Format`` (or SQUEUE_FORMAT2): width 0 prints a value whole, a suffix follows it."""
-    last = len(JOB_COLUMNS) - 1
+    last = len(columns) - 1
     return ",".join(
-        f"{column}:{_record_end(token) if at == last else _column_end(token)}" for at, column in enumerate(JOB_COLUMNS)
+        f"{column}:{_record_end(token) if at == last else _column_end(token)}" for at, column in enumerate(columns)
     )
 
 
@@ -139,9 +149,9 @@ def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) ->
     return rows, skipped
 
 
-def read_jobs(text: str, token: str) -> tuple[list[Job], list[Skipped]]:
-    """All jobs of an output of ``squeue`` with ``job_format(token)``; two records with one id are both skipped."""
-    rows, skipped = split_rows(text, token)
+def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Job], list[Skipped]]:
+    """All jobs that ``squeue`` told with ``job_format(token, columns)``; of two records with one id none counts."""
+    rows, skipped = split_rows(text, token, columns)
     jobs: dict[str, Job] = {}
     twice: set[str] = set()
     for row in rows:
@@ -207,7 +217,7 @@ def job_from_row(row: Row) -> Job:
         gpus=gpus_asked(
             *(row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")), nodes=num_nodes, tasks=tasks
         ),
-        exclusive=row["OverSubscribe"] not in _SHARING,
+        exclusive=row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING,
         required_nodes=expand(row["ReqNodes"]),
         contiguous=fields.flag(row["Contiguous"], "Contiguous"),
         switches=fields.number(row["ReqSwitch"], "ReqSwitch"),

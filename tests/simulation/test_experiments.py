@@ -1,0 +1,76 @@
+"""``clearway experiment all``: one index that leads to every report, names what is absent, and needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway.cli.app import app
+from clearway.simulation import cosim_study, index_report
+from clearway.simulation.index_report import Entry, as_html
+from clearway.sweeps.base import Sweep
+from clearway.sweeps.local import local_workers
+from clearway.walltime import study as walltime_study
+
+
+def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = cosim_study.study(seeds=1, patience_s=0)
+    monkeypatch.setattr(cosim_study, "study", lambda *_, **__: few)
+    monkeypatch.setattr(walltime_study, "study", of_uniform)
+    monkeypatch.setattr("clearway.cli.experiment._DAYS", 1)
+    traces, out = tmp_path / "traces", tmp_path / "out"
+    traces.mkdir()
+    result = CliRunner().invoke(
+        app, ["experiment", "all", "--traces", str(traces), "--out", str(out), "--processes", "2"]
+    )
+    assert result.exit_code == 2, "three experiments have no workloads"
+    assert result.stdout.splitlines()[-1] == str(out / "index.html")
+    for name in ("drain", "urgent", "realtime"):
+        assert f"clearway: experiment {name}: {traces}: none of " in result.stderr
+
+    page = (out / "index.html").read_text()
+    HTMLParser().feed(page)
+    assert page.count("Not made: ") == 3
+    links = re.findall(r'href="([^"]+)"', page)
+    assert links == [f"{name}/report.html" for name in ("cosim", "stochastic", "compaction")]
+    for link in links:
+        report = (out / link).read_text()
+        assert not re.search(r"(src|href)=|@import|url\(", report), "a report needs no other file"
+        HTMLParser().feed(report)
+    losses = max(few.losses[-1])
+    assert f"loses up to {losses:,.0f} node-hours more" in page
+    assert "14 of 14 numbers" in page
+
+
+def of_uniform(sweep: Sweep) -> walltime_study.Study:
+    rows = sweep(walltime_study.table_2, [("uniform",)], str)
+    return walltime_study.Study(tuple(rows[0]), {"uniform": 1}, ())
+
+
+def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path) -> None:
+    asked = ["experiment", "all", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert result.stderr == "clearway: experiment all: --jobs needs --cluster slurm\n"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_text_from_a_folder_cannot_become_markup() -> None:
+    page = as_html([Entry("drain", "t", "q", "r", missing="<script>x</script>: none")])
+    assert "<script>" not in page
+
+
+def test_compaction_and_drains_are_told_in_numbers_of_the_studies() -> None:
+    with local_workers(1) as workers:
+        made = index_report.compaction_study.study(1, Sweep(workers))
+    before, after = (made.shares(1, moves, 75)[1] for moves in ("none", "compaction"))
+    assert index_report.compaction(made) == [
+        f"At 75 % load, moves bring the share of partly used nodes from {before:.0f} % to {after:.0f} %."
+    ]
+    assert after < before

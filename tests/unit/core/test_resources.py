@@ -1,0 +1,102 @@
+"""What an urgent job needs of its nodes, what others hold of them, and who may stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clearway.execution.progress import lost_nodes
+from clearway.model import Amounts, ClusterSnapshot, Job, JobState, Needs, Node
+from clearway.policy import plan_misfit
+from clearway.resources import needs_of, share
+from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
+
+GPUS = {"gres": "gres:gpu:a100:2", "gpus": (("a100", 2),), "exclusive": False, "even_cpus": 3, "memory_mib": 100}
+
+
+def gpu_node(name: str = "n1", **fields: Any) -> Node:
+    defaults: dict[str, Any] = {"cpus": 8, "memory_mib": 1_000, "gpus": (("a100", 4),), "alloc_gpus": ()}
+    return node(name, **(defaults | fields))
+
+
+def holder(job_id: str, **fields: Any) -> Job:
+    defaults: dict[str, Any] = {"cpus": 2, "memory_mib": 100, "gpus": (("a100", 2),), "exclusive": False}
+    return job(job_id, ["n1"], **(defaults | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "found"),
+    [
+        ({}, [gpu_node(alloc_memory_mib=5)], Needs(Amounts(3, 100, (("a100", 2),)))),
+        ({}, [gpu_node()], Needs(Amounts(3, 0, (("a100", 2),)))),  # memory is not shared out
+        ({}, [gpu_node(cpus_per_core=2)], Needs(Amounts(4, 0, (("a100", 2),)))),  # jobs are given whole cores
+        ({"cpus_per_node": 6}, [gpu_node()], Needs(Amounts(6, 0, (("a100", 2),)))),
+        ({"exclusive": True}, [gpu_node()], None),
+        ({"even_cpus": 0}, [gpu_node()], None),
+        ({"memory_mib": 0}, [gpu_node(alloc_memory_mib=5)], None),
+        ({"gpus": ()}, [gpu_node()], None),
+        ({"gpus": (), "required_nodes": ("n2", "n1")}, [gpu_node()], Needs(required_nodes=("n1", "n2"))),
+        ({"exclusive": True, "contiguous": True}, [gpu_node()], Needs(contiguous=True)),
+    ],
+)
+def test_needs(fields: dict[str, Any], nodes: list[Node], found: Needs | None) -> None:
+    assert needs_of(urgent_job(**(GPUS | fields)), nodes) == found
+
+
+TWO = (("a100", 2),)
+ASKED_FOR_NONE = holder("1", exclusive=True, cpus=8, gpus=())
+PART = Amounts(2, 0, TWO)
+FOUR = (("a100", 4),)
+WHOLE = Amounts(8, 1_000, FOUR)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "taken", "held"),
+    [
+        ([holder("1"), holder("2")], {"alloc_cpus": 4, "alloc_gpus": FOUR}, {"1": PART, "2": PART}),
+        ([holder("1"), holder("2", gpus=(("", 2),))], {"alloc_cpus": 4, "alloc_gpus": FOUR}, {"1": PART, "2": PART}),
+        ([holder("1")], {"alloc_cpus": 2, "alloc_memory_mib": 100, "alloc_gpus": TWO}, {"1": Amounts(2, 100, TWO)}),
+        ([ASKED_FOR_NONE], {"alloc_cpus": 8, "alloc_gpus": FOUR}, {"1": Amounts(8, 0, FOUR)}),
+        # What does not add up, or is not told: whole nodes.
+        ([holder("1")], {"alloc_cpus": 3, "alloc_gpus": TWO}, {"1": WHOLE}),
+        ([holder("1")], {"alloc_cpus": 2, "alloc_gpus": (("a100", 3),)}, {"1": WHOLE}),
+        ([holder("1")], {"alloc_cpus": 2, "alloc_memory_mib": 99, "alloc_gpus": TWO}, {"1": WHOLE}),
+        ([holder("1")], {"alloc_cpus": 2, "alloc_gpus": None}, {"1": WHOLE}),
+        ([holder("1", gpus=None)], {"alloc_cpus": 2, "alloc_gpus": TWO}, {"1": WHOLE}),
+        ([holder("1", state=JobState.SUSPENDED)], {"alloc_cpus": 2, "alloc_gpus": TWO}, {"1": WHOLE}),
+        ([holder("1"), holder("2", gpus=None)], {"alloc_cpus": 4, "alloc_gpus": FOUR}, {"1": WHOLE, "2": WHOLE}),
+    ],
+)  # fmt: skip
+def test_what_jobs_hold_is_believed_where_it_adds_up(
+    jobs: list[Job], taken: dict[str, Any], held: dict[str, Amounts]
+) -> None:
+    seen = ClusterSnapshot(NOW, tuple(jobs), (gpu_node(**taken),))
+    needs = Needs(Amounts(1, 0, (("a100", 3),)))
+    sharing = share(needs, {"n1"}, seen, (), {each.job_id for each in jobs})
+    assert {job_id: on["n1"] for job_id, on in sharing.holds.items()} == held
+
+
+def test_a_node_that_somebody_unknown_uses_serves_nobody() -> None:
+    seen = ClusterSnapshot(NOW, (), (gpu_node(alloc_cpus=2),))
+    assert share(Needs(Amounts(1, 0, TWO)), {"n1"}, seen, (), ()).nodes == ()
+    assert share(Needs(), {"n1"}, seen, (), ()).nodes == ()
+
+
+def test_two_of_any_type_on_a_node_of_two_types_count_whole() -> None:
+    mixed = gpu_node(gpus=(("a100", 2), ("v100", 2)), alloc_cpus=4, alloc_gpus=(("a100", 2), ("v100", 1)))
+    jobs = (holder("1", gpus=(("", 2),)), holder("2", gpus=(("", 1),)))
+    sharing = share(Needs(Amounts(1, 0, (("a100", 1),))), {"n1"}, ClusterSnapshot(NOW, jobs, (mixed,)), (), {"1", "2"})
+    assert {on["n1"].cores for on in sharing.holds.values()} == {8}
+
+
+def test_who_may_stay_is_no_misfit_and_no_lost_node_but_everybody_else_is() -> None:
+    goes, stays, foreign = (job(job_id, ["n1"], cpus=8) for job_id in ("1", "2", "3"))
+    made = plan(urgent_job(nodes=1), [goes], placement_nodes=("n1",), staying=("2",))
+    fine, changed = ([goes, stays, made.preemptor], [goes, stays, foreign, made.preemptor])
+    assert plan_misfit(made, snapshot(fine)) == ""
+    assert plan_misfit(made, snapshot(changed)) == "job 3 holds node n1, which the plan counts on"
+    assert lost_nodes(eviction(made), snapshot(fine), tuple) == {}
+    assert lost_nodes(eviction(made), snapshot(changed), tuple) == {"3": "it holds node n1"}
+    assert "2 holds" in plan_misfit(replace(made, staying=()), snapshot(fine))
