@@ -17,9 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from clearway.decision import NoPlan
+from clearway.desk import PAUSED
 from clearway.durations import format_duration
 from clearway.execution.records import Eviction, StepRecord
-from clearway.loop import HEARTBEAT, PAUSED
+from clearway.janitor import HEARTBEAT
 from clearway.migration.rolling import progress
 from clearway.model import Choice, Curve, CurvePoint, Plan, Verdict
 from clearway.slurm.parse.hostlist import compress

@@ -134,14 +134,22 @@ def is_away(turn: Turn, snapshot: ClusterSnapshot) -> bool:
 
 
 def busy_nodes(open_ones: Collection[Eviction], snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Nodes with a job that an eviction concerns already, or is about to: a drain there would find it in the way."""
+    """Nodes that are not to be drained just now, though they may be later.
+
+    One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
+    moved off or onto them, which gives them a Reason for a while.
+    """
     emptying = {
         name for e in open_ones if e.drain is not None and e.started_at is None and not e.state.undoing
         for name in e.drain.nodes
     }  # fmt: skip
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
     moving |= under_way_by(tuple(open_ones)).jobs
-    return frozenset(name for job in snapshot.jobs if job.job_id in moving for name in job.nodes)
+    busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
+    moves = {e.eviction_id: e for e in open_ones if e.drain is not None and e.drain.move is not None}
+    busy |= {name for e in moves.values() if e.drain is not None for name in emptying.intersection(e.drain.nodes)}
+    busy |= {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
+    return frozenset(busy)
 
 
 def closed(
