@@ -53,6 +53,7 @@ class Drains:
         if taken:
             return taken[0]
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
+        self.check(order, snapshot, config)
         return self.begin(order, snapshot, config, now)
 
     def check(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config) -> None:
@@ -62,12 +63,11 @@ class Drains:
         self._check_rights(order.actor, order.nodes, snapshot, config)
 
     def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
-        """The eviction for an order, stored and not begun.
+        """The eviction for an order that has been checked, stored and not begun.
 
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        self.check(order, snapshot, config)
         for eviction in self.store.open_evictions():
             both = sorted(set(order.nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.

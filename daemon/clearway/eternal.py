@@ -120,7 +120,12 @@ def ordinary_preemptors(
     for each in urgent:
         if not each.obstacle:
             line.add(each.job)
-    found = [ordinary(job, settings, now, placements) for job in _in_order(waiting) if job.job_id in served]
+    # Whatever reason Slurm gives for them: attached to a placement it may be another one.
+    found = [
+        ordinary(job, settings, now, placements)
+        for job in _in_order([job for job in snapshot.jobs if job.job_id in served])
+        if job.state is JobState.PENDING and _is_ordinary(job, settings, rules)
+    ]
     room = settings.at_once - len(found)
     for job in _in_order(waiting):
         if room <= 0 or not line.held or len(line.ahead) >= _LOOKED_AT:
@@ -162,9 +167,12 @@ def _waits(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule], no
         and job.priority > 0
         and (job.reason.lower() or "none") in _WAITS_ITS_TURN
         and (job.eligible_time or now) <= now
-        and not is_eternal(job, settings)
-        and matching_rule(job, rules) is None
+        and _is_ordinary(job, settings, rules)
     )
+
+
+def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> bool:
+    return not is_eternal(job, settings) and matching_rule(job, rules) is None
 
 
 def _in_order(jobs: Sequence[Job]) -> list[Job]:

@@ -17,21 +17,21 @@ from clearway.clock import Clock
 from clearway.config import Config, Mode
 from clearway.costs import BY_ITSELF
 from clearway.decision import Considered, NoPlan, consider, free_already, plan_alone
+from clearway.desk import PAUSED, Desk
 from clearway.detection import Preemptor, preemptors
 from clearway.drains import Drains
-from clearway.errors import ClearwayError, UnknownEvictionError
 from clearway.eternal import ordinary, ordinary_preemptors
 from clearway.execution.executor import Executor, Observer, Sightings
-from clearway.execution.placement import is_placement
 from clearway.execution.progress import planned_preemptions
-from clearway.execution.records import Eviction, EvictionState, Request, Usage
+from clearway.execution.records import Eviction, EvictionState, Usage
 from clearway.explainer import Explainer
 from clearway.explanation import Explanation
+from clearway.janitor import Janitor
 from clearway.learning import CheckpointRecord, RestartRecord
+from clearway.left_alone import leave_alone, left_alone, why_left_alone
 from clearway.memory import Memory
-from clearway.migration.request import read_drain
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
-from clearway.moves import REQUESTS, Moves
+from clearway.moves import Moves
 from clearway.planning.base import Planner
 from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
 from clearway.rolling import RollingDrains
@@ -39,12 +39,6 @@ from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 from clearway.together import decide_together
 
-PAUSED = "paused"
-LEFT_ALONE = "left_alone"
-HEARTBEAT = "heartbeat"
-_HEARTBEAT_EVERY_S = 10.0
-_JANITOR_EVERY_S = 600.0
-_PRUNE_EVERY_S = 86_400.0
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
@@ -102,12 +96,12 @@ class Loop:
     owner: str = "clearway"
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     report: CycleReport | None = None
-    _due: dict[str, datetime] = field(default_factory=dict)
     _wake: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
         self.memory = Memory(self.store, self.observer)
+        self.janitor = Janitor(self.backend, self.store)
         self.explainer = Explainer(self.store, self.planner, self.clock, self.observer.explained)
         self._equip(self.config)
 
@@ -135,6 +129,7 @@ class Loop:
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
         self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
         self.rolling = RollingDrains(self.store, self.drains, self.executor)
+        self.desk = Desk(self.store, self.executor, self.drains, self.moves, self.rolling, self.observer.planned)
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -146,7 +141,7 @@ class Loop:
         if standby:
             self.memory.forget()
         else:
-            self._handle_requests(snapshot, now)
+            self.desk.answer_all(snapshot, self.config, now)
             self.drains.begin_scheduled(now)
             self.rolling.advance(snapshot, self.config, now, paused=self.paused)
             self._carry_on(snapshot, now)
@@ -156,7 +151,7 @@ class Loop:
             self.memory.look_for_ends(snapshot, {p.job_id for e in open_ones for p in e.preemptions})
             waiting = self._decide_all(snapshot, now)
             self.moves.look(snapshot, self.config, now, urgent=bool(waiting), paused=self.paused)
-            self._keep_house(snapshot, now)
+            self.janitor.keep_house(snapshot, self.drains, self.config.daemon.keep_history, now)
         report = CycleReport(
             at=now,
             snapshot=snapshot,
@@ -210,71 +205,6 @@ class Loop:
     def paused(self) -> bool:
         return bool(self.store.get_value(PAUSED))
 
-    # -- what operators ask --------------------------------------------------------------------------------
-
-    def _handle_requests(self, snapshot: ClusterSnapshot, now: datetime) -> None:
-        for request in self.store.pending_requests():
-            handled = request
-            try:
-                if request.kind == "drain":
-                    handled = self._drain(request, snapshot, now)
-                elif request.kind in REQUESTS:
-                    handled = self.moves.ask(request, snapshot, self.config, now)
-                else:
-                    handled = replace(request, result=self._handle(request, snapshot, now))
-            except ClearwayError as error:
-                handled = replace(request, result=f"refused: {error}")
-            self.store.finish_request(request.request_id, now, handled.result, handled.eviction_id, handled.rolling_id)
-
-    def _drain(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> Request:
-        wish = read_drain(request.document)
-        if wish.rolling is not None:
-            rolling = self.rolling.order(request, wish, snapshot, self.config, now)
-            size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
-            return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
-        eviction = self.drains.drain(request, wish, snapshot, self.config, now)
-        self.observer.planned(eviction, 0.0)
-        result = f"drain {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
-        return replace(request, eviction_id=eviction.eviction_id, result=result)
-
-    def _handle(self, request: Request, snapshot: ClusterSnapshot, now: datetime) -> str:
-        if request.kind == "undrain":
-            return self.drains.undrain(request, snapshot, self.config, now)
-        if request.kind in ("pause", "resume"):
-            self.store.set_value(PAUSED, request.kind == "pause")
-            return "paused" if request.kind == "pause" else "resumed"
-        if request.kind == "cancel_rolling":
-            return self.rolling.cancel(request)
-        if request.eviction_id is None:
-            return "refused: it names no eviction"
-        eviction = self.store.eviction(request.eviction_id)
-        if request.kind == "approve":
-            if eviction.state is not EvictionState.AWAITING_APPROVAL:
-                return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-            approved = replace(
-                eviction, state=EvictionState.PLACING, state_since=now, approved_by=request.actor, outcome=""
-            )
-            self.store.save_eviction(approved)
-            self.store.add_event(eviction.eviction_id, None, now, f"Approved by {request.actor}.")
-            return "approved"
-        if request.kind == "cancel":
-            before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
-            if eviction.state.terminal or not before_start:
-                return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-            if eviction.drain is None:
-                self._leave_alone(eviction)
-            else:
-                self.rolling.leave_out(eviction, f"Its drain was cancelled by {request.actor}")
-            self.executor.cancel(eviction, now, f"Cancelled by {request.actor}.")
-            return "cancelled"
-        return f"refused: unknown request {request.kind}"
-
-    def _leave_alone(self, eviction: Eviction) -> None:
-        """Remember not to plan again for this preemptor: somebody decided against it, or it did not help."""
-        known = self.store.get_value(LEFT_ALONE) or {}
-        known[_run_key(eviction.preemptor.job_id, eviction.preemptor.restart_count)] = eviction.eviction_id
-        self.store.set_value(LEFT_ALONE, known)
-
     # -- what is under way ---------------------------------------------------------------------------------
 
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
@@ -290,7 +220,7 @@ class Loop:
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
                 after = self.executor.advance(eviction, sightings, now)
                 if after.state is EvictionState.FAILED and after.drain is None:
-                    self._leave_alone(after)
+                    leave_alone(self.store, after)
 
     def _outdated(
         self, eviction: Eviction, open_ones: Sequence[Eviction], snapshot: ClusterSnapshot, now: datetime
@@ -353,7 +283,7 @@ class Loop:
     def _decide_all(self, snapshot: ClusterSnapshot, now: datetime) -> tuple[Waiting, ...]:
         open_ones = list(self.store.open_evictions())
         by_preemptor = {e.preemptor.job_id: e for e in open_ones}
-        left_alone = self.store.get_value(LEFT_ALONE) or {}
+        known = left_alone(self.store)
         placements = frozenset(e.placement for e in open_ones if e.placement)
         waiting = []
         fresh: list[Preemptor] = []
@@ -363,17 +293,14 @@ class Loop:
             if eviction is not None:
                 waiting.append(Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value))
                 continue
-            if _run_key(job.job_id, job.restart_count) in left_alone:
-                number = left_alone[_run_key(job.job_id, job.restart_count)]
-                waiting.append(Waiting(preemptor, None, f"left to Slurm: see eviction {number}"))
-                continue
-            if self.paused:
-                waiting.append(Waiting(preemptor, None, "paused"))
+            why = why_left_alone(job, known) or ("paused" if self.paused else None)
+            if why is not None:
+                waiting.append(Waiting(preemptor, None, why))
                 continue
             fresh.append(preemptor)
         waiting += self._plan_for(fresh, snapshot, open_ones, now)
         if self.config.eternal.partitions and not self.paused:
-            waiting += self._let_eternal_jobs_make_room(waiting, snapshot, open_ones, left_alone, now)
+            waiting += self._let_eternal_jobs_make_room(waiting, snapshot, open_ones, known, now)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
     def _let_eternal_jobs_make_room(
@@ -381,7 +308,7 @@ class Loop:
         urgent: Sequence[Waiting],
         snapshot: ClusterSnapshot,
         open_ones: list[Eviction],
-        left_alone: Mapping[str, int],
+        known: Mapping[str, int],
         now: datetime,
     ) -> Iterator[Waiting]:
         """For ordinary jobs, after all urgent ones."""
@@ -394,7 +321,7 @@ class Loop:
             now,
             urgent=[each.preemptor for each in urgent if each.eviction_id is None],
             served=by_preemptor.keys(),
-            left_alone=lambda job: _run_key(job.job_id, job.restart_count) in left_alone,
+            left_alone=lambda job: why_left_alone(job, known) is not None,
             placements=frozenset(e.placement for e in open_ones if e.placement),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
@@ -504,48 +431,3 @@ class Loop:
 
     def _usage(self, now: datetime) -> Usage:
         return self.store.usage_since(now - timedelta(hours=1))
-
-    # -- housekeeping --------------------------------------------------------------------------------------
-
-    def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
-        if self._is_due("heartbeat", _HEARTBEAT_EVERY_S, now):
-            self.store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.backend.name})
-        if self._is_due("janitor", _JANITOR_EVERY_S, now):
-            self._remove_strays(snapshot)
-        if self._is_due("prune", _PRUNE_EVERY_S, now):
-            self.store.prune(now - timedelta(seconds=self.config.daemon.keep_history))
-            known = self.store.get_value(LEFT_ALONE) or {}
-            pending = {_run_key(job.job_id, job.restart_count) for job in snapshot.jobs}
-            self.store.set_value(LEFT_ALONE, {key: value for key, value in known.items() if key in pending})
-
-    def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
-        """Placements of evictions that this database calls finished: a restored backup, or a lost write.
-
-        In the same way nodes that a drain holds which was called off.
-        """
-        self.drains.remove_strays(snapshot)
-        reserved = any(node.reservation is not None for node in snapshot.nodes)
-        if not reserved and not any(job.reservation for job in snapshot.jobs):
-            return  # there is no reservation, of anybody's: no need to ask for them
-        strays = [r for r in self.backend.reservations() if is_placement(r)]
-        for reservation in strays:
-            try:
-                eviction = self.store.eviction(int(reservation.name.rpartition("_")[2]))
-            except UnknownEvictionError:
-                continue  # another Clearway's, or its database is not this one: it ends by itself
-            if not eviction.state.terminal:
-                continue
-            for job in snapshot.jobs:
-                if job.reservation == reservation.name:
-                    self.backend.detach(job.job_id)
-            self.backend.delete_reservation(reservation.name)
-
-    def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
-        if what in self._due and now < self._due[what]:
-            return False
-        self._due[what] = now + timedelta(seconds=every_s)
-        return True
-
-
-def _run_key(job_id: str, restart_count: int) -> str:
-    return f"{job_id}/{restart_count}"

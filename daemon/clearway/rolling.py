@@ -26,6 +26,7 @@ from clearway.migration.rolling import (
     look,
     next_nodes,
     not_begun,
+    skipped,
 )
 from clearway.migration.selection import chosen_nodes
 from clearway.model import ClusterSnapshot
@@ -86,7 +87,8 @@ class RollingDrains:
         for rolling in self.store.open_rolling_drains():
             open_ones = self.store.open_evictions()
             own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
-            after = look(adopt(rolling, own), self._drains_of(adopt(rolling, own), own), snapshot)
+            after = adopt(rolling, own)
+            after = look(after, self._drains_of(after, own), snapshot)
             refused = self._refused_by_slurm(rolling, after, snapshot)
             if refused and after.state is RollingState.UNDER_WAY:
                 after = self._stop(after, refused)
@@ -100,16 +102,27 @@ class RollingDrains:
                 self.store.save_rolling_drain(after)
 
     def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
-        while names := next_nodes(rolling, busy_nodes(self.store.open_evictions(), snapshot), snapshot):
+        busy = busy_nodes(self.store.open_evictions(), snapshot)
+        while names := next_nodes(rolling, busy, snapshot):
+            taken = {name: why for name in names if (why := not_ours_to_drain([name], snapshot))}
+            if taken:
+                rolling = skipped(rolling, taken)
+                continue
             order = replace(rolling.order, nodes=names, rolling_id=rolling.rolling_id, request_id=0, begin_at=None)
+            try:
+                self.drains.check(order, snapshot, config)
+            except DrainError as error:
+                if not config.drain.owners:  # then it is the same for every node
+                    return self._stop(rolling, f"Stopped: {error}.")
+                return not_begun(rolling, names, str(error))
+            except SlurmError:
+                return rolling  # it did not say what the user may do: asked again in the next cycle
             try:
                 drain = self.drains.begin(order, snapshot, config, now)
             except DrainError as error:
-                rolling = not_begun(rolling, names, str(error))
-            except SlurmError:
-                break  # it did not say what the user may do: asked again in the next cycle
-            else:
-                rolling = begun(rolling, names, drain.eviction_id)
+                return not_begun(rolling, names, str(error))
+            rolling = begun(rolling, names, drain.eviction_id)
+            busy = busy_nodes(self.store.open_evictions(), snapshot)
         return rolling
 
     def _drains_of(self, rolling: RollingDrain, own: dict[int, Eviction]) -> dict[int, Eviction]:

@@ -193,7 +193,12 @@ class BackendConformance:
 
     def test_jobs_on_a_shared_node(self, site: Site) -> None:
         one, two = site.run_job("node4", cpus=1), site.run_job("node4", cpus=2)
+        whole = site.run_job("node5")
         snapshot = site.backend.snapshot()
+        jobs = [snapshot.job_by_id[job_id] for job_id in (one, two, whole)]
+        assert [job.exclusive for job in jobs] == [False, False, True]
+        assert [job.even_cpus for job in jobs[:2]] == [1, 2]
+        assert [job.gpus for job in jobs] == [(), (), ()]
         assert {job.job_id for job in snapshot.jobs_on["node4"]} == {one, two}
         assert snapshot.node_by_name["node4"].alloc_cpus == 3
         assert snapshot.node_by_name["node4"].available

@@ -117,12 +117,10 @@ def test_all_jobs_are_needed() -> None:
         assert_exact(replace(problem, nodes_needed=everybody + 1))
 
 
-@pytest.mark.parametrize("tweak", ["blocks", "columns", "superfluous", "python integers", "all of them"])
+@pytest.mark.parametrize("tweak", ["blocks", "superfluous", "python integers", "all of them"])
 def test_every_way_to_save_memory_or_time_gives_the_same_plan(tweak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tweak in ("blocks", "all of them"):
         monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
-    if tweak in ("columns", "all of them"):
-        monkeypatch.setattr(suffix_tables, "WHOLE_CELLS", 0)
     if tweak in ("superfluous", "all of them"):
         monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
     huge = tweak in ("python integers", "all of them")

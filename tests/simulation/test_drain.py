@@ -382,7 +382,7 @@ def test_slurm_refuses_to_drain(make_world: Callable[..., World]) -> None:
     world = make_world()
     saver(world, "n1")
     request_id = ask(world, "n[1-2]")
-    world.loop._handle_requests(world.loop.backend.snapshot(), world.clock.now())
+    world.loop.desk.answer_all(world.loop.backend.snapshot(), world.loop.config, world.clock.now())
     world.loop.backend.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
     world.run_until(world.settled, 10)
     (eviction,) = world.store.evictions()

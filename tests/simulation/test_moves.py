@@ -10,6 +10,7 @@ import pytest
 
 from clearway.config import Config
 from clearway.decision import NoPlan
+from clearway.errors import SlurmRefusedError
 from clearway.execution.records import Eviction, EvictionState, PreemptionState
 from clearway.migration.drain import hold_reason
 from clearway.migration.move_plan import could_be_placed, plan_moves
@@ -384,4 +385,24 @@ def test_a_hold_that_was_left_behind_is_removed(world: World) -> None:
     world.loop.backend.drain("n1", lost)
     world.clock.advance(700)
     world.tick()
+    assert_nothing_is_left(world)
+
+
+def test_nodes_come_back_where_slurm_cannot_power_them_down(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Slurm without power saving says it."""
+
+    def refuse(node: str) -> None:
+        raise SlurmRefusedError(f"{node}: Invalid node state specified")
+
+    world = make_world(config=moving(compaction={"power_down": True, "min_gain": 0.1}))
+    monkeypatch.setattr(world.loop.backend, "power_down", refuse)
+    for name in ("n1", "n2"):
+        serial(world, name)
+    serial(world, "n3", cpus=2)
+    world.tick()
+    assert ask(world)[1] is not None
+    world.run_until(world.settled)
+    assert world.eviction().state is EvictionState.COMPLETED
     assert_nothing_is_left(world)

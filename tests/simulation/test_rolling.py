@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from clearway.errors import SlurmRefusedError
 from clearway.execution.records import EvictionState, RollingDrain, RollingState, TurnState
 from clearway.migration.request import DrainRequest
+from clearway.migration.rolling import busy_nodes
+from clearway.model import AdminLevel, MoveKind, MoveOrder
 from clearway.simulation.cluster import Program
-from tests.simulation.test_drain import answer, ask, empty, held, saver, undrain
+from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config
 
 T = TurnState
@@ -244,6 +247,34 @@ def test_rights_are_asked_at_every_turn(make_world: Callable[..., World]) -> Non
     assert not held(world)
 
 
+def test_who_may_not_drain_any_more_stops_all(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
+    order = roll(world, "n[1-4]", 1, "olga")
+    wait_away(world, order, "n1")
+    world.cluster.admin_levels["olga"] = AdminLevel.NONE
+    undrain(world, "n1", "root")
+    world.run_until(lambda: now(world, order).state.terminal, 10)
+    assert now(world, order).state is RollingState.CANCELLED
+    assert now(world, order).outcome.startswith("Stopped: olga is neither an operator nor an administrator of Slurm")
+    assert len(world.store.evictions()) == 1
+    assert not held(world)
+
+
+def test_many_nodes_of_others_cost_no_question_to_slurm(make_world: Callable[..., World]) -> None:
+    world = make_world(node_count=60)
+    world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
+    for number in range(1, 60):
+        world.loop.backend.drain(f"n{number}", "bad disk")
+    asked = []
+    level = world.loop.backend.admin_level
+    world.loop.drains.backend.admin_level = lambda user: asked.append(user) or level(user)  # type: ignore[method-assign,func-returns-value]
+    order = roll(world, "n[1-60]", 2, "olga")
+    wait_away(world, order, "n60")
+    assert len(asked) == 2  # for the order, and for the one drain
+    assert len(now(world, order).nodes(T.SKIPPED)) == 59
+
+
 def test_a_node_belongs_to_one_rolling_drain(make_world: Callable[..., World]) -> None:
     world = make_world()
     order = roll(world, "n[1-4]", 1)
@@ -270,6 +301,22 @@ def test_an_urgent_job_comes_first_and_the_node_is_not_skipped(make_world: Calla
     world.run_until(lambda: bool(now(world, order).nodes(T.EMPTYING, T.AWAY, T.SKIPPED)), 300, every_s=1.0)
     # The urgent job itself stands in the way now: it is not moved.
     assert all("urgent job" in note for note in notes(world, order).values())
+
+
+def test_a_node_that_jobs_are_being_moved_off_waits(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    saver(world, "n1", save_s=20.0)
+    drained = drain(world, "n1")
+    world.tick()
+    assert drained.drain is not None
+    move = MoveOrder(kind=next(iter(MoveKind)), moves=(), gain_node_s=1.0, cost_node_s=0.0)
+    moving = replace(drained, plan=replace(drained.plan, drain=replace(drained.drain, move=move)))
+    snapshot = world.loop.backend.snapshot()
+    assert busy_nodes([moving], snapshot) == {"n1"}
+    assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == {"n1"}  # its Reason is still there
+    world.loop.backend.undrain("n1", held(world)["n1"])
+    snapshot = replace(world.loop.backend.snapshot(), jobs=())
+    assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == frozenset()
 
 
 def test_a_drain_order_of_one_node_is_one_drain(make_world: Callable[..., World]) -> None:

@@ -196,6 +196,13 @@ def test_ujfb_without_suspensions_or_without_returning_to_the_same_nodes() -> No
     assert (first.end_s, urgent.start_s) == (1_000, 120)
 
 
+def test_ujfbs_jobs_swap_out_together_unless_told_otherwise() -> None:
+    jobs = (job(1, 0, 1_000, 3), job(2, 0, 900, 3), job(3, 100, 10, 6, urgent=True))
+    out_s = [ujfb_module.swap_times_s(number, 0)[0] for number in (1, 2)]
+    assert replay(jobs, NODES, Ujfb(), observe=conserved).outcomes[2].start_s == 100 + max(out_s)
+    assert replay(jobs, NODES, Ujfb(swap_together=False), observe=conserved).outcomes[2].start_s == 100 + sum(out_s)
+
+
 def test_ujfbs_regular_jobs_wait_for_urgent_ones_that_wait_unless_told_otherwise() -> None:
     jobs = (job(1, 0, 100, 4, urgent=True), job(2, 10, 50, 4, urgent=True), job(3, 20, 5, 2))
     assert replay(jobs, NODES, Ujfb(), observe=conserved).outcomes[2].start_s == 100

@@ -255,7 +255,7 @@ def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> 
         daemon.wait_for(lambda: turns()["node1"] == turns()["node2"] == "away", 60, "the first two to be empty")
         assert cluster.job(inside)["Restarts"] == "1"  # once, although it ran on both
         assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 1: new kernel")
-        assert clearway(daemon, "undrain", "node1").stdout == "brought back node1\n"
+        assert ask(daemon, "undrains", nodes="node1") == "brought back node1"
         cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")  # by other means
         daemon.wait_for(lambda: turns()["node3"] == "skipped", 30, "the job in the way to be noticed")
         daemon.wait_for(lambda: turns()["node4"] == "away", 60, "the last to be empty")

@@ -17,9 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from clearway.decision import NoPlan
+from clearway.desk import PAUSED
 from clearway.durations import format_duration
 from clearway.execution.records import Eviction, StepRecord
-from clearway.loop import HEARTBEAT, PAUSED
+from clearway.janitor import HEARTBEAT
+from clearway.migration.rolling import progress
 from clearway.model import Choice, Curve, CurvePoint, Plan, Verdict
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
@@ -157,6 +159,7 @@ def status(store: Store, now: datetime, output: str) -> None:
     beat = store.get_value(HEARTBEAT)
     age_s = (now - datetime.fromisoformat(beat["at"])).total_seconds() if beat else None
     open_ones = store.open_evictions()
+    rolling = store.open_rolling_drains()
     paused = bool(store.get_value(PAUSED))
     if output == "json":
         print_json(
@@ -166,6 +169,7 @@ def status(store: Store, now: datetime, output: str) -> None:
                 "backend": beat["backend"] if beat else None,
                 "paused": paused,
                 "open_evictions": [summary(e) for e in open_ones],
+                "open_rolling_drains": {each.rolling_id: progress(each) for each in rolling},
             }
         )
         return
@@ -176,9 +180,11 @@ def status(store: Store, now: datetime, output: str) -> None:
         out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {beat['backend']}.")
     if paused:
         out.print(Text("Paused: nothing new is begun.", style="bold yellow"))
+    for each in rolling:
+        out.print(f"Rolling drain {each.rolling_id}, {each.at_once} at once: {progress(each)}.")
     if open_ones:
         evictions(open_ones, output)
-    else:
+    elif not rolling:
         out.print("Nothing is planned or under way.")
 
 

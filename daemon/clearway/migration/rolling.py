@@ -79,6 +79,14 @@ def not_begun(rolling: RollingDrain, names: Collection[str], why: str) -> Rollin
     return _with(rolling, lambda turn: set_back(turn, why, together=together) if turn.node in names else turn)
 
 
+def skipped(rolling: RollingDrain, reasons: Mapping[str, str]) -> RollingDrain:
+    """These nodes cannot be drained, by name and why."""
+    return _with(
+        rolling,
+        lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]) if turn.node in reasons else turn,
+    )
+
+
 def begun(rolling: RollingDrain, names: Collection[str], drain_id: int) -> RollingDrain:
     return _with(
         rolling,
@@ -126,14 +134,22 @@ def is_away(turn: Turn, snapshot: ClusterSnapshot) -> bool:
 
 
 def busy_nodes(open_ones: Collection[Eviction], snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Nodes with a job that an eviction concerns already, or is about to: a drain there would find it in the way."""
+    """Nodes that are not to be drained just now, though they may be later.
+
+    One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
+    moved off or onto them, which gives them a Reason for a while.
+    """
     emptying = {
         name for e in open_ones if e.drain is not None and e.started_at is None and not e.state.undoing
         for name in e.drain.nodes
     }  # fmt: skip
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
     moving |= under_way_by(tuple(open_ones)).jobs
-    return frozenset(name for job in snapshot.jobs if job.job_id in moving for name in job.nodes)
+    busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
+    moves = {e.eviction_id: e for e in open_ones if e.drain is not None and e.drain.move is not None}
+    busy |= {name for e in moves.values() if e.drain is not None for name in emptying.intersection(e.drain.nodes)}
+    busy |= {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
+    return frozenset(busy)
 
 
 def closed(
@@ -172,12 +188,12 @@ def _held(turn: Turn, node: Node) -> bool:
 
 def _how_it_ended(rolling: RollingDrain) -> str:
     over = [turn for turn in rolling.turns if turn.state is T.OVER]
-    skipped = [turn for turn in rolling.turns if turn.state is T.SKIPPED]
+    missed = [turn for turn in rolling.turns if turn.state is T.SKIPPED]
     text = f"{len(over)} node(s) were emptied."
-    if skipped:
-        named = "; ".join(f"{turn.node}: {turn.note}" for turn in skipped[:_NAMED_SKIPS])
-        more = f"; and {len(skipped) - _NAMED_SKIPS} more" if len(skipped) > _NAMED_SKIPS else ""
-        text += f" {len(skipped)} skipped: {named}{more}."
+    if missed:
+        named = "; ".join(f"{turn.node}: {turn.note}" for turn in missed[:_NAMED_SKIPS])
+        more = f"; and {len(missed) - _NAMED_SKIPS} more" if len(missed) > _NAMED_SKIPS else ""
+        text += f" {len(missed)} skipped: {named}{more}."
     return text
 
 
@@ -203,8 +219,8 @@ def preview(
 ) -> Preview:
     """``plan`` says how the jobs leave the nodes of one drain."""
     reasons = {name: not_ours_to_drain([name], snapshot) for name in order.nodes}
-    skipped = {name: why for name, why in reasons.items() if why}
-    waiting = [name for name in order.nodes if name not in skipped]
+    missed = {name: why for name, why in reasons.items() if why}
+    waiting = [name for name in order.nodes if name not in missed]
     batches = []
     while waiting:
         found: tuple[str, ...] = ()
@@ -212,14 +228,14 @@ def preview(
             some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
             if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
                 answers = {name: plan(replace(order, nodes=(name,))) for name in some}
-                skipped |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
-            found = (*found, *(name for name in some if name not in skipped))
+                missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
+            found = (*found, *(name for name in some if name not in missed))
         together = plan(replace(order, nodes=found)) if found else None
         if isinstance(together, Plan):
             batches.append(Batch(found, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
         elif together is not None:
-            skipped |= dict.fromkeys(found, together.why)
-    return Preview(tuple(batches), tuple(sorted(skipped.items())))
+            missed |= dict.fromkeys(found, together.why)
+    return Preview(tuple(batches), tuple(sorted(missed.items())))
 
 
 def progress(rolling: RollingDrain) -> str:

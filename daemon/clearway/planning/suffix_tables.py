@@ -9,12 +9,13 @@ of items i .. N-1 that frees at least k nodes with at most t steps:
 ``k`` stops at what is needed, not at all the nodes of the machine as in Algorithm 1 of the paper: freeing more
 is as good, and one pass answers every k up to ``needed``.
 
-Layout: a table is one row of numbers after another, with as many columns for k <= 0 (all 0) on the left as the
-widest pick has nodes. Where all tables have the same columns, a pick is one offset: f_{i+1}[t - s][k - n] lies s
-rows and n columns before f_i[t][k], whatever k is, so that adding and comparing run over all rows at once; what
-such an offset takes from the end of the row before lands left of k = 1, where 0 is the least anyway. Large tables
-have only those columns that can matter: at least what is left of ``least`` when all items before i are taken, at
-most what the items from i on can free.
+Layout: a table is one column of numbers after another, t running quickest, so that the columns that can matter lie
+together: at least what is left of ``least`` when all items before i are taken (and what the next picks reach back
+to; 0 for k <= 0), at most what the items from i on can free. A pick is one offset: f_{i+1}[t - s][k - n] lies n columns
+and s rows before f_i[t][k], whatever t and k are, so that adding and comparing run over all of them at once. Where
+t < s such an offset ends in a column before, at t - s + rows. So that nothing is gained there every number is stored
+with ``tilt`` x t added, and a pick costs ``tilt`` x s more: what comes from a column before is too large by
+``tilt`` x rows, which is more than INFINITY.
 
 Cost: O(N T K) per pick in time, as additions and minima of numpy over whole tables. In memory all N tables
 when they fit into ``KEEP_BYTES``, else about 2 sqrt(N) of them: every sqrt(N)-th is kept and those between are
@@ -29,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,10 +37,9 @@ import numpy.typing as npt
 
 KEEP_BYTES = 16 * 2**20
 MOST_BYTES = 2**30
-WHOLE_CELLS = 1 << 17  # of a table; up to here computing all columns is quicker than picking out those that matter
+_SMALL = 1 << 28  # four times that fits into 32 bits
 
-_BY_TIME = itemgetter(0)
-Table = npt.NDArray[Any]  # one-dimensional: rows one after another
+Table = npt.NDArray[Any]  # one-dimensional: columns one after another
 Cells = Any  # likewise: whatever reads one of them the quickest
 
 
@@ -53,10 +52,10 @@ class Step(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Those of a table: the cell of t steps and k nodes is at ``t * stride + k - first``."""
+    """Those of a table: the cell of t steps and k nodes is at ``(k - first) * rows + t``."""
 
     first: int
-    stride: int
+    width: int
     low: int  # the first to be computed
     high: int  # the last that can be reached; those above stay infinite
 
@@ -65,30 +64,27 @@ class SuffixTables:
     """Tables for ``items`` (picks of each) that free ``least`` .. ``needed`` nodes in 0 .. rows-1 steps."""
 
     def __init__(self, items: Sequence[Sequence[Step]], needed: int, least: int, rows: int) -> None:
-        self._rows = rows
+        self.rows = rows
+        widest = [max([nodes for _, nodes, _ in steps]) for steps in items]
+        self.columns = _columns(widest, needed, least)
         every = [step for steps in items for step in steps]
-        left = max([nodes for _, nodes, _ in every])
-        self._whole = rows * (left + needed + 1) <= WHOLE_CELLS
-        if self._whole:
-            self.columns = [Columns(-left, left + needed + 1, 1, needed)] * (len(items) + 1)
-        else:
-            self.columns = _columns([max([step.nodes for step in steps]) for steps in items], needed, least)
-        values = [value for _, _, value in every]
-        self.infinity = _beyond(items, values)
-        self._dtype = _dtype(2 * self.infinity)
-        added = np.array(values, self._dtype)
-        scalars = iter([added[place, ...] for place in range(len(values))])  # numpy adds arrays the quickest
-        self._items = [[(late, nodes, next(scalars)) for late, nodes, _ in steps] for steps in items]
-        for picks in self._items:
-            if picks[0][0]:  # a pick that takes no time comes first: it reaches every row, which saves a copy
-                picks.sort(key=_BY_TIME)
-        cells = [rows * columns.stride for columns in self.columns[:-1]]
+        self.infinity = _beyond(items, [value for _, _, value in every])
+        self.tilt = tilt = self.infinity // rows + 1
+        self._dtype = _dtype(4 * (self.infinity + rows))
+        costs = np.array([value + tilt * late if late < rows else 0 for late, _, value in every], self._dtype)
+        scalars = iter([costs[place, ...] for place in range(len(every))])  # numpy adds arrays the quickest
+        back = [[(nodes * rows + late, next(scalars), late) for late, nodes, _ in steps] for steps in items]
+        self._items = [[(cells, cost) for cells, cost, late in picks if late < rows] for picks in back]
+        most = max(*widest, needed - self.columns[0].high) + 2
+        self._zero: Table = np.empty((most, rows), self._dtype)
+        self._zero[:] = np.array([tilt * row for row in range(rows)], self._dtype)
+        self._zero = self._zero.reshape(-1)
+        self._infinite: Table = self._zero + self.infinity
+        cells = [rows * columns.width for columns in self.columns[:-1]]
         self._block = self._block_size(cells, needed)
         starts = range(0, len(items), self._block)
         most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
-        if self._whole:  # nothing is written there: no nodes are missing, and nobody leaves
-            self._memory.reshape(-1, cells[0])[:, :left] = 0
         self._spare: Table = np.empty(max(cells), dtype=self._dtype)
         self._kept: dict[int, Table] = {len(items): self._last()}
         self._first_block: list[Table] = []
@@ -99,9 +95,9 @@ class SuffixTables:
 
     def values(self, needed: int) -> list[int]:
         """The least value that frees so many nodes, for every row; to be read before ``blocks``."""
-        columns = self.columns[0]
-        values: list[int] = self._first_block[0][needed - columns.first :: columns.stride].tolist()
-        return values
+        begin = (needed - self.columns[0].first) * self.rows
+        values: Table = self._first_block[0][begin : begin + self.rows] - self._zero[: self.rows]
+        return list(values.tolist())
 
     def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
         """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ...
@@ -121,7 +117,7 @@ class SuffixTables:
             return count
         block = isqrt(count - 1) + 1
         if size * min(sum(cells), max(cells) * (2 * block + 1)) > MOST_BYTES:
-            raise ValueError(f"{needed} nodes (units) within {self._rows} steps are too much to plan: use larger steps")
+            raise ValueError(f"{needed} nodes (units) within {self.rows} steps are too much to plan: use larger steps")
         return block
 
     def _compute(self, start: int) -> list[Table]:
@@ -129,79 +125,67 @@ class SuffixTables:
         end = min(start + self._block, len(self._items))
         tables: list[Table] = []
         after, used = self._kept[end], 0
-        fill = self._fill_whole if self._whole else self._fill_between
         for index in reversed(range(start, end)):
-            cells = self._rows * self.columns[index].stride
+            cells = self.rows * self.columns[index].width
             table = self._memory[used : used + cells]
             used += cells
-            fill(index, table, after)
+            self._fill(index, table, after)
             tables.append(table)
             after = table
         tables.reverse()
         return tables
 
     def _last(self) -> Table:
-        first, stride, _, _ = self.columns[-1]
-        table = np.full((self._rows, stride), self.infinity, dtype=self._dtype)
-        table[:, : max(0, 1 - first)] = 0
-        return table.reshape(-1)
+        table: Table = np.empty(self.rows * self.columns[-1].width, dtype=self._dtype)
+        self._fill(len(self.columns) - 1, table, table)
+        return table
 
-    def _fill_whole(self, index: int, new: Table, after: Table) -> None:
-        """Table f_i from f_{i+1} when both have the same columns."""
-        source, cells, stride, spare = after, len(after), self.columns[0].stride, self._spare
-        for late, nodes, value in self._items[index]:
-            begin = late * stride + nodes
-            more = spare[begin:]
-            np.add(after[: cells - begin], value, out=more)
-            if late and source is after:
-                new[:begin] = after[:begin]
-            np.minimum(source[begin:], more, out=new[begin:])
-            source = new
-
-    def _fill_between(self, index: int, new: Table, after: Table) -> None:
-        """Table f_i from f_{i+1} when each has columns of its own."""
-        rows, (first, stride, low, high), (before, _, _, _) = self._rows, *self.columns[index : index + 2]
-        out, source = new.reshape(rows, stride), after.reshape(rows, -1)
-        out[:, : max(0, 1 - first)] = 0
-        out[:, max(low, high + 1) - first :] = self.infinity
-        width = high - low + 1
-        if width <= 0:
+    def _fill(self, index: int, new: Table, after: Table) -> None:
+        """Table f_i from f_{i+1}; f_N from nothing."""
+        rows, (first, width, low, high) = self.rows, self.columns[index]
+        known = max(low - first, 0) * rows  # nothing is missing; or only what comes from a column before reaches it
+        if known:
+            new[:known] = self._zero[:known] if first < 1 else self._infinite[:known]
+        end = max((high + 1 - first) * rows, known)
+        beyond = width * rows - end
+        if beyond > 0:
+            new[end:] = self._infinite[:beyond]
+        size = end - known
+        if not size:
             return
-        computed, stay = out[:, low - first : low - first + width], source[:, low - before : low - before + width]
-        spare = self._spare[: rows * width].reshape(rows, width)
-        unset = True
-        for late, nodes, value in self._items[index]:
-            if unset and late:
-                computed[...] = stay
-                unset = False
-            begin = low - nodes - before
-            np.add(source[: rows - late, begin : begin + width], value, out=spare[late:])
-            np.minimum((stay if unset else computed)[late:], spare[late:], out=computed[late:])
-            unset = False
-
-
-def _columns(widest: Sequence[int], needed: int, least: int) -> list[Columns]:
-    """Those that can matter, of each table."""
-    high = [0]
-    for nodes in reversed(widest):
-        high.append(min(needed, high[-1] + nodes))
-    high.reverse()
-    first, low, last = least, least, needed
-    found = []
-    for index, reached in enumerate(high):
-        found.append(Columns(first, last - first + 1, max(1, low), reached))
-        if index < len(widest):
-            first = max(1, low) - widest[index]
-            low, last = max(0, low - widest[index]), reached
-    return found
+        stays = (low - self.columns[index + 1].first) * rows
+        computed, more, source = new[known:end], self._spare[:size], after[stays : stays + size]
+        for back, cost in self._items[index]:
+            np.add(after[stays - back : stays - back + size], cost, out=more)
+            np.minimum(source, more, out=computed)
+            source = computed
+        if source is not computed:
+            computed[...] = source
 
 
 def _beyond(items: Sequence[Sequence[Step]], values: Sequence[int]) -> int:
     """More than any plan's value; the sum of all values will do where it is small."""
     beyond = 1 + sum(values)
-    if 2 * beyond <= np.iinfo(np.int32).max:
+    if beyond < _SMALL:
         return beyond
     return 1 + sum([max([step.value for step in steps]) for steps in items])
+
+
+def _columns(widest: Sequence[int], needed: int, least: int) -> list[Columns]:
+    """Those that can matter, of each table; all but the first begin with one that only a pick's wrong rows reach."""
+    high = [0]
+    for nodes in reversed(widest):
+        high.append(min(needed, high[-1] + nodes))
+    high.reverse()
+    first, low, last = least, least, needed
+    found: list[Columns] = []
+    new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
+    for index, reached in enumerate(high):
+        found.append(new(Columns, (first, last - first + 1, max(1, low), reached)))
+        if index < len(widest):
+            first = max(1, low) - widest[index] - 1
+            low, last = max(0, low - widest[index]), reached
+    return found
 
 
 def _dtype(largest: int) -> np.dtype[Any]:

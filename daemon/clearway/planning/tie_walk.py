@@ -22,9 +22,9 @@ from clearway.planning.node_groups import Item
 from clearway.planning.suffix_tables import Cells, Step, SuffixTables
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
-_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, value; how far back in the table that follows; the pick
-_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its stride and first column; its picks
-_State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, value left; picks, their preference
+_Choice = tuple[int, int, int, int, Pick]  # steps, nodes, tilted value; how far back in the table that follows; pick
+_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its rows and first column; its picks
+_State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, tilted value left; picks, their preference
 
 
 def walk(
@@ -34,18 +34,18 @@ def walk(
     goals: Sequence[Goal],
 ) -> Mapping[Goal, tuple[Pick, ...]]:
     """The picks of each goal's plan; ``steps[i][j]`` is pick j of item i."""
-    layers: list[list[_State]] = [[(*goal, (), 0)] for goal in goals]
+    all_rows, tilt = tables.rows, tables.tilt
+    layers: list[list[_State]] = [[(row, column, value + tilt * row, (), 0)] for row, column, value in goals]
     open_bits = [*(item.bits for item in items[1:]), 0]
     only_single_jobs = all(item.single for item in items)
     for start, block in tables.blocks():
         stations: list[_Station] = []
         for index, after in enumerate(block, start):
-            first, stride, _, _ = tables.columns[index + 1]
             choices = [
-                (late, nodes, value, late * stride + nodes, pick)
+                (late, nodes, value + tilt * late, nodes * all_rows + late, pick)
                 for (late, nodes, value), pick in zip(steps[index], items[index].picks, strict=True)
             ]
-            stations.append((after, stride, first, choices))
+            stations.append((after, all_rows, tables.columns[index + 1].first, choices))
         if only_single_jobs:
             layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
             continue
@@ -69,8 +69,8 @@ def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
     if columns <= 0:
         return state
     taken = list(picks)
-    for table, stride, first, choices in stations:
-        place = rows * stride + columns - first
+    for table, all_rows, first, choices in stations:
+        place = (columns - first) * all_rows + rows
         for late, nodes, cost, back, pick in choices:
             if late <= rows and table[place - back] == value - cost:
                 taken.append(pick)
@@ -104,8 +104,8 @@ def _following(state: _State, station: _Station) -> Iterator[_State]:
     if columns <= 0:
         yield state
         return
-    table, stride, first, choices = station
-    place = rows * stride + columns - first
+    table, all_rows, first, choices = station
+    place = (columns - first) * all_rows + rows
     if table[place] == value:
         yield state
     for late, nodes, cost, back, pick in choices:

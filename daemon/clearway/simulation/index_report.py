@@ -163,7 +163,12 @@ def drain(study: DrainStudy) -> list[str]:
 
 
 def urgent(study: UrgentStudy) -> list[str]:
-    names = (("easy", "EASY"), ("ujfb", "the paper's UJFB"), ("clearway-suspend", "Clearway"))
+    names = (
+        ("easy", "EASY"),
+        ("ujfb", "the paper's UJFB"),
+        ("clearway-suspend", "Clearway"),
+        ("clearway-sjf", "Clearway-SJF"),
+    )
     sentences = []
     for workload in study.traces:
         late = ", ".join(f"{study.lateness(workload, key):,.2f} under {name}" for key, name in names)

@@ -29,6 +29,7 @@ from clearway.sweeps.base import Sweep
 SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "sjf-backfill", "ujfb", "clearway-suspend", "clearway-sjf")
 SWAP_FACTORS = (1, 20, 40)
 SWAP_WORKLOAD = "LANL-CM5"
+IN_TURN = "UJFB, jobs swap out one after another"  # on that workload, with each factor
 BINS = (1.0, 1.1, 1.5, 2.0, 5.0, 10.0, 50.0, float("inf"))  # of the distribution of slowdowns, from below
 
 
@@ -145,6 +146,8 @@ def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path,
         if workload.name == SWAP_WORKLOAD:
             for factor in SWAP_FACTORS[1:]:
                 yield folder, workload, seed, Ujfb.name, factor
+            for factor in SWAP_FACTORS:
+                yield folder, workload, seed, IN_TURN, factor
         if workload.name == VARIATION_WORKLOAD and not seed:  # where the seed draws swap times only
             for name in VARIATIONS:
                 yield folder, workload, seed, name, 1
@@ -161,7 +164,11 @@ def _jobs(folder: Path, workload: Workload, seed: int) -> Trace:
 
 def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> Cell:
     trace = _jobs(folder, workload, seed)
-    scheduler: Scheduler = Ujfb(swap_factor=swap_factor) if name == Ujfb.name else _load(name)
+    scheduler: Scheduler
+    if name in {Ujfb.name, IN_TURN}:
+        scheduler = Ujfb(swap_factor=swap_factor, swap_together=name != IN_TURN)
+    else:
+        scheduler = _load(name)
     done = replay(trace.jobs, workload.nodes, scheduler, seed=seed)
     found = metrics(done)
     _, regular = found.jobs["regular"]

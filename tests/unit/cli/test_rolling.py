@@ -55,6 +55,7 @@ def test_listed_shown_and_cancelled(site: Site) -> None:
         shown = site.run("rolling", "show", 1).stdout
         assert "2 at once, for root (command line): new kernel" in shown
         assert "under_way: 2 waiting, 2 away." in shown
+        assert "Rolling drain 1, 2 at once: 2 waiting, 2 away." in site.run("status").stdout
         assert site.json("rolling", "list")[0]["turns_by_state"]["away"] == 2
         assert site.run("rolling", "cancel", 1).stdout == "cancelled\n"
         again = site.run("rolling", "cancel", 1)

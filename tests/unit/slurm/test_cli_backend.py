@@ -487,6 +487,17 @@ def test_drain_and_undrain_can_be_repeated(backend: CliBackend, slurm: FakeSlurm
     ]
 
 
+def test_a_node_is_powered_down(backend: CliBackend, slurm: FakeSlurm) -> None:
+    backend.power_down("n1")
+    assert slurm.changes == ["scontrol update NodeName=n1 State=POWER_DOWN"]
+
+
+def test_a_nodes_weight_is_read(backend: CliBackend, slurm: FakeSlurm) -> None:
+    assert [node.weight for node in backend.snapshot().nodes] == [1] * len(backend.snapshot().nodes)
+    slurm.shown["node"] = f"{NODE} Weight=50"
+    assert [node.weight for node in backend.snapshot().nodes] == [50]
+
+
 def test_a_node_of_somebody_else_is_left_alone(backend: CliBackend, slurm: FakeSlurm) -> None:
     show_node(slurm, "IDLE+DRAIN", "bad disk")
     with pytest.raises(SlurmRefusedError, match="bad disk"):

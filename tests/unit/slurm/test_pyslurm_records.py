@@ -54,6 +54,7 @@ def node(**fields: Any) -> dict[str, Any]:
         "memory_reserved_for_system": None,
         "partitions": ["batch", "urgent"],
         "active_features": ["fast"],
+        "weight": 50,
         "reason": None,
     } | fields
 
@@ -169,6 +170,10 @@ def test_a_node_knows_its_reservation() -> None:
     covering = {"name": "cw-1", "nodes": "node[1-2]", "start_time": START, "end_time": START + 600, "users": ["bob"]}
     nodes, _ = read_nodes([node(state="IDLE+RESERVED"), node(name="node9", state="IDLE+RESERVED")], [covering])
     assert [each.reservation for each in nodes] == ["cw-1", ""]
+
+
+def test_a_node_has_a_weight() -> None:
+    assert [each.weight for each in read_nodes([node()], [])[0]] == [50]
 
 
 def test_a_node_whose_state_is_no_word_is_skipped() -> None:

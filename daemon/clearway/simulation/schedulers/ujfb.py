@@ -52,9 +52,11 @@ class Ujfb(Conservative):
         keep_nodes: bool = True,
         shortest_first: bool = True,
         regular_wait: bool = True,
+        swap_together: bool = True,
     ) -> None:
         """``keep_nodes`` off: whoever was suspended returns anywhere; ``shortest_first`` off: urgent jobs that wait go
-        by submission; ``regular_wait`` off: regular jobs start and resume while an urgent one waits.
+        by submission; ``regular_wait`` off: regular jobs start and resume while an urgent one waits;
+        ``swap_together`` off: who makes room for one urgent job swaps out one after another.
         """
         super().__init__()
         self.swap_factor = swap_factor
@@ -62,6 +64,7 @@ class Ujfb(Conservative):
         self.keep_nodes = keep_nodes
         self.shortest_first = shortest_first
         self.regular_wait = regular_wait
+        self.swap_together = swap_together
         self.urgent: list[ReplayedJob] = []
         self.outdated = False  # the regular plan: nodes went to urgent jobs, or came back from them
 
@@ -131,7 +134,10 @@ class Ujfb(Conservative):
             missing -= job.size
         if missing > 0:
             return False
+        before_s = 0.0
         for job in chosen:
             out_s, in_s = (self.swap_factor * each for each in swap_times_s(job.job_id, machine.seed))
-            machine.preempt(job, leave_s=out_s, return_s=in_s, keep_nodes=self.keep_nodes)
+            machine.preempt(job, leave_s=before_s + out_s, return_s=in_s, keep_nodes=self.keep_nodes)
+            if not self.swap_together:
+                before_s += out_s
         return True

@@ -39,7 +39,10 @@ def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, n
     It follows for GPUs per node, and for those per job or per task of a job on one node. Of resources that share out
     GPUs (``shard``, ``mps``), and of any that is no GPU, nothing is known here.
     """
-    scopes = [_gres_only(text) for text in (per_node, per_job, per_socket, per_task)]
+    told = (per_node, per_job, per_socket, per_task)
+    if fields.NOTHING.issuperset(told):  # of most jobs
+        return ()
+    scopes = [_gres_only(text) for text in told]
     if not any(scopes):
         return ()
     on_node, of_job, of_socket, of_task = scopes
