@@ -74,25 +74,17 @@ def write_time_s(
 
 
 def app_checkpoint_s(
-    job: Job,
-    claims: Claims | None,
-    now: datetime,
-    costs: CostsConfig,
-    node_memory_mib: int,
-    *,
-    whole: bool = False,
-    history: History = NO_HISTORY,
+    job: Job, claims: Claims | None, now: datetime, write_s: float, history: History = NO_HISTORY
 ) -> float | None:
     """Seconds until the application has saved itself; None when it never said that it can, or has kept failing.
 
     Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
-    ``node_memory_mib`` stands in for a job whose own memory is unknown.
+    ``write_s``: see ``write_time_s``.
     """
     if claims is None or claims.checkpoint in (None, CheckpointHow.NONE) or claims.state is SaveState.FAILED:
         return None
     if not history.trusted(*key_of(job, claims), now):
         return None
-    write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
     if claims.checkpoint is CheckpointHow.SIGNAL:
         return write_s
     if not claims.interval_s:
@@ -108,14 +100,6 @@ def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | Non
         return None
     end = job.start_time + timedelta(seconds=job.time_limit_s)
     return max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
-
-
-def restart_time_s(
-    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History, *, whole: bool = False
-) -> float:
-    """Seconds from the start of its next run until the job computes again: measured, else as long as writing."""
-    learned = history.restart_s(*key_of(job, claims), job.num_nodes)
-    return learned if learned is not None else write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
 
 
 def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: History) -> int:
@@ -144,7 +128,11 @@ def preemption_options(
     options: list[Option] = []
     action = checkpoint_action(claims, actions)
     whole = action is Action.SYS_CHECKPOINT
-    restart_s = restart_time_s(job, claims, costs, node_memory_mib, history, whole=whole) if claims and action else 0.0
+    write_s = restart_s = 0.0
+    if claims is not None and action is not None:
+        write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
+        learned_s = history.restart_s(*key_of(job, claims), job.num_nodes)
+        restart_s = write_s if learned_s is None else learned_s  # reading takes about as long as writing
     if kill:
         # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
         start = job.start_time or job.submit_time
@@ -152,12 +140,11 @@ def preemption_options(
         back = return_node_s(job, again_s, costs, history)
         options.append(Option(Action.KILL, lost_work_node_s(job, claims, now), return_node_s=back))
     if requeueable and action is not None:
-        seconds = app_checkpoint_s(job, claims, now, costs, node_memory_mib, whole=whole, history=history)
+        seconds = app_checkpoint_s(job, claims, now, write_s, history)
         if seconds is not None:
             back = return_node_s(job, restart_s, costs, history)
             share_s = None
             if shared_mib_s is not None:
-                write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole) if claims else 0.0
                 share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, costs) / shared_mib_s), 3)
             saved = Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s)
             options.append(saved)

@@ -32,7 +32,7 @@ _LOOKED_AT = 100  # unserved jobs a cycle that others are compared with
 
 def is_eternal(job: Job, settings: EternalConfig) -> bool:
     """Whether this job is in partitions for eternal jobs only."""
-    return bool(job.partitions) and set(job.partitions) <= set(settings.partitions)
+    return bool(settings.partitions and job.partitions) and set(job.partitions) <= set(settings.partitions)
 
 
 @dataclass(frozen=True, slots=True)

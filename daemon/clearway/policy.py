@@ -112,12 +112,7 @@ def eviction_situation(
         and (preemptor.takes_free or not eternals.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
         and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
     }
-    leaving = {
-        job.job_id
-        for job in snapshot.jobs
-        if job.state is JobState.COMPLETING
-        or (job.job_id in under_way.leaving | under_way.promised and job.state.holds_nodes)
-    }
+    leaving = _leaving(snapshot, under_way)
     holders = snapshot.jobs_on
     empty = [
         name
@@ -187,6 +182,16 @@ def eviction_situation(
     by_job = tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
     likely = {job_id for job_id in options if _ends_before_its_limit(snapshot.job_by_id[job_id], options[job_id], now)}
     return Situation(preemptor, problem, free, by_job, unsaved, frozenset(leaving), frozenset(likely), eternals)
+
+
+def _leaving(snapshot: ClusterSnapshot, under_way: UnderWay) -> set[str]:
+    """Jobs that will not hold their nodes for long, whatever is decided."""
+    going = under_way.leaving | under_way.promised
+    return {
+        job.job_id
+        for job in snapshot.jobs
+        if job.state is JobState.COMPLETING or (job.job_id in going and job.state.holds_nodes)
+    }
 
 
 def _eternal(snapshot: ClusterSnapshot, config: Config) -> frozenset[str]:

@@ -75,13 +75,13 @@ class SuffixTables:
         scalars = iter([costs[place, ...] for place in range(len(every))])  # numpy adds arrays the quickest
         back = [[(nodes * rows + late, next(scalars), late) for late, nodes, _ in steps] for steps in items]
         self._items = [[(cells, cost) for cells, cost, late in picks if late < rows] for picks in back]
+        cells = [rows * columns.width for columns in self.columns[:-1]]
         most = max(*widest, needed - self.columns[0].high) + 2
+        self._block = self._block_size(cells, 2 * rows * most, needed)
         self._zero: Table = np.empty((most, rows), self._dtype)
         self._zero[:] = np.array([tilt * row for row in range(rows)], self._dtype)
         self._zero = self._zero.reshape(-1)
         self._infinite: Table = self._zero + self.infinity
-        cells = [rows * columns.width for columns in self.columns[:-1]]
-        self._block = self._block_size(cells, needed)
         starts = range(0, len(items), self._block)
         most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
@@ -110,13 +110,11 @@ class SuffixTables:
             # a buffer reads one cell quicker; Python's own integers have none
             yield start, following if self._dtype.hasobject else [table.data for table in following]
 
-    def _block_size(self, cells: Sequence[int], needed: int) -> int:
-        """How many tables are in memory together: all, or about the square root of their number."""
+    def _block_size(self, cells: Sequence[int], besides: int, needed: int) -> int:
+        """How many tables are in memory together, with ``besides`` cells: all, or about their number's square root."""
         count, size = len(cells), self._dtype.itemsize
-        if size * sum(cells) <= KEEP_BYTES:
-            return count
-        block = isqrt(count - 1) + 1
-        if size * min(sum(cells), max(cells) * (2 * block + 1)) > MOST_BYTES:
+        block = count if size * sum(cells) <= KEEP_BYTES else isqrt(count - 1) + 1
+        if size * (besides + min(sum(cells), max(cells) * (2 * block + 1))) > MOST_BYTES:
             raise ValueError(f"{needed} nodes (units) within {self.rows} steps are too much to plan: use larger steps")
         return block
 

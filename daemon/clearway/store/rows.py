@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -107,6 +108,7 @@ def eviction_from(row: Row[Any], plan: Plan, preemptions: Sequence[Row[Any]]) ->
     )
 
 
+@lru_cache(maxsize=4_096)  # rows are read several times a cycle, and few of them differ from the time before
 def preemption_from(row: Row[Any]) -> Preemption:
     fields = {name: getattr(row, name) for name in _PREEMPTION_FIELDS}
     return Preemption(job=load(Job, row.job), order=row.plan_order, eternal=bool(row.eternal), **fields)

@@ -9,12 +9,14 @@ import pytest
 from clearway.claims import CheckpointHow, Claims, SaveState
 from clearway.config import CostsConfig
 from clearway.costs import (
+    NO_HISTORY,
     TIME_LIMIT_SLACK_S,
     app_checkpoint_s,
     checkpoint_time_s,
     end_ready_s,
     lost_work_node_s,
     preemption_options,
+    write_time_s,
 )
 from clearway.learning import History, Requeued
 from clearway.model import Action, Option
@@ -97,7 +99,9 @@ def test_lost_work_is_whole_milliseconds_and_never_negative() -> None:
     ],
 )
 def test_application_checkpoint(claims: Claims | None, memory_mib: int, seconds: float | None) -> None:
-    found = app_checkpoint_s(job(nodes=20, memory_mib=memory_mib), claims, NOW, COSTS, node_memory_mib=4_000)
+    asked = job(nodes=20, memory_mib=memory_mib)
+    write_s = 0.0 if claims is None else write_time_s(asked, claims, COSTS, 4_000, NO_HISTORY)
+    found = app_checkpoint_s(asked, claims, NOW, write_s)
     assert found == (None if seconds is None else pytest.approx(seconds))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clearway.claims import CheckpointHow, Claims, Restart
 from clearway.config import CostsConfig, LearningConfig
-from clearway.costs import app_checkpoint_s, preemption_options
+from clearway.costs import NO_HISTORY, app_checkpoint_s, preemption_options, write_time_s
 from clearway.learning import (
     CheckpointOutcome,
     CheckpointRecord,
@@ -97,7 +97,8 @@ def test_a_checkpoint_that_was_late_took_so_long_at_least() -> None:
 
 def test_costs_take_what_was_measured() -> None:
     def seconds(known: History, claims: Claims = SIGNAL, memory_mib: int = 2_000) -> float | None:
-        return app_checkpoint_s(job(memory_mib=memory_mib), claims, NOW, COSTS, 0, history=known)
+        asked = job(memory_mib=memory_mib)
+        return app_checkpoint_s(asked, claims, NOW, write_time_s(asked, claims, COSTS, 0, known), known)
 
     model_s = 2 + 2_000 * 0.5 / 100
     assert seconds(history()) == model_s
@@ -150,8 +151,8 @@ def test_the_order_of_the_records_does_not_matter(records: list[CheckpointRecord
 @given(st.integers(1, 64), st.integers(0, 100_000))
 def test_an_empty_history_is_the_model(nodes: int, memory_mib: int) -> None:
     running = job(nodes=nodes, memory_mib=memory_mib)
-    model = app_checkpoint_s(running, SIGNAL, NOW, COSTS, 4_000)
-    assert app_checkpoint_s(running, SIGNAL, NOW, COSTS, 4_000, history=history()) == model
+    model = write_time_s(running, SIGNAL, COSTS, 4_000, NO_HISTORY)
+    assert write_time_s(running, SIGNAL, COSTS, 4_000, history()) == model
     assert history().estimate("alice", "solver", "application", nodes) is None
 
 
