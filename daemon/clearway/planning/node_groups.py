@@ -77,12 +77,12 @@ def grouped_items(
 ) -> tuple[list[Item], bool]:
     """The items that these classes of a window make, and whether they hold every pick that matters.
 
-    ``judge`` gives the guide of a group.
+    ``judge`` gives the guide of a group; without any nothing is found when one group has too many choices.
     """
     places = {rank: place for place, rank in enumerate(sorted({rank for each in classes for rank in each.held}))}
     items: list[Item] = []
     complete = True
-    for group in _groups(classes):
+    for group in sorted(_groups(classes), key=len, reverse=True):  # those that may be too large come first
         ranks = sorted({rank for of_class in group for rank in of_class.held})
         if len(ranks) == 1:
             item = _single(ranks[0], sum(each.nodes for each in group), window, places[ranks[0]], len(places))
@@ -90,6 +90,8 @@ def grouped_items(
             ways = {rank: [(way, _bit(way, places[rank], len(places))) for way in window.ways[rank]] for rank in ranks}
             guide = judge(group) if judge else None
             swept = Group(group, ways, window.last_step, window.missing).sweep(limit, guide)
+            if judge is None and not swept.complete:
+                return [], False
             complete = complete and swept.complete
             picks = undominated(swept.picks, window.last_step, window.missing)
             picks.sort(key=lambda pick: -pick.preference)
