@@ -249,7 +249,7 @@ def metrics() -> str:
     found = Metrics(SystemClock())
     labels = {
         metric.name: getattr(collector, "_labelnames", ())
-        for collector in vars(found).values()
+        for collector in found.registry._collector_to_names  # noqa: SLF001 - it has no other list of them
         if hasattr(collector, "describe")
         for metric in collector.describe()
     }
