@@ -20,10 +20,15 @@ alive() { # a zombie has ended, though kill -0 still finds it
     case ${stat##*) } in Z*|X*) return 1 ;; esac
 }
 
+whole() { # whole SIGNAL: the program and what it started
+    kill -s "$1" -- "-$pid" 2>/dev/null || kill -s "$1" "$pid" 2>/dev/null
+}
+
 save() { # save GENERATION PID
     [ -d "$1" ] || no "no folder $1"
+    pid=$2 held=
     asked=$(mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX") || no "no temporary file"
-    trap 'rm -f "$asked"' EXIT
+    trap 'rm -f "$asked"; [ -z "$held" ] || whole CONT' EXIT
     trap 'exit 1' TERM
     if [ -n "$command" ]; then
         CLEARWAY_PID=$2 sh -c "$command" >&2 || no "the checkpoint command failed"
@@ -35,13 +40,14 @@ save() { # save GENERATION PID
             sleep 0.1 2>/dev/null || sleep 1
         done
     fi
-    # At once: what it does from here on it would do again. The launcher lets it go on when need be.
-    kill -s STOP -- "-$2" 2>/dev/null || kill -s STOP "$2" 2>/dev/null
+    held=yes # at once: what it does from here on it would do again
+    whole STOP
     size=
     [ -z "$file" ] || size=$(wc -c <"$file" 2>/dev/null) || no "there is no $file after the checkpoint"
     printf '%s\n%s\n' "${size:--}" "$file" >"$1/saved" || no "cannot write $1/saved"
     echo ok=yes
     [ -z "$file" ] || echo "size_mib=$(du -sm "$file" | cut -f 1)"
+    held=
 }
 
 verify() { # verify GENERATION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from clearway import registry
 from clearway.errors import ConfigError
-from tests.contract.checkpointer_conformance import CheckpointerConformance, Trial
+from clearway_checkpoint.application import Application
+from tests.contract.checkpointer_conformance import CheckpointerConformance, Trial, poll
 
 
 @pytest.fixture(params=registry.names(registry.CHECKPOINTERS))
@@ -41,3 +43,23 @@ def able(trial: Trial) -> Trial:
 
 class TestCheckpointers(CheckpointerConformance):
     """Runs all of it."""
+
+
+def test_a_program_does_not_stand_still_after_a_checkpoint_that_failed(tmp_path: Path) -> None:
+    environment = {"CLEARWAY_STATE": str(tmp_path), "CLEARWAY_DIR": str(tmp_path)}
+    environment |= {
+        "CLEARWAY_APPLICATION_COMMAND": "true",
+        "CLEARWAY_APPLICATION_FILE": str(tmp_path / "never-written"),
+    }
+    generation = tmp_path / "generation-000001"
+    generation.mkdir()
+    program = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        saved = Application(environment, checkpoint_limit_s=20.0).checkpoint(generation, program.pid)
+        assert not saved.ok
+        assert saved.reason.startswith("there is no ")
+        stat = Path(f"/proc/{program.pid}/stat")
+        poll(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", "the program to go on")
+    finally:
+        program.kill()
+        program.wait()
