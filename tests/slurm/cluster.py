@@ -64,6 +64,13 @@ def ensure_users(names: Sequence[str] = TEST_USERS) -> None:
 
 
 @cache
+def open_to_all(path: Path) -> None:
+    """Let every user enter this folder; pytest's own folders above it are for root alone."""
+    for folder in (path, *path.parents):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+
+
 def slurm_version() -> tuple[int, int]:
     """(22, 5) or (26, 5), as ``slurmctld -V`` says."""
     text = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout

@@ -14,7 +14,7 @@ from clearway.model import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from tests.contract.backend_conformance import BackendConformance
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.cluster import SlurmCluster, open_to_all
 
 # Runs until its file appears, and notes every USR1. The trap also keeps `sleep` from ending the shell.
 PROGRAM = """#!/bin/sh
@@ -133,10 +133,8 @@ class RealSite:
 def slow_prolog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it."""
     path = tmp_path_factory.mktemp("prolog") / "prolog"
-    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 8\n')
-    path.chmod(0o755)
-    for folder in path.parents[:3]:
-        folder.chmod(0o755)
+    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 4\n')
+    open_to_all(path)
     return path
 
 

@@ -17,7 +17,7 @@ from clearway.migration.request import DrainRequest
 from clearway.model import AdminLevel
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.cluster import SlurmCluster, open_to_all
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_drain import ask, drained
 from tests.slurm.test_service_user import DENIED, SERVICE_USER, as_service_user
@@ -75,9 +75,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
     folder = tmp_path / "state"
     folder.mkdir()
     os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    for above in (folder, *folder.parents[:3]):  # pytest's own folders are for root alone
-        if str(above).startswith("/tmp/"):
-            above.chmod(0o755)
+    open_to_all(folder)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},

@@ -24,7 +24,7 @@ from clearway.execution.records import EvictionState
 from clearway.model import Job, JobState, Reservation
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.cluster import SlurmCluster, open_to_all
 
 SERVICE_USER = "cwdaemon"
 DENIED = r"Access/permission denied|Invalid user id"  # Slurm's two ways to say it
@@ -216,9 +216,7 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    for above in (folder, *folder.parents):  # pytest's own folders are for root alone
-        if above.is_relative_to("/tmp") and above != Path("/tmp"):
-            above.chmod(0o755)
+    open_to_all(folder)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},

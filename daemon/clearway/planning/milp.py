@@ -71,8 +71,9 @@ class _Program:
         self.proven = True
         self._window, self._base = window, base
         self._ways: list[Way] = [way for rank in sorted(window.ways) for way in window.ways[rank]]
-        self._classes = list(window.classes.items())
-        self._partial = list(window.partial.items())
+        # In an order of their own: which of equally good plans HiGHS finds hangs on that of its rows and columns.
+        self._classes = sorted(window.classes.items(), key=lambda each: sorted(each[0]))
+        self._partial = sorted(window.partial.items())
         counts = [nodes for _, nodes in [*self._classes, *self._partial]]
         columns = len(self._ways) + len(counts)
         self._lost, self._return, self._steps, self._jobs, self._nodes = (np.zeros(columns) for _ in range(5))
@@ -149,7 +150,7 @@ class _Program:
             rows.append(dict.fromkeys(mine, 1.0))
             ups.append(1.0)
         for number, (jobs, _) in enumerate(self._classes):
-            for rank in jobs:
+            for rank in sorted(jobs):
                 rows.append({len(self._ways) + number: 1.0} | dict.fromkeys(ways_of[rank], -1.0))
                 ups.append(0.0)
         for number, (node, _) in enumerate(self._partial, len(self._ways) + len(self._classes)):
