@@ -1,6 +1,6 @@
 """kill -9 of the daemon between any two effects of a drain, from its request to the nodes' return: the end is the same.
 
-What an effect is, and how the daemon is killed, is told in ``test_interruption``.
+What an effect is, and how the daemon is killed, is told in ``killing``.
 """
 
 from __future__ import annotations
@@ -15,28 +15,16 @@ from clearway.execution.records import EvictionState, PreemptionState
 from clearway.migration.request import DrainRequest, UndrainRequest
 from clearway.model import Action
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.test_interruption import CHANGES, WRITES, Fuse, Killed
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config
 
 
 def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     """Two drains, one of which is refused by a job, and the return of the nodes; with one kill."""
-    count = [0]
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
 
     def run_until(done: Callable[[], bool]) -> None:
         for _ in range(200):
-            try:
-                world.tick(1.0)
-            except Killed:
-                daemon()
+            daemon.tick(1.0)
             if done():
                 return
         raise AssertionError(world.describe())
@@ -51,7 +39,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
         eviction = world.store.eviction(request.eviction_id)
         return eviction.started_at is not None or eviction.state.terminal
 
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     saver = world.submit(Program(save_s=3.0, work_s=1_500), on=("n1", "n3"), num_nodes=2, ran_s=900, comment=SAVES)
     killed = world.submit(Program(exit_s=2.0), on=("n2",), ran_s=40)
     ending = world.submit(on=("n4",), ran_s=592, time_limit_s=600)
@@ -66,7 +54,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
     jobs = {"saver": saver, "killed": killed, "ending": ending, "stuck": stuck}
     entries = {name: world.cluster.jobs[job_id] for name, job_id in jobs.items()}
-    return count[0], {
+    return daemon.effects, {
         "states": [e.state for e in evictions],
         "preemptions": [{p.job_id: (p.action, p.state) for p in e.preemptions} for e in evictions],
         "runs": {name: len(entry.runs) for name, entry in entries.items()},

@@ -11,8 +11,7 @@ import pytest
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action, JobState
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.test_interruption import CHANGES, WRITES, Fuse, Killed
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config
 
 WORK_S = 1e6
@@ -193,23 +192,11 @@ def test_many_waiting_jobs_are_served_a_few_at_a_time(make_world: Callable[..., 
 
 def play(world: World, blow_at: int | None) -> int:
     """An ordinary job takes the node of an eternal one, with one kill of the daemon; the number of effects."""
-    count = [0]
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
-
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     job = eternal(world, ("n1", "n2"), ran_s=300.0)
     other = ordinary(world, 2, partitions=("batch",), work_s=10.0)
     for _ in range(400):
-        try:
-            world.tick()
-        except Killed:
-            daemon()
+        daemon.tick()
         if world.started(other) and world.settled():
             break
     entry = world.cluster.jobs[job]
@@ -219,7 +206,7 @@ def play(world: World, blow_at: int | None) -> int:
     assert world.eviction().state is EvictionState.COMPLETED
     assert {p.state for p in world.eviction().preemptions} == {PreemptionState.RETURNED}
     assert not world.leftovers()
-    return count[0]
+    return daemon.effects
 
 
 def test_killed_at_every_effect_nothing_is_lost(make_world: Callable[..., World]) -> None:

@@ -14,48 +14,8 @@ import pytest
 from clearway.execution.records import EvictionState
 from clearway.model import Action, JobState
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config
-
-CHANGES = (
-    "requeue", "cancel", "signal", "start_now", "attach", "detach",
-    "create_reservation", "update_reservation", "extend_reservation", "delete_reservation", "suspend", "resume",
-    "drain", "undrain", "first_in_queue", "usual_priority",
-)  # fmt: skip
-WRITES = (
-    "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
-    "record_checkpoint", "record_restart",
-)  # fmt: skip
-
-
-class Killed(BaseException):
-    """Not an Exception: nothing in the daemon may catch it, as nothing catches SIGKILL."""
-
-
-class Fuse:
-    """Counts effects and blows before or after the one it was set to."""
-
-    def __init__(self, target: Any, names: tuple[str, ...], count: list[int], blow_at: int | None) -> None:
-        self._target, self._names, self._count, self._blow_at = target, names, count, blow_at
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._target, name)
-        if name not in self._names:
-            return attribute
-
-        def fused(*args: Any, **kwargs: Any) -> Any:
-            self._tick()
-            result = attribute(*args, **kwargs)
-            self._tick()
-            return result
-
-        return fused
-
-    def _tick(self) -> None:
-        if self._count[0] == self._blow_at:
-            self._count[0] += 1
-            raise Killed
-        self._count[0] += 1
 
 
 def scenario(world: World) -> tuple[str, dict[str, str]]:
@@ -77,22 +37,10 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
 
 def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     """The scenario with one kill; returns the number of effects and the end of everything."""
-    count = [0]
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
-
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     urgent, jobs = scenario(world)
     for _ in range(500):
-        try:
-            world.tick()
-        except Killed:
-            daemon()
+        daemon.tick()
         if world.started(urgent) and world.settled():
             break
     assert world.started(urgent), world.describe()
@@ -115,7 +63,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
             for e in world.cluster.jobs.values()
         ),
     }
-    return count[0], end
+    return daemon.effects, end
 
 
 def settings() -> Any:
@@ -159,37 +107,22 @@ def test_killed_at_every_effect(
 
 def two_at_once(world: World, blow_at: int | None) -> int:
     """Two urgent jobs for which one job makes room; returns the number of effects until both run."""
-    count = [0]
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
-
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     wide = world.submit(on=("n1", "n2", "n3", "n4"), num_nodes=4, ran_s=100)
     others = [world.submit(on=(f"n{number}",), ran_s=1_000) for number in range(5, 9)]
     urgent = [world.urgent(2, work_s=10.0) for _ in range(2)]
     submitted = world.clock.now()
     for _ in range(120):
-        try:
-            world.tick()
-        except Killed:
-            daemon()
+        daemon.tick()
         if all(world.started(job_id) for job_id in urgent):
             break
-    effects = count[0]
+    effects = daemon.effects
     for job_id in urgent:
         started = world.started(job_id)
         assert started is not None, world.describe()
         assert (started - submitted).total_seconds() <= 60
     for _ in range(60):
-        try:
-            world.tick(2.0)
-        except Killed:
-            daemon()
+        daemon.tick(2.0)
     gone = [p.job_id for e in world.store.evictions() for p in e.preemptions if p.requeued_at is not None]
     assert gone == [wide], world.describe()
     assert len(world.cluster.jobs[wide].runs) == 2

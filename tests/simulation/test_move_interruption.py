@@ -1,6 +1,6 @@
 """kill -9 of the daemon between any two effects of a compaction: the end is the same, and nothing is left behind.
 
-What an effect is, and how the daemon is killed, is told in ``test_interruption``.
+What an effect is, and how the daemon is killed, is told in ``killing``.
 """
 
 from __future__ import annotations
@@ -11,42 +11,30 @@ from typing import Any
 import pytest
 
 from clearway.execution.records import EvictionState, PreemptionState
-from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.test_interruption import CHANGES, WRITES, Fuse, Killed
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.test_moves import moving, nodes_of, serial
 from tests.simulation.world import World
 
 
 def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     """Two jobs join a third, one after another; with one kill."""
-    count = [0]
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
 
     def carry_out(kind: str) -> None:
         request_id = world.store.add_request(kind, None, "root", world.clock.now())
         for _ in range(200):
-            try:
-                world.tick(1.0)
-            except Killed:
-                daemon()
+            daemon.tick(1.0)
             request = world.store.request(request_id)
             if request is not None and request.handled_at and not world.store.open_evictions():
                 assert request.eviction_id is not None, request.result
                 return
         raise AssertionError(world.describe())
 
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
     carry_out("compact")
     evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
     entries = [world.cluster.jobs[job_id] for job_id in jobs]
-    return count[0], {
+    return daemon.effects, {
         "states": [e.state for e in evictions],
         "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
         "targets": [dict(e.move.target_of) for e in evictions if e.move is not None],

@@ -10,8 +10,7 @@ import pytest
 from clearway.execution.records import EvictionState
 from clearway.model import Action, JobState, Node
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.test_interruption import CHANGES, WRITES, Fuse, Killed
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import World, config
 
 A100 = (("a100", 4),)
@@ -151,27 +150,17 @@ def test_with_others_at_once_each_has_its_cycle(tmp_path: Path) -> None:
 
 def play(folder: Path, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     """Two nodes freed by parts, with a kill -9 of the daemon before this effect; how many there are, and the end."""
-    world, count = world_with_gpus(folder), [0]
+    world = world_with_gpus(folder)
 
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
-
-    daemon()
+    daemon = MortalDaemon(world, blow_at)
     jobs = shared_nodes(world)
     urgent = urgent_on_gpus(world, 2, 3)
     for _ in range(200):
-        try:
-            world.tick()
-        except Killed:
-            daemon()
+        daemon.tick()
         if world.started(urgent) and world.settled():
             break
     assert world.started(urgent), world.describe()
-    return count[0], {
+    return daemon.effects, {
         "urgent": world.cluster.jobs[urgent].runs,
         "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
         "eviction": world.eviction().state,

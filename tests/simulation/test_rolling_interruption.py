@@ -1,6 +1,6 @@
 """kill -9 of the daemon between any two effects of a rolling drain: the same nodes were emptied, and no more at once.
 
-What an effect is, and how the daemon is killed, is told in ``test_interruption``.
+What an effect is, and how the daemon is killed, is told in ``killing``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import pytest
 from clearway.execution.records import RollingState, TurnState
 from clearway.migration.request import DrainRequest, UndrainRequest
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.test_interruption import Fuse, Killed
+from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config
 
 # What a drain's own steps are interrupted by is in ``test_drain_interruption``: here it is the order's.
@@ -25,22 +24,11 @@ AT_ONCE = 2
 
 def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     """Four nodes, two at once, one with a job in the way; then another order, cancelled while it empties."""
-    count = [0]
     most = 0
-
-    def daemon() -> None:
-        world.store.close()
-        world.start_daemon()
-        world.loop.backend = Fuse(SimulatedBackend(world.cluster, world.clock), CHANGES, count, blow_at)  # type: ignore[assignment]
-        world.loop.store = Fuse(world.store, WRITES, count, blow_at)  # type: ignore[assignment]
-        world.loop.__post_init__()
 
     def tick() -> None:
         nonlocal most
-        try:
-            world.tick(1.0)
-        except Killed:
-            daemon()
+        daemon.tick(1.0)
         most = max(most, len(held()))
 
     def held() -> list[str]:
@@ -57,7 +45,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
             tick()
         raise AssertionError(world.describe())
 
-    daemon()
+    daemon = MortalDaemon(world, blow_at, CHANGES, WRITES)
     jobs = [
         world.submit(Program(save_s=3.0, work_s=2_500), on=on, num_nodes=len(on), ran_s=900, comment=SAVES)
         for on in (("n1", "n2"), ("n4",), ("n6",))
@@ -81,7 +69,7 @@ def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
     world.store.add_request("cancel_rolling", None, "root", world.clock.now(), rolling_id=2)
     run_until(lambda: world.store.rolling_drains()[0].state.terminal and world.settled())
     orders = sorted(world.store.rolling_drains(), key=lambda each: each.rolling_id)
-    return count[0], {
+    return daemon.effects, {
         "states": [each.state for each in orders],
         "turns": [turns(1), turns(2)],
         "restarts": [world.cluster.jobs[job_id].job.restart_count for job_id in (*jobs, stuck)],
