@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,6 +20,8 @@ from clearway.model import Action
 from clearway.planning.base import Planner
 from clearway.run_times import RunKey, RunRecord
 from clearway.store.base import Store
+
+_PATIENCE_S = 10.0  # to wait for other what-if plans
 
 
 class Pulse:
@@ -55,8 +58,21 @@ class Context:
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None
     backend: str = ""
-    # One what-if plan at a time: a crowd of them must not slow down the loop.
-    planning: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+    _planner_free: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """One what-if plan at a time: a crowd of them must not slow down the loop.
+
+        Raises:
+            HTTPException: 429 when others were before for too long.
+        """
+        if not self._planner_free.acquire(timeout=_PATIENCE_S):
+            raise HTTPException(429, "other what-if plans are being made; try again")
+        try:
+            yield
+        finally:
+            self._planner_free.release()
 
     @classmethod
     def of(cls, loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:

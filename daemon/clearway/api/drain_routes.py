@@ -50,9 +50,7 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
     why = not_ours_to_drain(nodes, snapshot)
     if why:
         raise HTTPException(409, why)
-    if not daemon.planning.acquire(timeout=10.0):
-        raise HTTPException(429, "other what-if plans are being made; try again")
-    try:
+    with daemon.planning():
         plan = plan_drain(
             wish.order(nodes, "what-if"),
             snapshot,
@@ -63,8 +61,6 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
             history=daemon.history(),
             actions=daemon.checkpointers(),
         )
-    finally:
-        daemon.planning.release()
     impossible = isinstance(plan, NoPlan)
     return schemas.WhatIfView(
         taken_at=snapshot.taken_at,

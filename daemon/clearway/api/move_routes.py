@@ -5,7 +5,7 @@ Whose token it is must be one that may drain. The loop checks it.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, HTTPException, Response
+from fastapi import APIRouter, Response
 
 from clearway.api import schemas, views
 from clearway.api.context import Actor, Context, Daemon, Report
@@ -49,9 +49,7 @@ def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
 
 def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
     snapshot, config = report.snapshot, daemon.config()
-    if not daemon.planning.acquire(timeout=10.0):
-        raise HTTPException(429, "other what-if plans are being made; try again")
-    try:
+    with daemon.planning():
         plan = plan_moves(
             kind,
             snapshot,
@@ -64,8 +62,6 @@ def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.Wh
             history=daemon.history(),
             actions=daemon.checkpointers(),
         )
-    finally:
-        daemon.planning.release()
     impossible = isinstance(plan, NoPlan)
     return schemas.WhatIfView(
         taken_at=snapshot.taken_at,

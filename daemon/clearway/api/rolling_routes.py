@@ -75,12 +75,8 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
             actions=daemon.checkpointers(),
         )
 
-    if not daemon.planning.acquire(timeout=10.0):
-        raise HTTPException(429, "other what-if plans are being made; try again")
-    try:
+    with daemon.planning():
         found = preview(order, wish.rolling or 1, snapshot, plan)
-    finally:
-        daemon.planning.release()
     return schemas.RollingWhatIf(
         taken_at=snapshot.taken_at,
         batches=tuple(schemas.BatchView.model_validate(batch) for batch in found.batches),

@@ -23,7 +23,6 @@ from clearway.policy import over_budget, under_way_by
 router = APIRouter(tags=["what-if"])
 
 LONGEST_DELAY_S = 7 * 86_400.0
-_PATIENCE_S = 10.0  # how long a what-if waits for another one to end
 _JOB_ID = "0"  # no job of Slurm's has it
 
 
@@ -47,12 +46,8 @@ class WhatIf(BaseModel):
 def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfView:
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
     preemptor = _preemptor(question, report.snapshot)
-    if not daemon.planning.acquire(timeout=_PATIENCE_S):
-        raise HTTPException(429, "other what-if plans are being made; try again")
-    try:
+    with daemon.planning():
         decision = _decide(daemon, report, preemptor)
-    finally:
-        daemon.planning.release()
     if isinstance(decision, NoPlan):
         curve = None if decision.curve is None else schemas.CurveView.model_validate(decision.curve)
         return schemas.WhatIfView(
