@@ -152,6 +152,7 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         raise FieldError(_text(record, "unreadable"))
     name, state = _text(record, "name"), _text(record, "state")
     meaning = _meaning(state)
+    gpus = _gpus(record, "gres") or ()
     return Node(
         name=name,
         available=meaning.available,
@@ -161,8 +162,8 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         partitions=_texts(record, "partitions"),
         alloc_cpus=_number(record, "allocated_cpus"),
         alloc_memory_mib=_number(record, "allocated_memory"),
-        gpus=_gpus(record, "gres") or (),
-        alloc_gpus=_gpus(record, "allocated_gres"),
+        gpus=gpus,
+        alloc_gpus=_gpus(record, "allocated_gres") if gpus else (),
         cpus_per_core=max(1, _number(record, "threads_per_core")),
         features=_texts(record, "active_features"),
         reason=_text(record, "reason"),

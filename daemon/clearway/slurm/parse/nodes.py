@@ -76,6 +76,7 @@ def _node(line: str) -> Node:
     memory_mib = int(fields.size_mib(record.get("RealMemory", ""), "RealMemory"))
     if "MemSpecLimit" in record:  # memory that the node keeps to itself
         memory_mib -= int(fields.size_mib(record["MemSpecLimit"], "MemSpecLimit"))
+    gpus = _gpus(record, "Gres") or ()
     return Node(
         name=record["NodeName"],
         available=base in _USABLE and flags <= _HARMLESS,
@@ -85,8 +86,8 @@ def _node(line: str) -> Node:
         partitions=fields.names(record.get("Partitions", "")),
         alloc_cpus=fields.number(record.get("CPUAlloc", "0"), "CPUAlloc"),
         alloc_memory_mib=int(fields.size_mib(record.get("AllocMem", "0"), "AllocMem")),
-        gpus=_gpus(record, "Gres") or (),
-        alloc_gpus=_gpus(record, "GresUsed"),
+        gpus=gpus,
+        alloc_gpus=_gpus(record, "GresUsed") if gpus else (),  # 26.05 says nothing of nodes that have none
         cpus_per_core=max(1, fields.number(record.get("ThreadsPerCore", "1"), "ThreadsPerCore")),
         features=fields.names(record.get("ActiveFeatures", "")),
         reason=_reason(line),
