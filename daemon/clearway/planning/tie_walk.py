@@ -15,7 +15,9 @@ Cost: O(N) look-ups per distinct plan, times the states that ties between overla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from clearway.planning.group_sweep import Pick
 from clearway.planning.node_groups import Item
@@ -35,9 +37,8 @@ def walk(
 ) -> Mapping[Goal, tuple[Pick, ...]]:
     """The picks of each goal's plan; ``steps[i][j]`` is pick j of item i."""
     all_rows, tilt = tables.rows, tables.tilt
-    layers: list[list[_State]] = [[(row, column, value + tilt * row, (), 0)] for row, column, value in goals]
+    layers: list[Sequence[_State]] = [[(row, column, value + tilt * row, (), 0)] for row, column, value in goals]
     open_bits = [*(item.bits for item in items[1:]), 0]
-    only_single_jobs = all(item.single for item in items)
     for start, block in tables.blocks():
         stations: list[_Station] = []
         for index, after in enumerate(block, start):
@@ -46,20 +47,26 @@ def walk(
                 for (late, nodes, value), pick in zip(steps[index], items[index].picks, strict=True)
             ]
             stations.append((after, all_rows, tables.columns[index + 1].first, choices))
-        if only_single_jobs:
-            layers = [[_first_consistent(state, stations) for state in layer] for layer in layers]
-            continue
-        for index, station in enumerate(stations, start):
-            layers = [
-                [_first_consistent(layer[0], (station,))]
-                if len(layer) == 1 and items[index].single
-                else _every_consistent(layer, station, open_bits[index])
-                for layer in layers
-            ]
+        end = start
+        for single, run in groupby(items[start : start + len(stations)], key=attrgetter("single")):
+            begin, end = end, end + len(list(run))
+            at_once = stations[begin - start : end - start]
+            layers = [_through(layer, at_once, open_bits[begin:end], single=single) for layer in layers]
     return {goal: layer[0][3] for goal, layer in zip(goals, layers, strict=True)}
 
 
-def _first_consistent(state: _State, stations: Iterable[_Station]) -> _State:
+def _through(
+    layer: Sequence[_State], stations: Sequence[_Station], open_bits: Sequence[int], *, single: bool
+) -> Sequence[_State]:
+    """The states after these items; ``single``: each is one job, so one state leads to one."""
+    for place, station in enumerate(stations):
+        if single and len(layer) == 1:
+            return [_first_consistent(layer[0], stations[place:] if place else stations)]
+        layer = _every_consistent(layer, station, open_bits[place])
+    return layer
+
+
+def _first_consistent(state: _State, stations: Sequence[_Station]) -> _State:
     """The state after taking, item by item, the first pick that keeps the optimum, or else none.
 
     The only state of its layer: its preference is compared with no other's, and stays as it is. No value of a table
