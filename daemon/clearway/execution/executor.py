@@ -87,9 +87,8 @@ class Executor:
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
-        self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = (
-            None  # as of an eviction: see _may_ask
-        )
+        # As of one eviction: see _may_ask.
+        self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = None
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
