@@ -33,7 +33,16 @@ from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import Moves
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
+from clearway.policy import (
+    Grounds,
+    UnderWay,
+    approval_s,
+    over_budget,
+    plan_aged,
+    plan_misfit,
+    promised_by,
+    under_way_by,
+)
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -385,17 +394,16 @@ class Loop:
         counts: Mapping[str, int],
         now: datetime,
     ) -> Considered | NoPlan:
-        return consider(
-            preemptor,
-            snapshot,
-            self.config,
-            self.planner,
-            now,
+        grounds = Grounds(
+            snapshot=snapshot,
+            config=self.config,
+            now=now,
             preempted=counts,
             under_way=under_way,
             history=self.memory.history(self.config),
             actions=self.checkpointers,
         )
+        return consider(preemptor, grounds, self.planner)
 
     def _store_plan(
         self, plan: Plan, open_ones: Sequence[Eviction], now: datetime

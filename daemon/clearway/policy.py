@@ -46,6 +46,22 @@ class UnderWay:
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """All that a decision is made on, apart from who it is for and who plans it.
+
+    ``preempted`` counts earlier preemptions by job_id; ``actions`` are those of the checkpointers that jobs may name.
+    """
+
+    snapshot: ClusterSnapshot
+    config: Config
+    now: datetime
+    preempted: Mapping[str, int]
+    under_way: UnderWay
+    history: History = NO_HISTORY
+    actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
+
+
 def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
     """Jobs that leave for one of these evictions."""
     return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
@@ -87,23 +103,12 @@ class Situation:
     eternal: frozenset[str] = frozenset()  # candidates that are eternal jobs
 
 
-def eviction_situation(
-    preemptor: Preemptor,
-    partition: str,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-) -> Situation:
+def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -> Situation:
     """The eviction problem of one preemptor on the nodes of one partition.
 
-    ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
-    ``actions`` are those of the checkpointers that jobs may name.
+    A node counts as freed only when all its jobs leave.
     """
+    snapshot, config, now, under_way = grounds.snapshot, grounds.config, grounds.now, grounds.under_way
     eternals = _eternal(snapshot, config)
     eligible = {
         node.name
@@ -134,31 +139,26 @@ def eviction_situation(
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         eternal = job.job_id in eternals
-        exemption = exemption_of(job, config, now, preempted, under_way, preemptor.others_stay)
+        exemption = exemption_of(job, config, now, grounds.preempted, under_way, preemptor.others_stay)
         ways = _ways(
             job,
-            snapshot,
-            config,
-            now,
+            grounds,
             horizon_s,
             may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting and not preemptor.ordinary,
             may_kill=config.candidates.allow_kill and not eternal,
             exempt=exemption is not None,
-            history=history,
-            actions=actions,
         )
         # A job that stands suspended keeps what it has of a node, GPUs among it.
         may_suspend = config.candidates.allow_suspend and not eternal and needs is None and not preemptor.job.gpus
         if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
-            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
+            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], grounds.actions)
         if exemption is not None and not ways:
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
-            cannot = unsaved[job.job_id] or _cannot_be_saved(job, history, now)
-            why = "eternal jobs are never killed" if eternal else "killing is not allowed"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}"))
+            cannot = unsaved[job.job_id] or _cannot_be_saved(job, grounds.history, now)
+            verdicts.append(_without_option(job, cannot, eternal=eternal))
         else:
             options[job.job_id] = ways
 
@@ -210,6 +210,11 @@ def _freeable(
             for job_id in jobs:
                 found.setdefault(job_id, []).append(name)
     return found
+
+
+def _without_option(job: Job, cannot: str, *, eternal: bool) -> Verdict:
+    why = "eternal jobs are never killed" if eternal else "killing is not allowed"
+    return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}")
 
 
 def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
@@ -340,19 +345,10 @@ def _cannot_be_saved(job: Job, history: History, now: datetime) -> str:
 
 
 def _ways(
-    job: Job,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    horizon_s: float,
-    *,
-    may_end: bool,
-    may_kill: bool,
-    exempt: bool,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action],
+    job: Job, grounds: Grounds, horizon_s: float, *, may_end: bool, may_kill: bool, exempt: bool
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
+    snapshot, config, now, history = grounds.snapshot, grounds.config, grounds.now, grounds.history
     ways: list[Option] = []
     if may_end:
         known = [end_ready_s(job, now, 0.0), likely_end_s(job, history, config, now)]
@@ -374,7 +370,7 @@ def _ways(
             kill=may_kill,
             requeueable=requeueable,
             history=history,
-            actions=actions,
+            actions=grounds.actions,
             shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)
