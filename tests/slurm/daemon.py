@@ -19,7 +19,7 @@ import httpx
 from clearway.cli import launcher
 from clearway.execution.records import Eviction
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.cluster import SLACK, SlurmCluster
 
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 
@@ -110,7 +110,7 @@ class RunningDaemon:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(30 * SLACK)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -120,11 +120,11 @@ class RunningDaemon:
         return lines[-1].partition("address=")[2].split()[0].strip('"') if lines else None
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.address()}{path}", timeout=20)
+        return httpx.get(f"{self.address()}{path}", timeout=20 * SLACK)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20)
+        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20 * SLACK)
 
     def store(self) -> SqlStore:
         return SqlStore(f"sqlite:///{self.folder}/clearway.sqlite")
@@ -137,10 +137,12 @@ class RunningDaemon:
             store.close()
 
     def wait_for(self, done: Callable[[], Any], timeout: float, what: str) -> Any:
-        end = time.monotonic() + timeout
+        end = time.monotonic() + timeout * SLACK
         while not (value := done()):
             assert self.process.poll() is None or self._kill_at, f"the daemon died: {self.log.read_text()[-3_000:]}"
-            assert time.monotonic() < end, f"not within {timeout:g} s: {what}\n{self.cluster.run('squeue').stdout}"
+            assert time.monotonic() < end, (
+                f"not within {timeout * SLACK:g} s: {what}\n{self.cluster.run('squeue').stdout}"
+            )
             time.sleep(0.1)
         return value
 

@@ -14,7 +14,7 @@ from clearway.model import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from tests.contract.backend_conformance import BackendConformance
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SLACK, SlurmCluster, open_to_all
 
 # Runs until its file appears, and notes every USR1. The trap also keeps `sleep` from ending the shell.
 PROGRAM = """#!/bin/sh
@@ -123,9 +123,9 @@ class RealSite:
         self.cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
 
     def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + timeout_s * SLACK
         while not predicate():
-            assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
+            assert time.monotonic() < end, f"not within {timeout_s * SLACK:g} s: {what}"
             time.sleep(0.1)
 
 
@@ -133,7 +133,7 @@ class RealSite:
 def slow_prolog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it."""
     path = tmp_path_factory.mktemp("prolog") / "prolog"
-    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 4\n')
+    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 8\n')
     open_to_all(path)
     return path
 
