@@ -24,6 +24,7 @@ from tests.slurm.cluster import SLACK, SlurmCluster
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 
 # A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
+# A step takes a second until a test lets it hurry: it lasts for as long as the test needs it, on any machine.
 STEPPER = """\
 import os, signal, sys, time
 steps, state = int(sys.argv[1]), sys.argv[2]
@@ -37,7 +38,7 @@ if os.path.exists(state):
     done, value = map(int, open(state).read().split())
 while done < steps:
     end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not os.path.exists(state + ".hurry"):
         time.sleep(0.02)
     done, value = done + 1, (value * 31 + done) % 1000003
     with open(state + ".log", "a") as log:
@@ -58,6 +59,23 @@ def expected_result(steps: int) -> int:
     for done in range(steps):
         value = (value * 31 + done) % 1_000_003
     return value
+
+
+def result_of(cluster: SlurmCluster, name: str) -> int:
+    """Let STEPPER hurry to its end; what it ended with. ``name`` is that of its file, in the cluster's folder."""
+    (cluster.work / f"{name}.hurry").touch()
+    result = cluster.work / f"{name}.result"
+    cluster.wait_for(lambda: result.exists() and result.read_text(), 90, f"the result of {name}")
+    return int(result.read_text())
+
+
+def check_result(cluster: SlurmCluster, job_id: str, steps: int) -> None:
+    """Right result, and hardly a finished step done twice: on a busy machine one ends before the program is held."""
+    assert result_of(cluster, f"state.{job_id}") == expected_result(steps)
+    log = (cluster.work / f"state.{job_id}.log").read_text()
+    done = [int(line) for line in log.split()]
+    assert sorted(set(done)) == list(range(1, steps + 1))
+    assert len(done) <= steps + 1
 
 
 def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
