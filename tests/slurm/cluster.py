@@ -258,10 +258,8 @@ class SlurmCluster:
             "ReturnToService": 2,
             "KillWait": self._kill_wait_s,
             "MinJobAge": self._min_job_age_s,
-            # On a busy machine a slurmd is slow to answer: with Slurm's 10 s a job is requeued, a node called dead.
-            "MessageTimeout": 30,
+            # On a busy machine a batch script is slow to start: after Slurm's 10 s its job would be requeued.
             "BatchStartTimeout": 60,
-            "UnkillableStepTimeout": 180,
             "TreeWidth": 65000 if slurm_version() < (23, 11) else 256,
         }
         if self.accounting:
@@ -436,6 +434,12 @@ class SlurmCluster:
         rested = sorted(job for job, since in self._waiting.items() if now - since >= 1.5)
         if rested:
             self.run("scontrol", "update", f"JobId={','.join(rested)}", "StartTime=now", check=False)
+
+    def set_admin_level(self, user: str, level: str) -> None:
+        """Give a user these rights, and wait until the controller has heard of it from slurmdbd."""
+        self.run("sacctmgr", "-i", "modify", "user", user, "set", f"AdminLevel={level}")
+        show = ("scontrol", "-o", "show", "assoc_mgr", f"users={user}", "flags=users")
+        self.wait_for(lambda: f"AdminLevel={level}" in self.run(*show).stdout, 30, f"{user} to be {level}")
 
     def scontrol_reservations(self) -> list[dict[str, str]]:
         """All Slurm reservations."""
