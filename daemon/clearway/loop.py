@@ -266,7 +266,7 @@ class Loop:
         snapshot, own = sightings.snapshot, frozenset({eviction.placement})
         found = preemptors(replace(snapshot, jobs=(seen,)), self.config.preemptors, own)
         if not found and self.config.eternal.partitions:
-            found = (ordinary(seen, self.config.eternal, now, own),)
+            found = (ordinary(seen, self.config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
