@@ -375,6 +375,7 @@ class RollingView(_Answer):
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
+    progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")
     finished_at: datetime | None
     outcome: str = Field(description="how it ended, as a sentence")
     turns: tuple[TurnView, ...] = Field(description="of each node, in their order")
