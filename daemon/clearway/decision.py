@@ -128,6 +128,7 @@ def plan_of(
             each.job_id for each in point.actions if each.job_id in situation.eternal and each.action is not Action.END
         ),
         staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
+        ordinary=preemptor.ordinary,
     )
 
 

@@ -140,14 +140,14 @@ class Metrics:
 
     def _declare_evictions(self) -> None:
         registry = self.registry
-        self._waiting = Gauge("clearway_waiting_preemptors", "Urgent jobs that wait.", registry=registry)
+        self._waiting = Gauge("clearway_waiting_preemptors", "Preemptors that wait.", registry=registry)
         self._unplanned = Gauge(
             "clearway_waiting_preemptors_without_eviction",
-            "Urgent jobs that wait and for which nothing is planned.",
+            "Preemptors that wait and for which nothing is planned.",
             registry=registry,
         )
         self._overdue = Gauge(
-            "clearway_waiting_preemptors_overdue", "Urgent jobs that wait beyond their deadline.", registry=registry
+            "clearway_waiting_preemptors_overdue", "Preemptors that wait beyond their deadline.", registry=registry
         )
         self._open = Gauge("clearway_open_evictions", "Evictions in each open state.", ["state"], registry=registry)
         self._open_preemptions = Gauge(
@@ -161,16 +161,16 @@ class Metrics:
             "clearway_evictions", "Evictions that came to their end.", ["result"], registry=registry
         )
         self._starts = Counter(
-            "clearway_preemptor_starts", "Urgent jobs that started with Clearway's help.", ["result"], registry=registry
+            "clearway_preemptor_starts", "Preemptors that started with Clearway's help.", ["result"], registry=registry
         )
         self._deadlines_missed = Counter(
             "clearway_deadlines_missed",
-            "Evictions whose urgent job started after its deadline, or that failed.",
+            "Evictions whose preemptor started after its deadline, or that failed.",
             registry=registry,
         )
         self._time_to_start = Histogram(
             "clearway_time_to_start_seconds",
-            "From the plan of an eviction to the start of its urgent job.",
+            "From the plan of an eviction to the start of its preemptor.",
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
@@ -185,7 +185,7 @@ class Metrics:
         self._rolling = RollingMetrics(registry)
         self._margin = Histogram(
             "clearway_start_margin_seconds",
-            "By how much an urgent job started before its deadline; negative: after it.",
+            "By how much a preemptor started before its deadline; negative: after it.",
             buckets=_MARGIN_BUCKETS,
             registry=registry,
         )
