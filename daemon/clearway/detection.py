@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from clearway.claims import ClaimError, Claims, parse_claims
 from clearway.config import PreemptorRule
-from clearway.model import ClusterSnapshot, Job, JobState, Topology
+from clearway.model import ClusterSnapshot, Job, JobState, Topology, called
 
 # Slurm's reasons for "it waits for nodes"; any other (held, dependency, limits, begin time) is not ours to solve.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
@@ -19,7 +19,7 @@ _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesre
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A waiting urgent job. ``obstacle`` says in one sentence why no plan can be made for it, if none can."""
+    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
 
     job: Job
     rule: str
@@ -29,6 +29,11 @@ class Preemptor:
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.eternal)
     others_stay: str = ""  # why no job leaves for it but eternal ones; empty: any may
     takes_free: bool = True  # whether it may count on idle nodes; not while somebody before it waits for them
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return called(ordinary=self.ordinary)
 
 
 def read_claims(job: Job) -> tuple[Claims | None, str]:

@@ -455,6 +455,11 @@ class DrainOrder:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
 
 
+def called(*, ordinary: bool) -> str:
+    """What messages call a preemptor."""
+    return "ordinary job" if ordinary else "urgent job"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
@@ -475,9 +480,15 @@ class Plan:
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
-    together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
+    ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+
+    @property
+    def called(self) -> str:
+        """What messages call the preemptor."""
+        return called(ordinary=self.ordinary)
 
     @property
     def switch(self) -> str:

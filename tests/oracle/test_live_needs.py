@@ -20,7 +20,7 @@ from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan, Topology
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import UnderWay, plan_misfit
+from clearway.policy import Grounds, UnderWay, plan_misfit
 from tests.builders import NOW, after, job, node, urgent_job
 
 Held = Counter[str]  # cpus, memory and GPU types
@@ -206,7 +206,9 @@ def lost(each: Job) -> float:
 
 def decided(made: World, urgent: Job) -> Plan | NoPlan:
     preemptor = Preemptor(urgent, "rule 1", 600, after(600))
-    return decide(preemptor, made.snapshot(urgent), CONFIG, EvictionDP(), NOW, preempted={}, under_way=UnderWay())
+    seen = made.snapshot(urgent)
+    grounds = Grounds(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=UnderWay())
+    return decide(preemptor, grounds, EvictionDP())
 
 
 def check_true(made: World, urgent: Job, plan: Plan) -> None:

@@ -57,7 +57,9 @@ def test_the_cheapest_nodes_under_one_switch(tmp_path: Path, fields: dict[str, A
     assert world.eviction().state is EvictionState.COMPLETED
     if plan.switch:
         told = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
-        elsewhere = {name for name in jobs if f"under leaf switch {plan.switch}, and its are not" in told[jobs[name]]}
+        elsewhere = {
+            name for name in jobs if f"under leaf switch {plan.switch}, and it has none there" in told[jobs[name]]
+        }
         assert elsewhere == {name for name in jobs if LEAVES[name] != plan.switch}
     assert not world.leftovers()
 

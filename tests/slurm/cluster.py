@@ -36,6 +36,8 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
+# Set for up to a second between State=RESUME or UNDRAIN and the node's next answer: "*" in 22.05, a word in 26.05.
+NO_ANSWER_YET = re.compile(r"\*|\+NOT_RESPONDING\b")
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
@@ -404,6 +406,11 @@ class SlurmCluster:
         shown = self.run("scontrol", "-o", "show", what, *names, check=not names)
         found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
         return [record for record in found if "JobState" in record] if what == "job" else found
+
+    def node_state(self, name: str) -> str:
+        """A node's State, whether or not it has answered since it was brought back."""
+        (record,) = self.records("node", name)
+        return NO_ANSWER_YET.sub("", record["State"])
 
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""

@@ -276,7 +276,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         )
         return
     out = console()
-    goal = f"for urgent job {e.preemptor.display_id}"
+    goal = f"for {e.plan.called} {e.preemptor.display_id}"
     if e.drain is not None and e.move is not None:
         goal = f"for {e.move.kind.value}, asked for by {e.drain.actor}"
     elif e.drain is not None:
