@@ -34,12 +34,13 @@ from clearway.config import Config, Mode
 from clearway.detection import read_claims
 from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.execution.lifecycle import Command
-from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState, RollingDrain
 from clearway.explanation import RULES, Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport
 from clearway.model import Action
 from clearway.move_metrics import MoveMetrics
+from clearway.rolling_metrics import RollingMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
 
@@ -181,6 +182,7 @@ class Metrics:
         )
         self._emptied = Counter("clearway_nodes_emptied", "Nodes that drains have emptied.", registry=registry)
         self._moves = MoveMetrics(registry)
+        self._rolling = RollingMetrics(registry)
         self._margin = Histogram(
             "clearway_start_margin_seconds",
             "By how much a preemptor started before its deadline; negative: after it.",
@@ -333,6 +335,7 @@ class Metrics:
             self._open_preemptions.labels(preemption_state.value).set(preemptions[preemption_state])
         for eviction in report.open_evictions:
             self._count_start(eviction)
+        self._rolling.cycle(report.rolling_drains, report.at)
 
     def cycle_failed(self, error: BaseException) -> None:
         self._cycle_failures.labels(failure_kind(error)).inc()
@@ -376,6 +379,9 @@ class Metrics:
 
     def restarted(self, record: RestartRecord) -> None:
         self._job_restarts.labels(record.restart.value).inc()
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
+        self._rolling.rolled(before, after)
 
     def finished(self, eviction: Eviction) -> None:
         self._count_start(eviction)

@@ -308,6 +308,8 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         for job in snapshot.jobs_on.get(name, ()):
             if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
+    if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
+        return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
     return ""
 
 

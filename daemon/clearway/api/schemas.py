@@ -138,6 +138,7 @@ class PlanView(_Answer):
     nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
     free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
     placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
+    switch: str | None = Field(description="the leaf switch that these are under; null: it asks for no one switch")
     chosen: CurvePointView
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
@@ -375,6 +376,7 @@ class RollingView(_Answer):
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
+    progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")
     finished_at: datetime | None
     outcome: str = Field(description="how it ended, as a sentence")
     turns: tuple[TurnView, ...] = Field(description="of each node, in their order")
