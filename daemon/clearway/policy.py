@@ -172,7 +172,7 @@ def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -
             candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
-            verdicts.append(_of_no_use(job, eligible))
+            verdicts.append(_of_no_use(job, eligible, preemptor))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
     if sharing is not None:
@@ -217,11 +217,11 @@ def _without_option(job: Job, cannot: str, *, eternal: bool) -> Verdict:
     return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}")
 
 
-def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
+def _of_no_use(job: Job, eligible: Collection[str], preemptor: Preemptor) -> Verdict:
     if any(name in eligible for name in job.nodes):
         why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
         return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
-    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", "none of its nodes can serve the urgent job")
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", f"none of its nodes can serve the {preemptor.called}")
 
 
 def _counts_on(name: str, holders: Mapping[str, tuple[Job, ...]], promised: frozenset[str]) -> bool:
@@ -289,11 +289,11 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     """
     preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
     if preemptor is None or preemptor.state is not JobState.PENDING:
-        return f"the urgent job {plan.preemptor.job_id} does not wait any more"
+        return f"the {plan.called} {plan.preemptor.job_id} does not wait any more"
     if preemptor.priority == 0:
-        return f"the urgent job {plan.preemptor.job_id} is held"
+        return f"the {plan.called} {plan.preemptor.job_id} is held"
     if _asks_for(preemptor) != _asks_for(plan.preemptor):
-        return f"the urgent job {plan.preemptor.job_id} was changed"
+        return f"the {plan.called} {plan.preemptor.job_id} was changed"
     for planned in plan.leaving:
         job = snapshot.job_by_id.get(planned.job_id)
         if job is None or job.run != planned.run or job.nodes != planned.nodes:
@@ -308,6 +308,8 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         for job in snapshot.jobs_on.get(name, ()):
             if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
+    if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
+        return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
     return ""
 
 

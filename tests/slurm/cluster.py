@@ -96,6 +96,7 @@ class SlurmCluster:
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
+    ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -110,6 +111,7 @@ class SlurmCluster:
         min_job_age_s: int = 300,
         extra_conf: Sequence[str] = (),
         gpus: Mapping[str, Mapping[str, int]] | None = None,
+        switches: Mapping[str, str] | None = None,
     ) -> None:
         reason = missing_requirements(accounting=accounting)
         if reason:
@@ -122,6 +124,7 @@ class SlurmCluster:
         self._min_job_age_s = min_job_age_s
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
+        self._switches = switches or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports_kept: socket.socket | None = None
         self._waiting: dict[str, float] = {}  # requeued jobs, and since when they were seen to wait
@@ -176,6 +179,10 @@ class SlurmCluster:
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         if self._gpus:
             self._make_gpus()
+        if self._switches:
+            leaves = [f"SwitchName={name} Nodes={nodes}" for name, nodes in self._switches.items()]
+            lines = [*leaves, f"SwitchName=top Switches={','.join(self._switches)}"]
+            (self.root / "topology.conf").write_text("\n".join(lines) + "\n")
         self.start_controller(clean=True)
         for name in self.node_names:
             self.start_node(name)
@@ -262,6 +269,8 @@ class SlurmCluster:
             "BatchStartTimeout": 60,
             "TreeWidth": 65000 if slurm_version() < (23, 11) else 256,
         }
+        if self._switches:
+            settings["TopologyPlugin"] = "topology/tree"
         if self.accounting:
             settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
             settings["AccountingStorageHost"] = "localhost"

@@ -449,6 +449,24 @@ def test_the_start_is_told_beside_the_deadline() -> None:
     assert found.event == "The urgent job started 100.0 s after its deadline."
 
 
+@pytest.mark.parametrize(("ordinary", "called"), [(False, "The urgent job"), (True, "The ordinary job")])
+def test_whoever_waits_is_called_what_it_is(ordinary: bool, called: str) -> None:
+    e = begun(E.PREEMPTING)
+    e = replace(e, plan=replace(e.plan, ordinary=ordinary))
+    told = [
+        (sight(None), NOW, "is gone."),
+        (sight(replace(ATTACHED, priority=0)), NOW, "is held."),
+        (sight(replace(ATTACHED, num_nodes=99)), NOW, "was changed."),
+        (sight(replace(STARTS, start_time=None)), NOW, "started."),
+        (sight(placement_ends=NOW), NOW, "did not start before its placement ended."),
+        (sight(), after(601), "did not start by its deadline; it waits on."),
+    ]
+    for seen, now, words in told:
+        found = next_phase(e, seen, now, WATCH)
+        assert found is not None
+        assert (found.event or found.outcome) == f"{called} {words}"
+
+
 urgents = st.one_of(
     st.none(),
     st.builds(
