@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -65,14 +64,6 @@ def ensure_users(names: Sequence[str] = TEST_USERS) -> None:
                 pwd.getpwnam(name)
             except KeyError:
                 subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
-
-
-@cache
-def open_to_all(path: Path) -> None:
-    """Let every user enter this folder; pytest's own folders above it are for root alone."""
-    for folder in (path, *path.parents):
-        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-            folder.chmod(0o755)
 
 
 def slurm_version() -> tuple[int, int]:
@@ -374,6 +365,12 @@ class SlurmCluster:
     def work(self) -> Path:
         """A folder that every test user may write to; jobs start in it and leave slurm-<id>.out there."""
         return self.root / "work"
+
+    def folder_of(self, user: str) -> Path:
+        """A new folder of this user's own; pytest's are for root alone, and are made so again by its next run."""
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        shutil.chown(folder, user)
+        return folder
 
     @property
     def _munge_socket(self) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +15,7 @@ from clearway.migration.request import DrainRequest
 from clearway.model import AdminLevel
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_drain import ask, drained
 from tests.slurm.test_service_user import DENIED, SERVICE_USER, as_service_user
@@ -68,10 +66,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     running = cluster.sbatch("sleep 600", "-N1", "--exclusive", "-wnode1", user="cwalice")
     cluster.wait_state(running, "RUNNING")
-    folder = tmp_path / "state"
-    folder.mkdir()
-    os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    open_to_all(folder)
+    folder = cluster.folder_of(SERVICE_USER)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},

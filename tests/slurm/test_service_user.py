@@ -25,7 +25,7 @@ from clearway.execution.records import EvictionState
 from clearway.model import Job, JobState, Reservation
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SlurmCluster
 
 SERVICE_USER = "cwdaemon"
 DENIED = r"Access/permission denied|Invalid user id"  # Slurm's two ways to say it
@@ -211,10 +211,7 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
         cluster.wait_state(other, "RUNNING")
     urgent = cluster.sbatch("sleep 600", "-N2", "--exclusive", "-purgent", user="cwbob")
     cluster.run("scancel", site.urgent_id)
-    folder = tmp_path / "state"
-    folder.mkdir()
-    os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    open_to_all(folder)
+    folder = cluster.folder_of(SERVICE_USER)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},
