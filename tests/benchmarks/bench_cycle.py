@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.yardstick import QUIET_MS, yardstick_ms
+from tests.benchmarks.yardstick import Pace
 from tests.simulation import load
 from tests.simulation.world import World, config
 
@@ -42,26 +42,21 @@ class Times:
 
     def __init__(self) -> None:
         self.taken: list[float] = []
-        self.yardsticks: list[float] = []
+        self.pace = Pace()
 
     def measure(self, act: Callable[[], object]) -> None:
-        self.yardsticks.append(yardstick_ms())
+        self.pace.take()
         begin = time.perf_counter()
         act()
         self.taken.append((time.perf_counter() - begin) * 1_000)
-        self.yardsticks.append(yardstick_ms())
+        self.pace.take()
 
     @property
     def median(self) -> float:
         return statistics.median(self.taken)
 
-    @property
-    def slower(self) -> float:
-        """How many times slower than a quiet one the machine was, at least once."""
-        return max(1.0, statistics.median(self.yardsticks) / QUIET_MS)
-
     def __str__(self) -> str:
-        return f"{self.median:,.0f} ({max(self.taken):,.0f}; x{self.slower:.1f})"
+        return f"{self.median:,.0f} ({max(self.taken):,.0f}; x{self.pace.slower:.1f})"
 
 
 @pytest.mark.usefixtures("quiet_collector")
@@ -70,7 +65,7 @@ def test_a_cycle_is_short(tmp_path: Path) -> None:
         folder = tmp_path / str(run)
         folder.mkdir()
         measured = measure(folder)
-        if all(times.median < LIMIT_MS * times.slower for times in measured.values()):
+        if all(times.median < LIMIT_MS * times.pace.slower for times in measured.values()):
             return
     told = ", ".join(f"{what}: {times}" for what, times in measured.items())
     pytest.fail(f"{RUNS} runs, each with a median above {LIMIT_MS:g} ms times the yardstick's; the last: {told}")

@@ -6,7 +6,9 @@ It is of the kind that the daemon's cycles consist of: records, dictionaries, so
 from __future__ import annotations
 
 import json
+import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 RECORDS = 2_000
@@ -31,10 +33,24 @@ def _work() -> int:
     return sum(by_name[name].number for _, name, _, _ in json.loads(text))
 
 
-def yardstick_ms() -> float:
-    """Wall time of one measure, in milliseconds."""
-    begin = time.perf_counter()
-    done = _work()
-    spent = (time.perf_counter() - begin) * 1_000
-    assert done == RECORDS * (RECORDS - 1) // 2
-    return spent
+class Pace:
+    """How slow the machine is: by measures that are taken between those of what is judged.
+
+    ``clock``: the one that what is judged is measured by, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._taken_ms: list[float] = []
+
+    def take(self) -> None:
+        """One more measure; some 8 ms."""
+        begin = self._clock()
+        done = _work()
+        self._taken_ms.append((self._clock() - begin) * 1_000)
+        assert done == RECORDS * (RECORDS - 1) // 2
+
+    @property
+    def slower(self) -> float:
+        """How many times slower than a quiet machine, by the median; never less than once."""
+        return max(1.0, statistics.median(self._taken_ms) / QUIET_MS)
