@@ -46,6 +46,22 @@ class UnderWay:
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """All that a decision is made on, apart from who it is for and who plans it.
+
+    ``preempted`` counts earlier preemptions by job_id; ``actions`` are those of the checkpointers that jobs may name.
+    """
+
+    snapshot: ClusterSnapshot
+    config: Config
+    now: datetime
+    preempted: Mapping[str, int]
+    under_way: UnderWay
+    history: History = NO_HISTORY
+    actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
+
+
 def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
     """Jobs that leave for one of these evictions."""
     return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
@@ -87,23 +103,12 @@ class Situation:
     eternal: frozenset[str] = frozenset()  # candidates that are eternal jobs
 
 
-def eviction_situation(
-    preemptor: Preemptor,
-    partition: str,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-) -> Situation:
+def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -> Situation:
     """The eviction problem of one preemptor on the nodes of one partition.
 
-    ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
-    ``actions`` are those of the checkpointers that jobs may name.
+    A node counts as freed only when all its jobs leave.
     """
+    snapshot, config, now, under_way = grounds.snapshot, grounds.config, grounds.now, grounds.under_way
     eternals = _eternal(snapshot, config)
     eligible = {
         node.name
@@ -134,31 +139,26 @@ def eviction_situation(
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         eternal = job.job_id in eternals
-        exemption = exemption_of(job, config, now, preempted, under_way, preemptor.others_stay)
+        exemption = exemption_of(job, config, now, grounds.preempted, under_way, preemptor.others_stay)
         ways = _ways(
             job,
-            snapshot,
-            config,
-            now,
+            grounds,
             horizon_s,
             may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting and not preemptor.ordinary,
             may_kill=config.candidates.allow_kill and not eternal,
             exempt=exemption is not None,
-            history=history,
-            actions=actions,
         )
         # A job that stands suspended keeps what it has of a node, GPUs among it.
         may_suspend = config.candidates.allow_suspend and not eternal and needs is None and not preemptor.job.gpus
         if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
-            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
+            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], grounds.actions)
         if exemption is not None and not ways:
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
-            cannot = unsaved[job.job_id] or _cannot_be_saved(job, history, now)
-            why = "eternal jobs are never killed" if eternal else "killing is not allowed"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}"))
+            cannot = unsaved[job.job_id] or _cannot_be_saved(job, grounds.history, now)
+            verdicts.append(_without_option(job, cannot, eternal=eternal))
         else:
             options[job.job_id] = ways
 
@@ -172,7 +172,7 @@ def eviction_situation(
             candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
-            verdicts.append(_of_no_use(job, eligible))
+            verdicts.append(_of_no_use(job, eligible, preemptor))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
     if sharing is not None:
@@ -212,11 +212,16 @@ def _freeable(
     return found
 
 
-def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
+def _without_option(job: Job, cannot: str, *, eternal: bool) -> Verdict:
+    why = "eternal jobs are never killed" if eternal else "killing is not allowed"
+    return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}")
+
+
+def _of_no_use(job: Job, eligible: Collection[str], preemptor: Preemptor) -> Verdict:
     if any(name in eligible for name in job.nodes):
         why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
         return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
-    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", "none of its nodes can serve the urgent job")
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", f"none of its nodes can serve the {preemptor.called}")
 
 
 def _counts_on(name: str, holders: Mapping[str, tuple[Job, ...]], promised: frozenset[str]) -> bool:
@@ -284,11 +289,11 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     """
     preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
     if preemptor is None or preemptor.state is not JobState.PENDING:
-        return f"the urgent job {plan.preemptor.job_id} does not wait any more"
+        return f"the {plan.called} {plan.preemptor.job_id} does not wait any more"
     if preemptor.priority == 0:
-        return f"the urgent job {plan.preemptor.job_id} is held"
+        return f"the {plan.called} {plan.preemptor.job_id} is held"
     if _asks_for(preemptor) != _asks_for(plan.preemptor):
-        return f"the urgent job {plan.preemptor.job_id} was changed"
+        return f"the {plan.called} {plan.preemptor.job_id} was changed"
     for planned in plan.leaving:
         job = snapshot.job_by_id.get(planned.job_id)
         if job is None or job.run != planned.run or job.nodes != planned.nodes:
@@ -303,6 +308,8 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         for job in snapshot.jobs_on.get(name, ()):
             if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
                 return f"job {job.job_id} holds node {name}, which the plan counts on"
+    if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
+        return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
     return ""
 
 
@@ -340,19 +347,10 @@ def _cannot_be_saved(job: Job, history: History, now: datetime) -> str:
 
 
 def _ways(
-    job: Job,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    horizon_s: float,
-    *,
-    may_end: bool,
-    may_kill: bool,
-    exempt: bool,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action],
+    job: Job, grounds: Grounds, horizon_s: float, *, may_end: bool, may_kill: bool, exempt: bool
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
+    snapshot, config, now, history = grounds.snapshot, grounds.config, grounds.now, grounds.history
     ways: list[Option] = []
     if may_end:
         known = [end_ready_s(job, now, 0.0), likely_end_s(job, history, config, now)]
@@ -374,7 +372,7 @@ def _ways(
             kill=may_kill,
             requeueable=requeueable,
             history=history,
-            actions=actions,
+            actions=grounds.actions,
             shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)

@@ -36,6 +36,8 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
+# Set for up to a second between State=RESUME or UNDRAIN and the node's next answer: "*" in 22.05, a word in 26.05.
+NO_ANSWER_YET = re.compile(r"\*|\+NOT_RESPONDING\b")
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
@@ -92,6 +94,7 @@ class SlurmCluster:
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
+    ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -106,6 +109,7 @@ class SlurmCluster:
         min_job_age_s: int = 300,
         extra_conf: Sequence[str] = (),
         gpus: Mapping[str, Mapping[str, int]] | None = None,
+        switches: Mapping[str, str] | None = None,
     ) -> None:
         reason = missing_requirements(accounting=accounting)
         if reason:
@@ -118,6 +122,7 @@ class SlurmCluster:
         self._min_job_age_s = min_job_age_s
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
+        self._switches = switches or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._waiting: dict[str, float] = {}  # requeued jobs, and since when they were seen to wait
         self.root = Path()
@@ -169,6 +174,10 @@ class SlurmCluster:
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         if self._gpus:
             self._make_gpus()
+        if self._switches:
+            leaves = [f"SwitchName={name} Nodes={nodes}" for name, nodes in self._switches.items()]
+            lines = [*leaves, f"SwitchName=top Switches={','.join(self._switches)}"]
+            (self.root / "topology.conf").write_text("\n".join(lines) + "\n")
         self.start_controller(clean=True)
         for name in self.node_names:
             self.start_node(name)
@@ -253,6 +262,8 @@ class SlurmCluster:
             "MinJobAge": self._min_job_age_s,
             "TreeWidth": 65000 if slurm_version() < (23, 11) else 256,
         }
+        if self._switches:
+            settings["TopologyPlugin"] = "topology/tree"
         if self.accounting:
             settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
             settings["AccountingStorageHost"] = "localhost"
@@ -395,6 +406,11 @@ class SlurmCluster:
         shown = self.run("scontrol", "-o", "show", what, *names, check=not names)
         found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
         return [record for record in found if "JobState" in record] if what == "job" else found
+
+    def node_state(self, name: str) -> str:
+        """A node's State, whether or not it has answered since it was brought back."""
+        (record,) = self.records("node", name)
+        return NO_ANSWER_YET.sub("", record["State"])
 
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""

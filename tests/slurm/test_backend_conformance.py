@@ -78,8 +78,9 @@ class RealSite:
         told = [f"--job-name={name}", *([f"--comment={comment}"] if comment else [])]
         return self._started(self._submit(*size, *flags, *where, *told, deaf=deaf))
 
-    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
-        return self._submit(f"--nodes={num_nodes}", "--exclusive", *(["--hold"] if held else []))
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False, switches: int = 0) -> str:
+        asked = (["--hold"] if held else []) + ([f"--switches={switches}"] if switches else [])
+        return self._submit(f"--nodes={num_nodes}", "--exclusive", *asked)
 
     def array(self) -> str:
         return self._array("1-4%2", 2)

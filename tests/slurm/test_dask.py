@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -55,6 +56,11 @@ def jobs(cluster: SlurmCluster) -> list[str]:
     return [line.split()[1] for line in lines if line.startswith("clearway-sweep-")]
 
 
+def remembered(cluster: SlurmCluster) -> list[dict[str, str]]:
+    """What Slurm remembers of the sweeps' jobs, those of earlier tests included."""
+    return [job for job in cluster.records("job") if job["JobName"].startswith("clearway-sweep-")]
+
+
 @pytest.mark.usefixtures("shared")
 def test_a_sweep_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmCluster, tmp_path: Path) -> None:
     asked = ["experiment", "compaction", "--seeds", "1"]
@@ -68,8 +74,31 @@ def test_a_sweep_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmCluster, tmp_p
     assert names == ["compaction.csv", "report.html"]
     for name in names:
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
-    done = [job for job in cluster.records("job") if job["JobName"].startswith("clearway-sweep-")]
-    assert [(job["Partition"], job["NumCPUs"], job["JobState"]) for job in done] == [("urgent", "2", "CANCELLED")] * 2
+    assert [(job["Partition"], job["NumCPUs"], job["JobState"]) for job in remembered(cluster)] == [
+        ("urgent", "2", "CANCELLED")
+    ] * 2
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_trace_replayed_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """A job for each scheduler; the workers read the trace from the shared file system."""
+    trace = tmp_path / "trace.swf"
+    lines = [
+        f"{n} {60 * n} -1 {600 + n % 7 * 300} {1 + n % 5} -1 -1 {1 + n % 5} 3600 -1 1 1 1 1 1 1 -1 -1"
+        for n in range(1, 81)
+    ]
+    trace.write_text("; MaxNodes: 8\n" + "\n".join(lines) + "\n")
+    asked = ["simulate", str(trace), "--nodes", "8", "--scheduler", "fcfs,easy", "--output", "json"]
+    before = {job["JobId"] for job in remembered(cluster)}
+    here = CliRunner().invoke(app, [*asked, "--processes", "1"])
+    there = CliRunner().invoke(app, [*asked, "--cluster", "slurm", "--memory", "1GiB", "--partition", "urgent"])
+    assert (here.exit_code, there.exit_code) == (0, 0), here.stderr + there.stderr
+    assert there.stdout_bytes == here.stdout_bytes
+    fcfs, easy = json.loads(there.stdout)["schedulers"]
+    assert (fcfs["scheduler"], easy["scheduler"]) == ("fcfs", "easy")
+    assert fcfs["jobs"] != easy["jobs"]
+    assert jobs(cluster) == []
+    assert [job["Partition"] for job in remembered(cluster) if job["JobId"] not in before] == ["urgent"] * 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -88,9 +88,12 @@ def ask(daemon: RunningDaemon, path: str, **body: object) -> str:
 
 
 def node(cluster: SlurmCluster, name: str) -> tuple[str, str]:
-    """State and Reason of a node, the latter without who and when."""
+    """State and Reason of a node, the latter without who and when.
+
+    NOT_RESPONDING is left out: a node that was just brought back has it until slurmctld's next ping is answered.
+    """
     (record,) = cluster.records("node", name)
-    return record["State"], record.get("Reason", "").partition(" [")[0]
+    return cluster.node_state(name), record.get("Reason", "").partition(" [")[0]
 
 
 def drained(cluster: SlurmCluster) -> dict[str, str]:
@@ -126,7 +129,8 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
         reason = f"clearway drain {newest(daemon).eviction_id}: new memory"
         assert drained(cluster) == {"node1": reason, "node2": reason}
-        assert {node(cluster, name)[0] for name in ("node1", "node2")} == {"IDLE+DRAIN"}
+        for name in ("node1", "node2"):
+            cluster.wait_for(lambda name=name: cluster.node_state(name) == "IDLE+DRAIN", 30, f"{name} to be idle")
         ended = wait_end(daemon)
         assert ended.state is EvictionState.COMPLETED
         assert {p.job_id: (p.action, p.state) for p in ended.preemptions} == dict.fromkeys(
@@ -163,7 +167,7 @@ def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: Slurm
         wait_end(daemon)
         assert not drained(cluster)
         assert [cluster.job(job_id)["Restarts"] for job_id in (saved, deaf)] == ["0", "0"]
-        assert node(cluster, "node1") == ("ALLOCATED", "")
+        cluster.wait_for(lambda: node(cluster, "node1") == ("ALLOCATED", ""), 30, "node1 as it was")
         forced = clearway(daemon, "drain", "node[1-2]", "--force", "--reason", "new memory", "--wait")
         assert forced.returncode == 0, forced.stderr
         assert forced.stdout.splitlines()[-1] == "The nodes are empty."

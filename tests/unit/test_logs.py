@@ -16,11 +16,11 @@ import structlog
 from clearway.clock import ManualClock
 from clearway.detection import Preemptor
 from clearway.errors import SlurmUnavailableError
-from clearway.execution.records import EvictionState, StepRecord
+from clearway.execution.records import EvictionState, RollingDrain, RollingState, StepRecord, Turn, TurnState
 from clearway.log_observer import LogObserver
 from clearway.logs import configure_logging, get_logger
 from clearway.loop import CycleReport, Waiting
-from clearway.model import Skipped
+from clearway.model import DrainOrder, Skipped
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [
@@ -234,3 +234,20 @@ def test_a_bug_shows_its_traceback_once(told: Told, text: io.StringIO) -> None:
         told.observer.cycle_failed(KeyError("nodes"))
     assert len(lines(text)) == 1
     assert "exception=" in text.getvalue()
+
+
+def test_a_rolling_drain_tells_what_it_skips_and_how_it_ends(told: Told, text: io.StringIO) -> None:
+    turns = tuple(Turn(f"n{number}") for number in range(1, 24))
+    order = DrainOrder(nodes=tuple(turn.node for turn in turns), actor="root")
+    before = RollingDrain(rolling_id=3, order=order, at_once=1, turns=turns, created_at=NOW)
+    one = replace(before, turns=(replace(turns[0], state=TurnState.SKIPPED, note="bad disk"), *turns[1:]))
+    told.observer.rolled(before, one)
+    told.observer.rolled(one, one)
+    assert events(text) == ['warning node skipped rolling_drain=3 node=n1 why="bad disk"']
+    rest = tuple(replace(turn, state=TurnState.SKIPPED, note="refused") for turn in turns)
+    told.observer.rolled(one, replace(one, turns=rest, state=RollingState.CANCELLED, outcome="Stopped: refused."))
+    assert len(events(text)) == 1 + 20 + 2
+    assert events(text)[-2:] == [
+        "warning more were skipped rolling_drain=3 count=2",
+        'info rolling drain finished rolling_drain=3 state=cancelled outcome="Stopped: refused."',
+    ]

@@ -401,7 +401,7 @@ class Executor:
         return e
 
     def _plan_anew(self, e: Eviction, stuck: dict[str, str], sightings: Sightings, now: datetime) -> Eviction:
-        """Another plan for the rest, keeping placement and what already left; without one the urgent job waits.
+        """Another plan for the rest, keeping placement and what already left; without one the preemptor waits.
 
         A drain's first plan is made here as well, and where there can be none it is called off.
         """

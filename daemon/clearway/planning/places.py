@@ -45,6 +45,15 @@ def lie_together(names: Sequence[str], nodes: Sequence[NodeResources], needs: Ne
     return (in_a_row or not needs.contiguous) and (not needs.one_switch or (len(switches) == 1 and "" not in switches))
 
 
+def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, ...]]:
+    """The nodes of each leaf switch, without those whose switch is not known."""
+    found: dict[str, list[NodeResources]] = defaultdict(list)
+    for node in nodes:
+        if node.switch:
+            found[node.switch].append(node)
+    return {switch: tuple(row) for switch, row in found.items()}
+
+
 def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
     nodes, count = problem.nodes, max(1, problem.nodes_needed)
     if needs.contiguous:
@@ -53,11 +62,7 @@ def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeRes
             found = [row for row in found if len({node.switch for node in row}) == 1 and row[0].switch]
         found = [row for row in found if all(serves(node, needs) for node in row)]
     else:
-        by_switch: dict[str, list[NodeResources]] = defaultdict(list)
-        for node in nodes:
-            if node.switch:
-                by_switch[node.switch].append(node)
-        found = [tuple(row) for row in by_switch.values()]
+        found = [row for row in by_switch(nodes).values() if sum(serves(node, needs) for node in row) >= count]
     for row in found:
         if set(needs.required_nodes) <= {node.name for node in row}:
             yield row

@@ -18,7 +18,10 @@ class SlurmBackend(Protocol):
     name: str
 
     def snapshot(self) -> ClusterSnapshot:
-        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared."""
+        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.
+
+        Leaf switches are told while a waiting job asks for one, or why they are not known: one query every minutes.
+        """
         ...
 
     def job(self, job_id: str) -> Job | None:

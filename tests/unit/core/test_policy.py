@@ -15,7 +15,16 @@ from clearway.detection import Preemptor
 from clearway.execution.records import Usage
 from clearway.learning import History
 from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Option, Plan, PreemptPriorities
-from clearway.policy import Situation, UnderWay, eviction_situation, horizon, over_budget, plan_aged, plan_misfit
+from clearway.policy import (
+    Grounds,
+    Situation,
+    UnderWay,
+    eviction_situation,
+    horizon,
+    over_budget,
+    plan_aged,
+    plan_misfit,
+)
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, plan, snapshot, urgent_job
 
@@ -45,16 +54,15 @@ def situation(
 ) -> Situation:
     seen = snapshot(jobs, nodes, idle=idle, preempt_priorities=priorities or PreemptPriorities())
     before = copy.deepcopy(seen)
-    found = eviction_situation(
-        preemptor(of, delay_s),
-        "batch",
-        seen,
-        config(**sections),
-        NOW,
+    grounds = Grounds(
+        snapshot=seen,
+        config=config(**sections),
+        now=NOW,
         preempted=preempted or {},
         under_way=under_way or UnderWay(),
         history=history,
     )
+    found = eviction_situation(preemptor(of, delay_s), "batch", grounds)
     assert (seen.jobs, seen.nodes, seen.skipped) == (before.jobs, before.nodes, before.skipped), "was changed"
     return found
 
