@@ -12,7 +12,7 @@ Cost: one solution for each place: for contiguous nodes about as many as there a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from clearway.model import Candidate, Curve, EvictionProblem, Needs, NodeResources
@@ -25,8 +25,12 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     needs = problem.needs
     if needs is None or not (needs.contiguous or needs.one_switch):
         return side_by_side(problem, solve)
-    curves = [side_by_side(_only(problem, needs, place), solve) for place in _places(problem, needs)]
-    nowhere = side_by_side(_only(problem, needs, ()), solve)
+    on: dict[str, list[int]] = defaultdict(list)
+    for number, candidate in enumerate(problem.candidates):
+        for name in candidate.node_names:
+            on[name].append(number)
+    curves = [side_by_side(_only(problem, needs, place, on), solve) for place in _places(problem, needs)]
+    nowhere = side_by_side(_only(problem, needs, (), on), solve)
     return replace(
         nowhere,
         points=tuple(
@@ -68,9 +72,12 @@ def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeRes
             yield row
 
 
-def _only(problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources]) -> EvictionProblem:
+def _only(
+    problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources], on: Mapping[str, Sequence[int]]
+) -> EvictionProblem:
     names = {node.name for node in place}
-    here = [_on(candidate, names) for candidate in problem.candidates if not names.isdisjoint(candidate.node_names)]
+    near = {number for name in names if name in on for number in on[name]}
+    here = [_on(problem.candidates[number], names) for number in sorted(near)]
     apart = replace(needs, contiguous=False, one_switch=False)
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
 
