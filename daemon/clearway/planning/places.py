@@ -41,12 +41,12 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     )
 
 
-def lie_together(names: Sequence[str], nodes: Sequence[NodeResources], needs: Needs) -> bool:
-    """Whether these nodes are all in one place."""
-    chosen = [place for place, node in enumerate(nodes) if node.name in names]
-    switches = {nodes[place].switch for place in chosen}
-    in_a_row = not chosen or chosen[-1] - chosen[0] + 1 == len(chosen)
-    return (in_a_row or not needs.contiguous) and (not needs.one_switch or (len(switches) == 1 and "" not in switches))
+def in_a_row(nodes: Sequence[NodeResources], count: int, *, one_switch: bool) -> list[Sequence[NodeResources]]:
+    """All rows of so many nodes, in Slurm's order; under one leaf switch each where that is wanted."""
+    rows = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
+    if one_switch:
+        rows = [row for row in rows if len({node.switch for node in row}) == 1 and row[0].switch]
+    return rows
 
 
 def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, ...]]:
@@ -61,10 +61,8 @@ def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, 
 def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
     nodes, count = problem.nodes, max(1, problem.nodes_needed)
     if needs.contiguous:
-        found = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
-        if needs.one_switch:
-            found = [row for row in found if len({node.switch for node in row}) == 1 and row[0].switch]
-        found = [row for row in found if all(serves(node, needs) for node in row)]
+        rows = in_a_row(nodes, count, one_switch=needs.one_switch)
+        found = [row for row in rows if all(serves(node, needs) for node in row)]
     else:
         found = [row for row in by_switch(nodes).values() if sum(serves(node, needs) for node in row) >= count]
     for row in found:
