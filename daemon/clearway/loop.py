@@ -231,8 +231,10 @@ class Loop:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
             # Placements first, the newest before those whose jobs it may count on; see _plan_for.
             placing = [e for e in acting if e.state is EvictionState.PLACING]
+            standing = {e.eviction_id: e for e in acting}
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-                after = self.executor.advance(eviction, sightings, now)
+                after = self.executor.advance(eviction, sightings, now, standing.values())
+                standing[after.eviction_id] = after
                 if after.state is EvictionState.FAILED and after.drain is None:
                     leave_alone(self.store, after)
 
@@ -385,9 +387,12 @@ class Loop:
                 continue
             open_ones.append(stored[0])
             begun.append((preemptor, *stored))
-        for preemptor, eviction, now_seen in reversed(begun):
+        standing = {e.eviction_id: e for e in open_ones}
+        for preemptor, planned, now_seen in reversed(begun):
+            eviction = planned
             if now_seen is not None:
-                eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
+                eviction = self.executor.advance(planned, Sightings(now_seen, ()), now, standing.values())
+                standing[eviction.eviction_id] = eviction
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
 
