@@ -32,17 +32,9 @@ from clearway.left_alone import leave_alone, left_alone, why_left_alone
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import Moves
+from clearway.plan_checks import over_budget, plan_aged, plan_misfit
 from clearway.planning.base import Planner
-from clearway.policy import (
-    Grounds,
-    UnderWay,
-    approval_s,
-    over_budget,
-    plan_aged,
-    plan_misfit,
-    promised_by,
-    under_way_by,
-)
+from clearway.policy import Grounds, UnderWay, approval_s, promised_by, under_way_by
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.execution.progress import lost_nodes
 from clearway.model import Amounts, ClusterSnapshot, Job, JobState, Needs, Node
-from clearway.policy import plan_misfit
+from clearway.plan_checks import plan_misfit
 from clearway.resources import needs_of, share
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
 
