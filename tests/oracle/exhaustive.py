@@ -24,19 +24,29 @@ Stays = npt.NDArray[np.bool_]  # (jobs, sets): whether a job stays, for each of 
 Numbers = npt.NDArray[np.int64]
 
 
-def exhaustive(problem: EvictionProblem) -> list[Answer | None]:
+class Sets:
+    """All sets of jobs that can leave, and for each whether it frees enough, and how many nodes."""
+
+    def __init__(self, problem: EvictionProblem) -> None:
+        self._bits = {job.job_id: 1 << bit for bit, job in enumerate(problem.candidates)}
+        numbers = np.arange(1 << len(self._bits))
+        bits = np.array(list(self._bits.values()), int).reshape(-1, 1)
+        self.enough, self.freed = _enough(problem, numbers & bits == 0), _freed(problem, numbers & bits == 0)
+
+    def frees_enough(self, gone: Collection[str]) -> bool:
+        return bool(self.enough[sum(self._bits[job_id] for job_id in gone)])
+
+
+def exhaustive(problem: EvictionProblem, sets: Sets | None = None) -> list[Answer | None]:
     """The best answer for every deadline, None where there is none."""
-    count = len(problem.candidates)
-    every_set = np.arange(1 << count) >> np.arange(count).reshape(-1, 1) & 1 == 0  # its number's bits are who leaves
-    freed = _freed(problem, every_set)
-    enough = _enough(problem, every_set)
+    sets = sets or Sets(problem)
     answers: list[Answer | None] = []
     tried = None
     for step in range(problem.last_step + 1):
         choices = [open_choices(job, step * problem.step_s) for job in problem.candidates]
         if tried is None or tried.choices != choices:
             tried = _Tried(problem, choices)
-        answers.append((Fraction(0), 0, (), 0) if enough[0] else tried.best(step, enough, freed))
+        answers.append((Fraction(0), 0, (), 0) if sets.enough[0] else tried.best(step, sets))
     return answers
 
 
@@ -88,15 +98,15 @@ class _Tried:
         ]
         return _combined(join, amounts, dtype)
 
-    def best(self, step: int, enough: npt.NDArray[np.bool_], freed: Numbers) -> Answer | None:
-        left = np.flatnonzero(enough[self._gone] & (self._in_time <= step))
+    def best(self, step: int, sets: Sets) -> Answer | None:
+        left = np.flatnonzero(sets.enough[self._gone] & (self._in_time <= step))
         if not left.size:
             return None
         for key in (self._lost, self._return, self._steps, self._count):
             left = left[key[left] == key[left].min()]
         first = min(left, key=self._names)
         actions = tuple(sorted((job_id, choice.action) for job_id, choice in self._leaving(first)))
-        return int(self._lost[first]) * self._unit, int(self._steps[first]), actions, int(freed[self._gone[first]])
+        return int(self._lost[first]) * self._unit, int(self._steps[first]), actions, int(sets.freed[self._gone[first]])
 
     def _names(self, number: int) -> list[tuple[str, int]]:
         leaving = self._leaving(number)
