@@ -17,6 +17,8 @@ from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, seeds
 from tests.oracle.problems import SHAPES, random_problem
 
+SPECIAL = 2_000  # problems beside exhaustive search
+
 
 def assert_exact(problem: EvictionProblem) -> None:
     expected = exhaustive(problem)
@@ -66,12 +68,12 @@ def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_no_job_and_one_job(jobs: int) -> None:
-    for seed in range(60):
+    for seed in range(SPECIAL):
         assert_exact(random_problem(seed, jobs=jobs))
 
 
-def test_all_jobs_are_needed() -> None:
-    for seed in range(60):
+def test_all_jobs_are_needed_and_more_than_there_are() -> None:
+    for seed in range(SPECIAL // 2):
         problem = random_problem(seed)
         everybody = nodes_freed(problem, {candidate.job_id for candidate in problem.candidates})
         assert_exact(replace(problem, nodes_needed=everybody))

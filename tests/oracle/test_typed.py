@@ -16,6 +16,7 @@ from tests.oracle.many import answers, seeds, told
 from tests.oracle.problems import TIMES, in_another_order
 from tests.oracle.typed_problems import KINDS, typed_problem
 
+SPECIAL = 2_000  # problems beside exhaustive search
 PROBLEMS_BY_BOUNDS = 100 * TIMES  # of each kind
 
 
@@ -44,13 +45,13 @@ def test_the_plan_found_by_bounds_is_the_one_of_exhaustive_search(kind: str, mon
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_no_job_and_one_job(jobs: int) -> None:
-    for seed in range(160):
+    for seed in range(SPECIAL):
         problem = typed_problem(seed, jobs=jobs)
         assert found(problem, EvictionDP().solve(problem)) == expected(problem), problem
 
 
 def test_all_nodes_and_more_than_there_are() -> None:
-    for seed in range(160):
+    for seed in range(SPECIAL // 2):
         problem = typed_problem(seed)
         for needed in (len(problem.nodes), len(problem.nodes) + 1):
             asks = replace(problem, nodes_needed=needed)
