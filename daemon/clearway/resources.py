@@ -29,7 +29,7 @@ from clearway.model import (
     NodeResources,
 )
 from clearway.planning.partial_nodes import could_serve, serving
-from clearway.planning.places import by_switch, lie_together
+from clearway.planning.places import by_switch, in_a_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ def placement_nodes(
     serves = {node.name for node in serving(problem, leaving.keys())}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
     if needs.contiguous:
-        names = [node.name for node in problem.nodes]
-        rows = [names[at : at + nodes] for at in range(len(names) - nodes + 1)]
-        rows = [row for row in rows if serves.issuperset(row) and lie_together(row, problem.nodes, needs)]
+        found = in_a_row(problem.nodes, nodes, one_switch=needs.one_switch)
+        rows = [[node.name for node in row] for row in found]
+        rows = [row for row in rows if serves.issuperset(row)]
     else:
         places = by_switch(problem.nodes).values() if needs.one_switch else [problem.nodes]
         able = [[node.name for node in place if node.name in serves] for place in places]

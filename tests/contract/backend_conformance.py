@@ -367,14 +367,6 @@ class BackendConformance:
                 site.backend.signal(job, "USR1", batch_only=True)
         assert not site.heard(running.job_id)
 
-    def test_set_comment(self, site: Site) -> None:
-        job_id, other = site.run_job("node1"), site.run_job("node2", comment="mine")
-        for comment in ("clearway:last=5 state=saved", 'it\'s "odd"; $(x) = \\ y', "clearway:last=6"):
-            site.backend.set_comment(job_id, comment)
-            site.backend.set_comment(job_id, comment)
-            assert look(site, job_id).comment == comment
-        assert look(site, other).comment == "mine"
-
     # ---- placement ---------------------------------------------------------------------------------------------
 
     def test_the_life_of_a_reservation(self, site: Site) -> None:

@@ -19,8 +19,9 @@ from clearway.config import Config
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan, Topology
+from clearway.plan_checks import plan_misfit
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import Grounds, UnderWay, plan_misfit
+from clearway.policy import Grounds, UnderWay
 from tests.builders import NOW, after, job, node, urgent_job
 
 Held = Counter[str]  # cpus, memory and GPU types

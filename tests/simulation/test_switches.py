@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clearway.api import views
+from clearway.cli import render
 from clearway.execution.records import EvictionState
 from clearway.model import JobState
 from tests.simulation.killing import MortalDaemon
@@ -62,6 +65,24 @@ def test_the_cheapest_nodes_under_one_switch(tmp_path: Path, fields: dict[str, A
         }
         assert elsewhere == {name for name in jobs if LEAVES[name] != plan.switch}
     assert not world.leftovers()
+
+
+def test_the_switch_is_told_over_rest_and_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_with_switches(tmp_path, daemon={"mode": "approve"})
+    monkeypatch.setenv("COLUMNS", "200")
+    busy_nodes(world)
+    for switches, switch in ((1, "leaf2"), (0, None)):
+        urgent = world.urgent(2, switches=switches)
+        world.tick()
+        eviction = next(e for e in world.store.evictions() if e.preemptor.job_id == urgent)
+        assert views.plan_view(eviction.plan).switch == switch
+        capsys.readouterr()
+        render.eviction(eviction, (), "table")
+        assert ("2 nodes, all under leaf switch leaf2, by" in capsys.readouterr().out) is (switch is not None)
+        render.eviction(eviction, (), "json")
+        assert json.loads(capsys.readouterr().out)["switch"] == switch
 
 
 def test_free_nodes_count_where_they_are(tmp_path: Path) -> None:

@@ -180,7 +180,6 @@ CHANGES: dict[str, Callable[[Site], None]] = {
     "cancel": lambda site: site.backend.cancel(site.preemptee),
     "suspend": lambda site: site.backend.suspend(site.preemptee),
     "start_now": lambda site: site.backend.start_now(site.urgent_id),
-    "set_comment": lambda site: site.backend.set_comment(site.urgent_id, "clearway:max_delay=1s"),
     "drain": lambda site: site.backend.drain("node8", "clearway: test"),
 }
 

@@ -259,9 +259,6 @@ class CliBackend:
         if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
             self._change_job(["scontrol", "release", found[1]])
 
-    def set_comment(self, job_id: str, comment: str) -> None:
-        self._update_job(job_id, "Comment", comment)
-
     def attach(self, job_id: str, reservation: str) -> None:
         found = self._look(job_id)
         if found is None or found[0].state is JobState.ENDED:

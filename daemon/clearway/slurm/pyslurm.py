@@ -175,10 +175,6 @@ class PyslurmBackend:
             with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
                 self._change_job("release", job_id)
 
-    def set_comment(self, job_id: str, comment: str) -> None:
-        self._known(job_id)
-        self._change_job("set_comment", job_id, comment=comment)
-
     def attach(self, job_id: str, reservation: str) -> None:
         if self._known(job_id).reservation != reservation:
             self._change_job("set_reservation", job_id, reservation=checked(reservation))

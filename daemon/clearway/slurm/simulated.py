@@ -84,10 +84,6 @@ class SimulatedBackend:
         if entry is not None and entry.job.priority == FIRST:
             entry.job = replace(entry.job, priority=entry.usual_priority)
 
-    def set_comment(self, job_id: str, comment: str) -> None:
-        entry = self._entry(job_id)
-        entry.job = replace(entry.job, comment=comment)
-
     def attach(self, job_id: str, reservation: str) -> None:
         entry = self._entry(job_id)
         if reservation not in self._cluster.reservations:

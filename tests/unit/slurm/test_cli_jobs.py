@@ -181,8 +181,3 @@ def test_detach_of_a_job_that_has_ended_is_done(backend: CliBackend, slurm: Fake
     slurm.rows.clear()
     backend.detach("101")
     assert len(slurm.changes) == 1
-
-
-def test_a_comment_is_one_argument(backend: CliBackend, slurm: FakeSlurm) -> None:
-    backend.set_comment("101", "a b; $(c) 'd'")
-    assert slurm.changes == ["scontrol update JobId=101 Comment=a b; $(c) 'd'"]
