@@ -21,6 +21,7 @@ from clearway.model import AdminLevel, Job, JobState, Node, Reservation
 from clearway.simulation.file_system import FileSystem
 
 REQUEUE_DELAY_S = 121.0
+NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
 
 
@@ -79,9 +80,11 @@ class SimulatedCluster:
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
     file_system_mib_s: float = inf
+    answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _free_cpus: dict[str, int] = field(default_factory=dict)
     _free_gpus: dict[str, Counter[str]] = field(default_factory=dict)  # of nodes that have some
+    _answers_at: dict[str, datetime] = field(default_factory=dict)  # nodes that were brought back, and when they answer
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
 
@@ -144,8 +147,20 @@ class SimulatedCluster:
 
     # -- time ----------------------------------------------------------------------------------------------
 
+    def bring_back(self, name: str) -> None:
+        """A drained node takes jobs again, once it has answered slurmctld's next ping."""
+        waits = self.answers_after_s > 0
+        state = NO_ANSWER if waits else "IDLE"
+        self.nodes[name] = replace(self.nodes[name], available=not waits, raw_state=state, reason="")
+        if waits:
+            self._answers_at[name] = self.now + timedelta(seconds=self.answers_after_s)
+
     def advance(self, now: datetime) -> None:
         """Play everything that happens up to ``now``."""
+        for name in [name for name, at in self._answers_at.items() if at <= now]:
+            del self._answers_at[name]
+            if self.nodes[name].raw_state == NO_ANSWER:
+                self.nodes[name] = replace(self.nodes[name], available=True, raw_state="IDLE")
         self.schedule()
         while self._events and self._events[0][0] <= now:
             at, _, kind, job_id, epoch = heapq.heappop(self._events)

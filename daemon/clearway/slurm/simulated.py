@@ -135,11 +135,11 @@ class SimulatedBackend:
 
     def undrain(self, node: str, reason: str) -> None:
         found = self._node(node)
-        if found.available:
+        if not found.drained:
             return
         if found.reason != reason:
             raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
-        self._cluster.nodes[node] = replace(found, available=True, raw_state="IDLE", reason="")
+        self._cluster.bring_back(node)
 
     def power_down(self, node: str) -> None:
         found = self._node(node)
