@@ -95,8 +95,9 @@ def _consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Consi
 def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:
     """The plan that serves a preemptor best, whatever becomes of others."""
     situation, point = considered.situation, considered.point
-    verdicts = _explain(situation, point, planner)
-    return plan_of(considered, point, _placement_nodes(situation, point), verdicts, snapshot, now)
+    nodes = _placement_nodes(situation, point)
+    verdicts = _explain(situation, point, nodes, planner)
+    return plan_of(considered, point, nodes, verdicts, snapshot, now)
 
 
 def plan_of(
@@ -159,8 +160,10 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
     return tuple(sorted(names[: situation.preemptor.job.num_nodes]))
 
 
-def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[Verdict]:
+def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...], planner: Planner) -> list[Verdict]:
     problem = situation.problem
+    switch = problem.switch_of(placement)
+    near = {node.name for node in problem.nodes if node.switch == switch}
     chosen = {planned.job_id: planned for planned in point.actions}
     counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
     verdicts = []
@@ -170,6 +173,8 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
             reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
             if not chosen:
                 reason = "not needed: enough nodes are free already"
+            elif switch and near.isdisjoint(candidate.node_names):
+                reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
             verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
         else:
             preempted = planned.action is not Action.END
@@ -255,8 +260,9 @@ def _node_hours(node_s: float) -> str:
 def _infeasible(situation: Situation) -> str:
     problem = situation.problem
     within = format_duration(problem.max_delay_s)
+    where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
         f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
-        f"{len(possible)} more could be freed; not enough within {within}"
+        f"{len(possible)} more could be freed; not enough {where}within {within}"
     )

@@ -222,6 +222,7 @@ class LogObserver:
             state=eviction.state.value,
             job=plan.preemptor.display_id,
             nodes=plan.nodes_needed,
+            switch=plan.switch or None,
             deadline=plan.deadline.isoformat(timespec="seconds"),
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
             lost_work_node_s=plan.chosen.lost_work_node_s,

@@ -32,17 +32,9 @@ from clearway.left_alone import leave_alone, left_alone, why_left_alone
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import Moves
+from clearway.plan_checks import over_budget, plan_aged, plan_misfit
 from clearway.planning.base import Planner
-from clearway.policy import (
-    Grounds,
-    UnderWay,
-    approval_s,
-    over_budget,
-    plan_aged,
-    plan_misfit,
-    promised_by,
-    under_way_by,
-)
+from clearway.policy import Grounds, UnderWay, approval_s, promised_by, under_way_by
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -231,8 +223,10 @@ class Loop:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
             # Placements first, the newest before those whose jobs it may count on; see _plan_for.
             placing = [e for e in acting if e.state is EvictionState.PLACING]
+            standing = {e.eviction_id: e for e in acting}
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-                after = self.executor.advance(eviction, sightings, now)
+                after = self.executor.advance(eviction, sightings, now, standing.values())
+                standing[after.eviction_id] = after
                 if after.state is EvictionState.FAILED and after.drain is None:
                     leave_alone(self.store, after)
 
@@ -280,7 +274,7 @@ class Loop:
         snapshot, own = sightings.snapshot, frozenset({eviction.placement})
         found = preemptors(replace(snapshot, jobs=(seen,)), self.config.preemptors, own)
         if not found and self.config.eternal.partitions:
-            found = (ordinary(seen, self.config.eternal, now, own),)
+            found = (ordinary(seen, self.config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
@@ -385,9 +379,12 @@ class Loop:
                 continue
             open_ones.append(stored[0])
             begun.append((preemptor, *stored))
-        for preemptor, eviction, now_seen in reversed(begun):
+        standing = {e.eviction_id: e for e in open_ones}
+        for preemptor, planned, now_seen in reversed(begun):
+            eviction = planned
             if now_seen is not None:
-                eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
+                eviction = self.executor.advance(planned, Sightings(now_seen, ()), now, standing.values())
+                standing[eviction.eviction_id] = eviction
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
 

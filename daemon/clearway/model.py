@@ -154,6 +154,14 @@ class PreemptPriorities:
         return self.by_name.get(name, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Which leaf switch each node is under, where Slurm tells (``TopologyPlugin=topology/tree``)."""
+
+    switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
+    unknown: str = "nobody has asked for it"  # why it is not known; "" where it is
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -164,6 +172,7 @@ class ClusterSnapshot:
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
+    topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
@@ -307,6 +316,12 @@ class EvictionProblem:
     @property
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
+
+    def switch_of(self, placement: tuple[str, ...]) -> str:
+        """The leaf switch that these nodes are under; "" where the preemptor does not ask for one."""
+        if self.needs is None or not self.needs.one_switch:
+            return ""
+        return next((node.switch for node in self.nodes if node.name in placement), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,6 +500,11 @@ class Plan:
     def called(self) -> str:
         """What messages call the preemptor."""
         return called(ordinary=self.ordinary)
+
+    @property
+    def switch(self) -> str:
+        """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
+        return self.problem.switch_of(self.placement_nodes)
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

@@ -11,7 +11,7 @@ import pytest
 from clearway.cli import explain, render
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action, JobState
-from clearway.policy import plan_misfit
+from clearway.plan_checks import plan_misfit
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config

@@ -20,7 +20,7 @@ from clearway.execution.records import EvictionState, RollingDrain, RollingState
 from clearway.log_observer import LogObserver
 from clearway.logs import configure_logging, get_logger
 from clearway.loop import CycleReport, Waiting
-from clearway.model import DrainOrder, Skipped
+from clearway.model import Amounts, DrainOrder, Needs, NodeResources, Skipped
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [
@@ -189,6 +189,15 @@ def test_steps_and_events_of_an_eviction(told: Told, text: io.StringIO) -> None:
         'warning step eviction=1 job=101 kind=requeue result=refused detail="Access denied"',
         "info eviction eviction=1 state=preempting before=placing job=900",
     ]
+
+
+def test_the_leaf_switch_of_a_plan_is_told_where_one_was_asked_for(told: Told, text: io.StringIO) -> None:
+    usual = plan()
+    nodes = tuple(NodeResources(name, Amounts(1), switch="leaf2") for name in usual.placement_nodes)
+    for needs, words in ((Needs(one_switch=True), "nodes=2 switch=leaf2 deadline="), (Needs(), "nodes=2 deadline=")):
+        asked = replace(usual, problem=replace(usual.problem, needs=needs, nodes=nodes))
+        told.observer.planned(eviction(asked, EvictionState.PLACING), 0.012)
+        assert words in events(text)[-1]
 
 
 def test_the_last_steps_are_told_before_the_end(told: Told, text: io.StringIO) -> None:

@@ -138,6 +138,7 @@ class PlanView(_Answer):
     nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
     free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
     placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
+    switch: str | None = Field(description="the leaf switch that these are under; null: it asks for no one switch")
     chosen: CurvePointView
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView

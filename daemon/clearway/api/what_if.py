@@ -18,7 +18,8 @@ from clearway.detection import Preemptor
 from clearway.durations import Duration
 from clearway.loop import CycleReport
 from clearway.model import ClusterSnapshot, Job, JobState, Plan
-from clearway.policy import Grounds, over_budget, under_way_by
+from clearway.plan_checks import over_budget
+from clearway.policy import Grounds, under_way_by
 
 router = APIRouter(tags=["what-if"])
 

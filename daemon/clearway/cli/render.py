@@ -241,6 +241,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
             | {
                 "placement": e.placement,
                 "placement_nodes": list(e.plan.placement_nodes),
+                "switch": e.plan.switch or None,
                 "preemptions": [
                     {
                         "job_id": p.job_id,
@@ -281,8 +282,9 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     elif e.drain is not None:
         goal = f"to drain {compress(e.drain.nodes)} for {e.drain.actor}"
     out.print(visible(f"Eviction {e.eviction_id} {goal}: {e.state.value}. {e.outcome}"))
+    where = f", all under leaf switch {e.plan.switch}," if e.plan.switch else ""
     out.print(
-        f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; planned {when(e.created_at)} "
+        f"{e.plan.nodes_needed} nodes{where} by {when(e.plan.deadline)}; planned {when(e.created_at)} "
         f"by {e.plan.curve.planner}.\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
