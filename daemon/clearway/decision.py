@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -28,7 +28,7 @@ from clearway.model import (
 )
 from clearway.planning.base import Planner
 from clearway.policy import Situation, UnderWay, eviction_situation
-from clearway.resources import placement_nodes, sharers
+from clearway.resources import placement_nodes, sharers, takes_parts
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -92,8 +92,9 @@ def consider(
     under_way: UnderWay,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
+    whole: bool = False,
 ) -> Considered | NoPlan:
-    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves."""
+    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves. ``whole``: see ``needs_of``."""
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
@@ -114,6 +115,7 @@ def consider(
             under_way=under_way,
             history=history,
             actions=actions,
+            whole=whole,
         )
         if isinstance(found, Considered):
             break
@@ -131,29 +133,40 @@ def _consider(
     under_way: UnderWay,
     history: History,
     actions: Mapping[str, Action],
+    whole: bool,
 ) -> Considered | NoPlan:
+    def situations(partition: str) -> Iterator[Situation]:
+        for all_of_each in (whole, True):
+            situation = eviction_situation(
+                preemptor,
+                partition,
+                snapshot,
+                config,
+                now,
+                preempted=preempted,
+                under_way=under_way,
+                history=history,
+                actions=actions,
+                whole=all_of_each,
+            )
+            yield situation
+            # Nobody is suspended for parts of nodes: to suspend all jobs of a node may still lose less.
+            if preemptor.job.gpus or not config.candidates.allow_suspend or not takes_parts(situation.problem):
+                break
+
     best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
-        situation = eviction_situation(
-            preemptor,
-            partition,
-            snapshot,
-            config,
-            now,
-            preempted=preempted,
-            under_way=under_way,
-            history=history,
-            actions=actions,
-        )
-        curve = planner.solve(situation.problem)
-        point = curve.choose()
-        if point is None:
-            last = NoPlan(_infeasible(situation), situation, curve)
-            continue
-        cost = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, len(point.actions), rank)
-        if best is None or cost < best[0]:
-            best = (cost, situation, curve, point)
+        for situation in situations(partition):
+            curve = planner.solve(situation.problem)
+            point = curve.choose()
+            if point is None:
+                last = NoPlan(_infeasible(situation), situation, curve)
+                continue
+            lost_node_s, checkpoint_s = point.lost_work_node_s or 0.0, point.checkpoint_s or 0
+            cost = (lost_node_s, point.return_node_s, checkpoint_s, len(point.actions), rank)
+            if best is None or cost < best[0]:
+                best = (cost, situation, curve, point)
     if best is None:
         return last
     return Considered(*best[1:])

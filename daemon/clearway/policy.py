@@ -98,8 +98,9 @@ def eviction_situation(
     under_way: UnderWay,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
+    whole: bool = False,
 ) -> Situation:
-    """The eviction problem of one preemptor on the nodes of one partition.
+    """The eviction problem of one preemptor on the nodes of one partition; ``whole``: see ``needs_of``.
 
     ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
     ``actions`` are those of the checkpointers that jobs may name.
@@ -123,7 +124,7 @@ def eviction_situation(
     # The surest first: of nodes that are only promised none is taken needlessly.
     free = tuple(sorted(empty, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
-    needs = needs_of(preemptor.job, snapshot.nodes)
+    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole)
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
 
