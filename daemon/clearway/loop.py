@@ -33,11 +33,19 @@ from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import Moves
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay, approval_s, over_budget, plan_aged, plan_misfit, promised_by, under_way_by
+from clearway.policy import (
+    UnderWay,
+    approval_s,
+    over_budget,
+    plan_aged,
+    plan_misfit,
+    promised_by,
+    under_way_by,
+)
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
-from clearway.together import decide_together
+from clearway.together import beside_plans, decide_together
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
@@ -332,31 +340,45 @@ class Loop:
         yield from self._plan_for(fresh, snapshot, open_ones, now)
 
     def _plan_for(
-        self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
+        self,
+        fresh: Sequence[Preemptor],
+        snapshot: ClusterSnapshot,
+        open_ones: list[Eviction],
+        now: datetime,
+        claimed: Sequence[Plan] = (),
+        ends: float | None = None,
     ) -> Iterator[Waiting]:
         """Plan for all of them together and begin; after a plan that no longer fits the others wait for a cycle.
 
         All intents are stored first. Then who counts on another one's jobs is placed before that one lets them go:
         Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
+        Who is planned for after others has its turn at once where nothing is carried out for those; ``claimed`` are
+        their plans, and ``ends`` is when this has taken long enough.
         """
         if not fresh:
             return
         began = self.clock.monotonic()
+        ends = began + _TOGETHER_S if ends is None else ends
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        decisions = decide_together(
-            fresh,
-            lambda each: self._consider(each, snapshot, under_way_by(open_ones, each.deadline), counts, now),
-            snapshot,
-            self.planner,
-            now,
-            lambda: began + _TOGETHER_S - self.clock.monotonic(),
+
+        def consider_one(
+            preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
+        ) -> Considered | NoPlan:
+            under_way = under_way_by(open_ones, preemptor.deadline)
+            under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
+            return self._consider(preemptor, snapshot, under_way, counts, now, whole=whole)
+
+        decided = decide_together(
+            fresh, consider_one, snapshot, self.planner, now, lambda: ends - self.clock.monotonic()
         )
         begun: list[tuple[Preemptor, Eviction, ClusterSnapshot | None]] = []
+        plans: list[Plan] = []
         changed = False
-        for preemptor, plan in decisions:
+        for preemptor, plan in decided.plans:
             if isinstance(plan, NoPlan):
                 yield Waiting(preemptor, None, plan.why)
                 continue
+            plans.append(plan)
             if preemptor.ordinary and not plan.preemptees:
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm starts it in its turn")
                 continue
@@ -371,11 +393,16 @@ class Loop:
                 continue
             open_ones.append(stored[0])
             begun.append((preemptor, *stored))
+        acting = any(eviction.state.acting for _, eviction, _ in begun)
         for preemptor, eviction, now_seen in reversed(begun):
             if now_seen is not None:
                 eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
+        if acting or changed or self.clock.monotonic() >= ends:
+            yield from (Waiting(preemptor, None, decided.why_later) for preemptor in decided.later)
+        else:
+            yield from self._plan_for(decided.later, snapshot, open_ones, now, (*claimed, *plans), ends)
 
     def _consider(
         self,
@@ -384,6 +411,8 @@ class Loop:
         under_way: UnderWay,
         counts: Mapping[str, int],
         now: datetime,
+        *,
+        whole: bool = False,
     ) -> Considered | NoPlan:
         return consider(
             preemptor,
@@ -395,6 +424,7 @@ class Loop:
             under_way=under_way,
             history=self.memory.history(self.config),
             actions=self.checkpointers,
+            whole=whole,
         )
 
     def _store_plan(

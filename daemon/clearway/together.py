@@ -4,13 +4,19 @@ Each is considered alone first: who cannot be served alone cannot be beside othe
 ``planning.several``, and each gets a plan of its own again: its share of the jobs that leave and of the nodes. Where a
 job's nodes serve several, it belongs to the plan of the first of them by time; the others count on it. When that one
 disappears before the job has left, the others find their nodes held, and only they are planned anew.
+
+Parts of nodes, and certain nodes, are unknown to ``planning.several``: who asks for them is planned for alone, in its
+turn, and the others after it. An urgent job that could have whole nodes as well has parts only where everybody else
+can still be served beside it; else all of them are given whole nodes, together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
+from typing import Protocol
 
 from clearway.decision import Considered, NoPlan, plan_alone, plan_of, why_chosen
 from clearway.detection import Preemptor
@@ -19,46 +25,100 @@ from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 from clearway.planning.several import plan_together
 from clearway.planning.shared_bandwidth import one_after_another
+from clearway.policy import UnderWay
+from clearway.resources import takes_parts
 
-Decisions = Sequence[tuple[Preemptor, Plan | NoPlan]]
+
+def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
+    """The same with what these plans claim as well, none of which is carried out yet."""
+    for plan in plans:
+        leaving = {job.job_id for job in plan.leaving}
+        under_way = replace(
+            under_way,
+            jobs=under_way.jobs | leaving | {plan.preemptor.job_id},
+            nodes=under_way.nodes | set(plan.placement_nodes),
+            promised=under_way.promised | (leaving if plan.deadline <= deadline else set()),
+        )
+    return under_way
+
+
+class Consider(Protocol):
+    """What can be done for one preemptor alone; ``whole``: see ``needs_of``; ``beside`` are plans for others."""
+
+    def __call__(
+        self, preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
+    ) -> Considered | NoPlan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Decisions in an order in which who counts on another one's jobs comes after it; and who has to wait for them."""
+
+    plans: tuple[tuple[Preemptor, Plan | NoPlan], ...]
+    later: tuple[Preemptor, ...] = ()
+    why_later: str = ""
 
 
 def decide_together(
     found: Sequence[Preemptor],
-    consider: Callable[[Preemptor], Considered | NoPlan],
+    consider: Consider,
     snapshot: ClusterSnapshot,
     planner: Planner,
     now: datetime,
     seconds_left: Callable[[], float],
-) -> Decisions:
-    """A decision for each; who counts on another one's jobs comes after it.
+) -> Decided:
+    """A decision for each, or for those whose turn it is.
 
     ``seconds_left``: see ``plan_together``.
     """
     considered = {preemptor.job.job_id: consider(preemptor) for preemptor in found}
+    none = {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
     able = {job_id: each for job_id, each in considered.items() if isinstance(each, Considered)}
+    first = next(iter(able), "")
+    whole = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
     decided: dict[str, Plan | NoPlan] = {}
-    later = _in_later_cycles(found, able)
-    able = {job_id: each for job_id, each in able.items() if job_id not in later}
-    if len(able) > 1:
-        decided = _shared_out(able, snapshot, planner, now, seconds_left)
+    if able and first not in whole:
+        decided = {first: plan_alone(able[first], snapshot, planner, now)}
+        blocked = _blocked(decided[first], able, consider)
+        if blocked:
+            instead = _shared_out(_on_whole_nodes(able, consider), snapshot, planner, now, seconds_left)
+            if any(isinstance(instead.get(job_id), Plan) for job_id in blocked):
+                decided = instead
+    elif len(whole) > 1:
+        decided = _shared_out(whole, snapshot, planner, now, seconds_left)
     else:
-        decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
+        decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in whole.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = later | {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
-    return [(by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())]
+    return Decided(
+        plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())),
+        later=tuple(by_id[job_id] for job_id in able if job_id not in decided),
+        why_later=f"it is planned for in a cycle of its own, after urgent job {first}",
+    )
 
 
-def _in_later_cycles(found: Sequence[Preemptor], able: dict[str, Considered]) -> dict[str, NoPlan]:
-    """Who waits for a cycle, because it or the first by time asks for a part of, or for certain, nodes.
+def _blocked(plan: Plan | NoPlan, able: Mapping[str, Considered], consider: Consider) -> list[str]:
+    """Whom this plan, for parts of nodes where whole ones would do, leaves without any plan."""
+    if isinstance(plan, NoPlan) or not _could_have_whole_nodes(able[plan.preemptor.job_id]):
+        return []
+    return [
+        job_id
+        for job_id, each in able.items()
+        if job_id != plan.preemptor.job_id and isinstance(consider(each.situation.preemptor, beside=[plan]), NoPlan)
+    ]
 
-    What such a job leaves of its nodes cannot be told by nodes alone, and the joint program knows nothing else.
-    """
-    first = next((preemptor.job.job_id for preemptor in found if preemptor.job.job_id in able), "")
-    alone = {job_id for job_id, each in able.items() if each.situation.problem.needs is not None}
-    later = able.keys() - {first} if first in alone else alone
-    why = f"it is planned for in a cycle of its own, after urgent job {first}"
-    return {job_id: NoPlan(why, able[job_id].situation, able[job_id].curve) for job_id in sorted(later)}
+
+def _on_whole_nodes(able: Mapping[str, Considered], consider: Consider) -> dict[str, Considered]:
+    """Those of the jobs that can have whole nodes, with whole nodes."""
+    found = {}
+    for job_id, each in able.items():
+        again = consider(each.situation.preemptor, whole=True) if _could_have_whole_nodes(each) else each
+        if isinstance(again, Considered) and again.situation.problem.needs is None:
+            found[job_id] = again
+    return found
+
+
+def _could_have_whole_nodes(each: Considered) -> bool:
+    return takes_parts(each.situation.problem) and not each.situation.preemptor.job.gpus
 
 
 def _shared_out(
