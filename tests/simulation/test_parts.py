@@ -146,8 +146,7 @@ def test_who_cannot_be_served_either_way_takes_no_whole_nodes_from_anybody(make_
 
 
 def test_whom_slurm_starts_by_itself_keeps_nobody_waiting(world: World) -> None:
-    jobs = fill(world)
-    world.cluster.withdraw(world.cluster.jobs[jobs.pop("n8b")])
+    jobs = fill(world, 7) | {"n8a": world.submit(on=("n8",), cpus_per_node=2, ran_s=900, memory_mib=100)}
     # Slurm lets it begin in ten seconds; it is the more pressing one all the same.
     begins = world.clock.now() + timedelta(seconds=10)
     first = small(world, eligible_time=begins, comment="clearway:max_delay=40s")
