@@ -152,11 +152,14 @@ def _resources(per_node: Amounts) -> list[_Resource]:
 
 def serves(node: NodeResources, needs: Needs) -> bool:
     """Whether an empty node of this kind could serve the preemptor."""
+    return _allowed(node, needs) and all(of(node.has) >= needed for of, needed in _resources(needs.per_node))
+
+
+def _allowed(node: NodeResources, needs: Needs) -> bool:
     return (
         node.name not in needs.excluded_nodes
         and (not needs.partition or needs.partition in node.partitions)
         and set(needs.features) <= set(node.features)
-        and all([of(node.has) >= needed for of, needed in _resources(needs.per_node)])
     )
 
 
@@ -182,7 +185,7 @@ def _has_room(
     node: NodeResources, needs: Needs, resources: Sequence[_Resource], staying: Sequence[Amounts | None]
 ) -> bool:
     """Whether it serves beside candidates that hold these amounts (None: all of it)."""
-    if not serves(node, needs):
+    if not _allowed(node, needs):
         return False
     if not resources:  # whole nodes
         return not staying and node.held == Amounts()
