@@ -6,13 +6,13 @@ job's nodes serve several, it belongs to the plan of the first of them by time; 
 disappears before the job has left, the others find their nodes held, and only they are planned anew.
 
 Parts of nodes, and certain nodes, are unknown to ``planning.several``: who asks for them is planned for alone, in its
-turn, and the others after it. An urgent job that could have whole nodes as well has parts only where everybody else
-can still be served beside it; else all of them are given whole nodes, together.
+turn, and the others after it. An urgent job that could have whole nodes as well has parts only where everybody else can
+still be served beside it, as far as there is time to look; else all of them are given whole nodes, together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
@@ -26,7 +26,6 @@ from clearway.planning.parties import Party, Share
 from clearway.planning.several import plan_together
 from clearway.planning.shared_bandwidth import one_after_another
 from clearway.policy import UnderWay
-from clearway.resources import takes_parts
 
 
 def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
@@ -71,54 +70,78 @@ def decide_together(
 
     ``seconds_left``: see ``plan_together``.
     """
-    considered = {preemptor.job.job_id: consider(preemptor) for preemptor in found}
-    none = {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
-    able = {job_id: each for job_id, each in considered.items() if isinstance(each, Considered)}
+    none: dict[str, Plan | NoPlan] = {}
+    able: dict[str, Considered] = {}
+    others = list(found)
+    while others and not able:
+        preemptor = others.pop(0)
+        _sort(preemptor, consider(preemptor), able, none)
     first = next(iter(able), "")
-    whole = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
-    decided: dict[str, Plan | NoPlan] = {}
-    if able and first not in whole:
-        decided = {first: plan_alone(able[first], snapshot, planner, now)}
-        blocked = _blocked(decided[first], able, consider)
-        if blocked:
-            instead = _shared_out(_on_whole_nodes(able, consider), snapshot, planner, now, seconds_left)
-            if any(isinstance(instead.get(job_id), Plan) for job_id in blocked):
-                decided = instead
-    elif len(whole) > 1:
-        decided = _shared_out(whole, snapshot, planner, now, seconds_left)
+    if able and able[first].situation.problem.needs is not None:
+        plan = plan_alone(able[first], snapshot, planner, now)
+        blocked = _blocked(plan, others, consider, seconds_left, none)
+        decided: dict[str, Plan | NoPlan] = {first: plan}
+        if blocked and not plan.preemptor.gpus:
+            whole = _on_whole_nodes([each for each in found if each.job.job_id not in none], consider)
+            if first in whole and blocked & whole.keys():
+                instead = _shared_out(whole, snapshot, planner, now, seconds_left)
+                served = {job_id for job_id, each in instead.items() if isinstance(each, Plan)}
+                if first in served and blocked & served:
+                    decided = instead
     else:
-        decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in whole.items()}
+        for preemptor in others:
+            _sort(preemptor, consider(preemptor), able, none)
+        able = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
+        if len(able) > 1:
+            decided = _shared_out(able, snapshot, planner, now, seconds_left)
+        else:
+            decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
     return Decided(
         plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())),
-        later=tuple(by_id[job_id] for job_id in able if job_id not in decided),
+        later=tuple(by_id[job_id] for job_id in by_id if job_id not in decided and job_id not in none),
         why_later=f"it is planned for in a cycle of its own, after urgent job {first}",
     )
 
 
-def _blocked(plan: Plan | NoPlan, able: Mapping[str, Considered], consider: Consider) -> list[str]:
-    """Whom this plan, for parts of nodes where whole ones would do, leaves without any plan."""
-    if isinstance(plan, NoPlan) or not _could_have_whole_nodes(able[plan.preemptor.job_id]):
-        return []
-    return [
-        job_id
-        for job_id, each in able.items()
-        if job_id != plan.preemptor.job_id and isinstance(consider(each.situation.preemptor, beside=[plan]), NoPlan)
-    ]
+def _sort(
+    preemptor: Preemptor, each: Considered | NoPlan, able: dict[str, Considered], none: dict[str, Plan | NoPlan]
+) -> None:
+    if isinstance(each, NoPlan):
+        none[preemptor.job.job_id] = each
+    else:
+        able[preemptor.job.job_id] = each
 
 
-def _on_whole_nodes(able: Mapping[str, Considered], consider: Consider) -> dict[str, Considered]:
-    """Those of the jobs that can have whole nodes, with whole nodes."""
-    found = {}
-    for job_id, each in able.items():
-        again = consider(each.situation.preemptor, whole=True) if _could_have_whole_nodes(each) else each
-        if isinstance(again, Considered) and again.situation.problem.needs is None:
-            found[job_id] = again
+def _blocked(
+    plan: Plan,
+    others: Sequence[Preemptor],
+    consider: Consider,
+    seconds_left: Callable[[], float],
+    none: dict[str, Plan | NoPlan],
+) -> set[str]:
+    """Who has a plan alone, but none beside this one; who has none at all is told in ``none``."""
+    found = set()
+    for preemptor in others:
+        if seconds_left() <= 0:
+            break
+        if isinstance(consider(preemptor, beside=[plan]), NoPlan):
+            alone = consider(preemptor)
+            if isinstance(alone, NoPlan):
+                none[preemptor.job.job_id] = alone
+            else:
+                found.add(preemptor.job.job_id)
     return found
 
 
-def _could_have_whole_nodes(each: Considered) -> bool:
-    return takes_parts(each.situation.problem) and not each.situation.preemptor.job.gpus
+def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict[str, Considered]:
+    """Those that can do with whole nodes."""
+    considered = {preemptor.job.job_id: consider(preemptor, whole=True) for preemptor in preemptors}
+    return {
+        job_id: each
+        for job_id, each in considered.items()
+        if isinstance(each, Considered) and each.situation.problem.needs is None
+    }
 
 
 def _shared_out(
