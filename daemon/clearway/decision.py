@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clearway.config import Config
-from clearway.costs import BY_ITSELF, NO_HISTORY
 from clearway.detection import Preemptor
 from clearway.durations import format_duration
 from clearway.eternal import is_eternal
 from clearway.explanation import cost_of, cost_without
-from clearway.learning import History
 from clearway.model import (
     Action,
     Choice,
@@ -27,7 +24,7 @@ from clearway.model import (
     Verdict,
 )
 from clearway.planning.base import Planner
-from clearway.policy import Situation, UnderWay, eviction_situation
+from clearway.policy import Grounds, Situation, eviction_situation
 from clearway.resources import placement_nodes, sharers, takes_parts
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
@@ -54,110 +51,34 @@ class Considered:
     point: CurvePoint
 
 
-def decide(
-    preemptor: Preemptor,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    planner: Planner,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-) -> Plan | NoPlan:
+def decide(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
-    found = consider(
-        preemptor,
-        snapshot,
-        config,
-        planner,
-        now,
-        preempted=preempted,
-        under_way=under_way,
-        history=history,
-        actions=actions,
-    )
-    return found if isinstance(found, NoPlan) else plan_alone(found, snapshot, planner, now)
+    found = consider(preemptor, grounds, planner)
+    return found if isinstance(found, NoPlan) else plan_alone(found, grounds.snapshot, planner, grounds.now)
 
 
-def consider(
-    preemptor: Preemptor,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    planner: Planner,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-    whole: bool = False,
-) -> Considered | NoPlan:
-    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves. ``whole``: see ``needs_of``."""
+def consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Considered | NoPlan:
+    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves."""
+    snapshot, eternal = grounds.snapshot, grounds.config.eternal
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
     choices = [preemptor]
-    if not preemptor.others_stay and any(
-        job.state.holds_nodes and is_eternal(job, config.eternal) for job in snapshot.jobs
-    ):
+    if not preemptor.others_stay and any(job.state.holds_nodes and is_eternal(job, eternal) for job in snapshot.jobs):
         choices.insert(0, replace(preemptor, others_stay="eternal jobs suffice for the urgent job"))
     for each in choices:
-        found = _consider(
-            each,
-            snapshot,
-            config,
-            planner,
-            now,
-            preempted=preempted,
-            under_way=under_way,
-            history=history,
-            actions=actions,
-            whole=whole,
-        )
+        found = _consider(each, grounds, planner)
         if isinstance(found, Considered):
             break
     return found
 
 
-def _consider(
-    preemptor: Preemptor,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    planner: Planner,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History,
-    actions: Mapping[str, Action],
-    whole: bool,
-) -> Considered | NoPlan:
-    def situations(partition: str) -> Iterator[Situation]:
-        for all_of_each in (whole, True):
-            situation = eviction_situation(
-                preemptor,
-                partition,
-                snapshot,
-                config,
-                now,
-                preempted=preempted,
-                under_way=under_way,
-                history=history,
-                actions=actions,
-                whole=all_of_each,
-            )
-            yield situation
-            # Nobody is suspended for parts of nodes: to suspend all jobs of a node may still lose less.
-            if preemptor.job.gpus or not config.candidates.allow_suspend or not takes_parts(situation.problem):
-                break
-
+def _consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Considered | NoPlan:
     best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
-        for situation in situations(partition):
+        for situation in _situations(preemptor, partition, grounds):
             curve = planner.solve(situation.problem)
             point = curve.choose()
             if point is None:
@@ -172,11 +93,20 @@ def _consider(
     return Considered(*best[1:])
 
 
+def _situations(preemptor: Preemptor, partition: str, grounds: Grounds) -> Iterator[Situation]:
+    """Nobody is suspended for parts of nodes: to suspend all jobs of whole ones may still lose less."""
+    situation = eviction_situation(preemptor, partition, grounds)
+    yield situation
+    if grounds.config.candidates.allow_suspend and takes_parts(situation.problem) and not preemptor.job.gpus:
+        yield eviction_situation(preemptor, partition, replace(grounds, whole=True))
+
+
 def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:
     """The plan that serves a preemptor best, whatever becomes of others."""
     situation, point = considered.situation, considered.point
-    verdicts = _explain(situation, point, planner)
-    return plan_of(considered, point, _placement_nodes(situation, point), verdicts, snapshot, now)
+    nodes = _placement_nodes(situation, point)
+    verdicts = _explain(situation, point, nodes, planner)
+    return plan_of(considered, point, nodes, verdicts, snapshot, now)
 
 
 def plan_of(
@@ -208,6 +138,7 @@ def plan_of(
             each.job_id for each in point.actions if each.job_id in situation.eternal and each.action is not Action.END
         ),
         staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
+        ordinary=preemptor.ordinary,
     )
 
 
@@ -238,8 +169,10 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
     return tuple(sorted(names[: situation.preemptor.job.num_nodes]))
 
 
-def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[Verdict]:
+def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...], planner: Planner) -> list[Verdict]:
     problem = situation.problem
+    switch = problem.switch_of(placement)
+    near = {node.name for node in problem.nodes if node.switch == switch}
     chosen = {planned.job_id: planned for planned in point.actions}
     counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
     verdicts = []
@@ -249,6 +182,8 @@ def _explain(situation: Situation, point: CurvePoint, planner: Planner) -> list[
             reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
             if not chosen:
                 reason = "not needed: enough nodes are free already"
+            elif switch and near.isdisjoint(candidate.node_names):
+                reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
             verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
         else:
             preempted = planned.action is not Action.END
@@ -334,8 +269,9 @@ def _node_hours(node_s: float) -> str:
 def _infeasible(situation: Situation) -> str:
     problem = situation.problem
     within = format_duration(problem.max_delay_s)
+    where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
         f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
-        f"{len(possible)} more could be freed; not enough within {within}"
+        f"{len(possible)} more could be freed; not enough {where}within {within}"
     )

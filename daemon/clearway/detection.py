@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from clearway.claims import ClaimError, Claims, parse_claims
 from clearway.config import PreemptorRule
-from clearway.model import ClusterSnapshot, Job, JobState
+from clearway.model import ClusterSnapshot, Job, JobState, Topology, called
 
 # Slurm's reasons for "it waits for nodes"; any other (held, dependency, limits, begin time) is not ours to solve.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
@@ -19,7 +19,7 @@ _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesre
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A waiting urgent job. ``obstacle`` says in one sentence why no plan can be made for it, if none can."""
+    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
 
     job: Job
     rule: str
@@ -29,6 +29,11 @@ class Preemptor:
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.eternal)
     others_stay: str = ""  # why no job leaves for it but eternal ones; empty: any may
     takes_free: bool = True  # whether it may count on idle nodes; not while somebody before it waits for them
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return called(ordinary=self.ordinary)
 
 
 def read_claims(job: Job) -> tuple[Claims | None, str]:
@@ -83,13 +88,13 @@ def preemptors(
                 rule=rule.name or f"rule {rules.index(rule) + 1}",
                 max_delay_s=max_delay_s,
                 deadline=waits_since + timedelta(seconds=max_delay_s),
-                obstacle=obstacle(job, own_placements),
+                obstacle=obstacle(job, own_placements, snapshot.topology),
             )
         )
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
 
 
-def obstacle(job: Job, own_placements: frozenset[str]) -> str:
+def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:
     """Why Clearway must leave this job to Slurm: on doubt it does nothing, and says so."""
     reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
     if job.priority == 0:
@@ -105,7 +110,10 @@ def obstacle(job: Job, own_placements: frozenset[str]) -> str:
         f"it asks for licenses ({job.licenses})": bool(job.licenses),
         f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all": len(job.required_nodes)
         > job.num_nodes,
-        f"it asks for nodes under {job.switches} leaf switch(es)": job.switches > 0,
+        f"it asks for nodes under at most {job.switches} leaf switches; only one can be planned for": job.switches > 1,
+        f"it asks for nodes under one leaf switch, and which those are is not known: {topology.unknown}": (
+            job.switches == 1 and bool(topology.unknown)
+        ),
         f"its constraint {job.features!r} is more than names joined by &": _complex(job.features),
         f"it already asks for the reservation {job.reservation}": bool(job.reservation)
         and job.reservation not in own_placements,

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 
 from clearway.config import EternalConfig, PreemptorRule
 from clearway.detection import Preemptor, matching_rule, obstacle
-from clearway.model import ClusterSnapshot, Job, JobState
+from clearway.model import ClusterSnapshot, Job, JobState, Topology
 
 RULE = "eternal jobs make room"
 OTHERS_STAY = "only eternal jobs leave for an ordinary job"
@@ -122,7 +122,7 @@ def ordinary_preemptors(
             line.add(each.job)
     # Whatever reason Slurm gives for them: attached to a placement it may be another one.
     found = [
-        ordinary(job, settings, now, placements)
+        ordinary(job, settings, now, placements, snapshot.topology)
         for job in _in_order([job for job in snapshot.jobs if job.job_id in served])
         if job.state is JobState.PENDING and _is_ordinary(job, settings, rules)
     ]
@@ -133,19 +133,25 @@ def ordinary_preemptors(
         if job.job_id in served or line.blocked(job):
             continue
         nodes = line.reach(job)
-        if left_alone(job) or obstacle(job, placements):
+        if left_alone(job) or obstacle(job, placements, snapshot.topology):
             line.passed_over.append(nodes)
             continue
         line.add(job)
         if nodes & line.held and (now - _since(job)).total_seconds() >= settings.patience:
             takes_free = not any(nodes & others for others in line.passed_over)
-            found.append(ordinary(job, settings, now, placements, takes_free=takes_free))
+            found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
             room -= 1
     return tuple(found)
 
 
 def ordinary(
-    job: Job, settings: EternalConfig, now: datetime, placements: frozenset[str], *, takes_free: bool = True
+    job: Job,
+    settings: EternalConfig,
+    now: datetime,
+    placements: frozenset[str],
+    topology: Topology,
+    *,
+    takes_free: bool = True,
 ) -> Preemptor:
     """An ordinary job as a preemptor. It has waited before anybody looked at it: its delay counts from now."""
     return Preemptor(
@@ -153,7 +159,7 @@ def ordinary(
         rule=RULE,
         max_delay_s=settings.max_delay,
         deadline=now + timedelta(seconds=settings.max_delay),
-        obstacle=obstacle(job, placements),
+        obstacle=obstacle(job, placements, topology),
         others_stay=OTHERS_STAY,
         ordinary=True,
         takes_free=takes_free,

@@ -14,11 +14,12 @@ from clearway.claims import Restart
 from clearway.clock import Clock
 from clearway.detection import read_claims
 from clearway.errors import ClearwayError
-from clearway.execution.records import Eviction, Preemption, StepRecord
+from clearway.execution.records import Eviction, Preemption, RollingDrain, StepRecord
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.logs import get_logger
 from clearway.loop import CycleReport, Waiting
+from clearway.migration.rolling import newly_skipped
 from clearway.model import JobState
 
 HEARTBEAT = timedelta(minutes=5)
@@ -117,6 +118,21 @@ class LogObserver:
                 restart=record.restart.value,
             )
 
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
+        """A line for each node that is skipped, and one when the order has ended."""
+        missed = newly_skipped(before, after)
+        for turn in missed[:_MOST_LINES]:
+            self._log.warning("node skipped", rolling_drain=after.rolling_id, node=turn.node, why=turn.note)
+        if len(missed) > _MOST_LINES:
+            self._log.warning("more were skipped", rolling_drain=after.rolling_id, count=len(missed) - _MOST_LINES)
+        if after.state.terminal:
+            self._log.info(
+                "rolling drain finished",
+                rolling_drain=after.rolling_id,
+                state=after.state.value,
+                outcome=after.outcome,
+            )
+
     # -- what is seen --------------------------------------------------------------------------------------
 
     def _tell_unread(self, report: CycleReport) -> None:
@@ -206,6 +222,7 @@ class LogObserver:
             state=eviction.state.value,
             job=plan.preemptor.display_id,
             nodes=plan.nodes_needed,
+            switch=plan.switch or None,
             deadline=plan.deadline.isoformat(timespec="seconds"),
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
             lost_work_node_s=plan.chosen.lost_work_node_s,

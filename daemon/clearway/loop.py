@@ -23,7 +23,7 @@ from clearway.drains import Drains
 from clearway.eternal import ordinary, ordinary_preemptors
 from clearway.execution.executor import Executor, Observer, Sightings
 from clearway.execution.progress import planned_preemptions
-from clearway.execution.records import Eviction, EvictionState, Usage
+from clearway.execution.records import Eviction, EvictionState, RollingDrain, Usage
 from clearway.explainer import Explainer
 from clearway.explanation import Explanation
 from clearway.janitor import Janitor
@@ -32,16 +32,9 @@ from clearway.left_alone import leave_alone, left_alone, why_left_alone
 from clearway.memory import Memory
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
 from clearway.moves import Moves
+from clearway.plan_checks import over_budget, plan_aged, plan_misfit
 from clearway.planning.base import Planner
-from clearway.policy import (
-    UnderWay,
-    approval_s,
-    over_budget,
-    plan_aged,
-    plan_misfit,
-    promised_by,
-    under_way_by,
-)
+from clearway.policy import Grounds, UnderWay, approval_s, promised_by, under_way_by
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -69,6 +62,7 @@ class CycleReport:
     snapshot: ClusterSnapshot
     waiting: tuple[Waiting, ...] = ()
     open_evictions: tuple[Eviction, ...] = ()
+    rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     standby: bool = False
     usage: Usage = field(default_factory=Usage)  # of the hour before
@@ -89,6 +83,8 @@ class CycleObserver(Observer, Protocol):
     def checkpointed(self, record: CheckpointRecord) -> None: ...
 
     def restarted(self, record: RestartRecord) -> None: ...
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
 
 
 @dataclass
@@ -136,7 +132,7 @@ class Loop:
         )
         self.drains = Drains(self.backend, self.store, self.executor, self.planner, self.memory, self.checkpointers)
         self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
-        self.rolling = RollingDrains(self.store, self.drains, self.executor)
+        self.rolling = RollingDrains(self.store, self.drains, self.executor, self.observer)
         self.desk = Desk(self.store, self.executor, self.drains, self.moves, self.rolling, self.observer.planned)
 
     def cycle(self) -> CycleReport:
@@ -146,12 +142,13 @@ class Loop:
         standby = not self.store.acquire_lease(self.owner, now, 3 * self.config.daemon.stale_after)
         snapshot = self.backend.snapshot()
         waiting: tuple[Waiting, ...] = ()
+        rolling: tuple[RollingDrain, ...] = ()
         if standby:
             self.memory.forget()
         else:
             self.desk.answer_all(snapshot, self.config, now)
             self.drains.begin_scheduled(now)
-            self.rolling.advance(snapshot, self.config, now, paused=self.paused)
+            rolling = self.rolling.advance(snapshot, self.config, now, paused=self.paused)
             self._carry_on(snapshot, now)
             self.memory.look_for_restarts(snapshot, self.config, now)
             open_ones = self.report.open_evictions if self.report is not None else ()
@@ -165,6 +162,7 @@ class Loop:
             snapshot=snapshot,
             waiting=waiting,
             open_evictions=self.store.open_evictions(),
+            rolling_drains=rolling,
             paused=self.paused,
             standby=standby,
             usage=self._usage(now),
@@ -225,8 +223,10 @@ class Loop:
             sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
             # Placements first, the newest before those whose jobs it may count on; see _plan_for.
             placing = [e for e in acting if e.state is EvictionState.PLACING]
+            standing = {e.eviction_id: e for e in acting}
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-                after = self.executor.advance(eviction, sightings, now)
+                after = self.executor.advance(eviction, sightings, now, standing.values())
+                standing[after.eviction_id] = after
                 if after.state is EvictionState.FAILED and after.drain is None:
                     leave_alone(self.store, after)
 
@@ -274,7 +274,7 @@ class Loop:
         snapshot, own = sightings.snapshot, frozenset({eviction.placement})
         found = preemptors(replace(snapshot, jobs=(seen,)), self.config.preemptors, own)
         if not found and self.config.eternal.partitions:
-            found = (ordinary(seen, self.config.eternal, now, own),)
+            found = (ordinary(seen, self.config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
@@ -394,9 +394,12 @@ class Loop:
             open_ones.append(stored[0])
             begun.append((preemptor, *stored))
         acting = any(eviction.state.acting for _, eviction, _ in begun)
-        for preemptor, eviction, now_seen in reversed(begun):
+        standing = {e.eviction_id: e for e in open_ones}
+        for preemptor, planned, now_seen in reversed(begun):
+            eviction = planned
             if now_seen is not None:
-                eviction = self.executor.advance(eviction, Sightings(now_seen, ()), now)  # noqa: PLW2901
+                eviction = self.executor.advance(planned, Sightings(now_seen, ()), now, standing.values())
+                standing[eviction.eviction_id] = eviction
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
         if acting or changed or self.clock.monotonic() >= ends:
@@ -414,18 +417,17 @@ class Loop:
         *,
         whole: bool = False,
     ) -> Considered | NoPlan:
-        return consider(
-            preemptor,
-            snapshot,
-            self.config,
-            self.planner,
-            now,
+        grounds = Grounds(
+            snapshot=snapshot,
+            config=self.config,
+            now=now,
             preempted=counts,
             under_way=under_way,
             history=self.memory.history(self.config),
             actions=self.checkpointers,
             whole=whole,
         )
+        return consider(preemptor, grounds, self.planner)
 
     def _store_plan(
         self, plan: Plan, open_ones: Sequence[Eviction], now: datetime

@@ -34,12 +34,13 @@ from clearway.config import Config, Mode
 from clearway.detection import read_claims
 from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.execution.lifecycle import Command
-from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState, RollingDrain
 from clearway.explanation import RULES, Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport
 from clearway.model import Action
 from clearway.move_metrics import MoveMetrics
+from clearway.rolling_metrics import RollingMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
 
@@ -139,14 +140,14 @@ class Metrics:
 
     def _declare_evictions(self) -> None:
         registry = self.registry
-        self._waiting = Gauge("clearway_waiting_preemptors", "Urgent jobs that wait.", registry=registry)
+        self._waiting = Gauge("clearway_waiting_preemptors", "Preemptors that wait.", registry=registry)
         self._unplanned = Gauge(
             "clearway_waiting_preemptors_without_eviction",
-            "Urgent jobs that wait and for which nothing is planned.",
+            "Preemptors that wait and for which nothing is planned.",
             registry=registry,
         )
         self._overdue = Gauge(
-            "clearway_waiting_preemptors_overdue", "Urgent jobs that wait beyond their deadline.", registry=registry
+            "clearway_waiting_preemptors_overdue", "Preemptors that wait beyond their deadline.", registry=registry
         )
         self._open = Gauge("clearway_open_evictions", "Evictions in each open state.", ["state"], registry=registry)
         self._open_preemptions = Gauge(
@@ -160,16 +161,16 @@ class Metrics:
             "clearway_evictions", "Evictions that came to their end.", ["result"], registry=registry
         )
         self._starts = Counter(
-            "clearway_preemptor_starts", "Urgent jobs that started with Clearway's help.", ["result"], registry=registry
+            "clearway_preemptor_starts", "Preemptors that started with Clearway's help.", ["result"], registry=registry
         )
         self._deadlines_missed = Counter(
             "clearway_deadlines_missed",
-            "Evictions whose urgent job started after its deadline, or that failed.",
+            "Evictions whose preemptor started after its deadline, or that failed.",
             registry=registry,
         )
         self._time_to_start = Histogram(
             "clearway_time_to_start_seconds",
-            "From the plan of an eviction to the start of its urgent job.",
+            "From the plan of an eviction to the start of its preemptor.",
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
@@ -181,9 +182,10 @@ class Metrics:
         )
         self._emptied = Counter("clearway_nodes_emptied", "Nodes that drains have emptied.", registry=registry)
         self._moves = MoveMetrics(registry)
+        self._rolling = RollingMetrics(registry)
         self._margin = Histogram(
             "clearway_start_margin_seconds",
-            "By how much an urgent job started before its deadline; negative: after it.",
+            "By how much a preemptor started before its deadline; negative: after it.",
             buckets=_MARGIN_BUCKETS,
             registry=registry,
         )
@@ -333,6 +335,7 @@ class Metrics:
             self._open_preemptions.labels(preemption_state.value).set(preemptions[preemption_state])
         for eviction in report.open_evictions:
             self._count_start(eviction)
+        self._rolling.cycle(report.rolling_drains, report.at)
 
     def cycle_failed(self, error: BaseException) -> None:
         self._cycle_failures.labels(failure_kind(error)).inc()
@@ -376,6 +379,9 @@ class Metrics:
 
     def restarted(self, record: RestartRecord) -> None:
         self._job_restarts.labels(record.restart.value).inc()
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
+        self._rolling.rolled(before, after)
 
     def finished(self, eviction: Eviction) -> None:
         self._count_start(eviction)

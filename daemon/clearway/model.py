@@ -154,6 +154,14 @@ class PreemptPriorities:
         return self.by_name.get(name, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Which leaf switch each node is under, where Slurm tells (``TopologyPlugin=topology/tree``)."""
+
+    switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
+    unknown: str = "nobody has asked for it"  # why it is not known; "" where it is
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -164,6 +172,7 @@ class ClusterSnapshot:
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
+    topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
@@ -308,6 +317,12 @@ class EvictionProblem:
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
 
+    def switch_of(self, placement: tuple[str, ...]) -> str:
+        """The leaf switch that these nodes are under; "" where the preemptor does not ask for one."""
+        if self.needs is None or not self.needs.one_switch:
+            return ""
+        return next((node.switch for node in self.nodes if node.name in placement), "")
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
@@ -440,6 +455,11 @@ class DrainOrder:
         return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
 
 
+def called(*, ordinary: bool) -> str:
+    """What messages call a preemptor."""
+    return "ordinary job" if ordinary else "urgent job"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
@@ -460,9 +480,20 @@ class Plan:
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
     drain: DrainOrder | None = None
-    together: tuple[str, ...] = ()  # job_ids of the other urgent jobs that it was planned with
+    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
+    ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+
+    @property
+    def called(self) -> str:
+        """What messages call the preemptor."""
+        return called(ordinary=self.ordinary)
+
+    @property
+    def switch(self) -> str:
+        """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
+        return self.problem.switch_of(self.placement_nodes)
 
     @property
     def preemptees(self) -> tuple[Job, ...]:

@@ -1,6 +1,6 @@
 """Compaction and promotion in the daemon: asked for, or of its own accord, planned and made into evictions.
 
-Only one such eviction is under way at a time, and none while an urgent job waits: making room for it comes first. What
+Only one such eviction is under way at a time, and none while a preemptor waits: making room for it comes first. What
 has not begun then is called off, and a job that is on its way arrives.
 """
 
@@ -80,7 +80,7 @@ class Moves:
         return _handled(request, eviction)
 
     def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
-        """Call off what is in the way of urgent jobs, and plan when it is time; ``urgent``: one waits."""
+        """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
         for eviction in self.store.open_evictions():
             if eviction.move is None:
@@ -88,7 +88,7 @@ class Moves:
                 continue
             busy |= not self._old(eviction, snapshot, now)
             if urgent and eviction.state.before_start:
-                self.executor.cancel(eviction, now, "Called off: an urgent job waits.")
+                self.executor.cancel(eviction, now, "Called off: a job waits that room is made for.")
         for kind in MoveKind:
             settings = moves_config(kind, config)
             if busy or urgent or paused or not settings.enabled or now < self._due.get(kind, now):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clearway.execution.records import Eviction, Preemption
+from clearway.execution.records import Eviction, Preemption, RollingDrain
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleObserver, CycleReport
@@ -37,6 +37,10 @@ class Observers:
     def restarted(self, record: RestartRecord) -> None:
         for observer in self._observers:
             observer.restarted(record)
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
+        for observer in self._observers:
+            observer.rolled(before, after)
 
     def step(self, kind: str, result: str) -> None:
         for observer in self._observers:

@@ -1,18 +1,18 @@
-"""Who may be preempted, and how: guards, exemptions, budgets; and whether a plan still fits. Pure."""
+"""Who may be preempted, and how: guards, exemptions, options. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from clearway.config import BudgetConfig, Config, ExecutionConfig, Mode
+from clearway.config import Config, ExecutionConfig, Mode
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
 from clearway.eternal import is_eternal
-from clearway.execution.records import Eviction, EvictionState, Usage
+from clearway.execution.records import Eviction, EvictionState
 from clearway.learning import History, application, key_of
 from clearway.model import (
     Action,
@@ -24,7 +24,6 @@ from clearway.model import (
     JobState,
     Node,
     Option,
-    Plan,
     Verdict,
 )
 from clearway.planning.partial_nodes import serving
@@ -44,6 +43,23 @@ class UnderWay:
     lasting: frozenset[str] = frozenset()  # jobs that were to end by themselves and did not: not counted on again
     promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """All that a decision is made on, apart from who it is for and who plans it.
+
+    ``preempted`` counts earlier preemptions by job_id; ``actions`` are those of the checkpointers that jobs may name.
+    """
+
+    snapshot: ClusterSnapshot
+    config: Config
+    now: datetime
+    preempted: Mapping[str, int]
+    under_way: UnderWay
+    history: History = NO_HISTORY
+    actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
+    whole: bool = False  # a preemptor that asks for no GPUs shall have whole nodes
 
 
 def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
@@ -87,24 +103,12 @@ class Situation:
     eternal: frozenset[str] = frozenset()  # candidates that are eternal jobs
 
 
-def eviction_situation(
-    preemptor: Preemptor,
-    partition: str,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    *,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-    whole: bool = False,
-) -> Situation:
-    """The eviction problem of one preemptor on the nodes of one partition; ``whole``: see ``needs_of``.
+def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -> Situation:
+    """The eviction problem of one preemptor on the nodes of one partition.
 
-    ``preempted`` counts earlier preemptions by job_id. A node counts as freed only when all its jobs leave.
-    ``actions`` are those of the checkpointers that jobs may name.
+    A node counts as freed only when all its jobs leave.
     """
+    snapshot, config, now, under_way = grounds.snapshot, grounds.config, grounds.now, grounds.under_way
     eternals = _eternal(snapshot, config)
     eligible = {
         node.name
@@ -124,7 +128,7 @@ def eviction_situation(
     # The surest first: of nodes that are only promised none is taken needlessly.
     free = tuple(sorted(empty, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
-    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole)
+    needs = needs_of(preemptor.job, snapshot, eligible, whole=grounds.whole)
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
 
@@ -135,31 +139,26 @@ def eviction_situation(
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         eternal = job.job_id in eternals
-        exemption = exemption_of(job, config, now, preempted, under_way, preemptor.others_stay)
+        exemption = exemption_of(job, config, now, grounds.preempted, under_way, preemptor.others_stay)
         ways = _ways(
             job,
-            snapshot,
-            config,
-            now,
+            grounds,
             horizon_s,
             may_end=job.state is JobState.RUNNING and job.job_id not in under_way.lasting and not preemptor.ordinary,
             may_kill=config.candidates.allow_kill and not eternal,
             exempt=exemption is not None,
-            history=history,
-            actions=actions,
         )
         # A job that stands suspended keeps what it has of a node, GPUs among it.
         may_suspend = config.candidates.allow_suspend and not eternal and needs is None and not preemptor.job.gpus
         if exemption is None and may_suspend and eligible.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
         if exemption is None:
-            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], actions)
+            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], grounds.actions)
         if exemption is not None and not ways:
             verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exemption))
         elif not ways:
-            cannot = unsaved[job.job_id] or _cannot_be_saved(job, history, now)
-            why = "eternal jobs are never killed" if eternal else "killing is not allowed"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}"))
+            cannot = unsaved[job.job_id] or _cannot_be_saved(job, grounds.history, now)
+            verdicts.append(_without_option(job, cannot, eternal=eternal))
         else:
             options[job.job_id] = ways
 
@@ -173,7 +172,7 @@ def eviction_situation(
             candidate = _candidate(job, names, ways, snapshot.preempt_priorities.of(job), now)
             candidates.append(with_holds(candidate, sharing.holds[job_id]) if sharing is not None else candidate)
         else:
-            verdicts.append(_of_no_use(job, eligible))
+            verdicts.append(_of_no_use(job, eligible, preemptor))
     last_s = int(horizon_s // step_s) * step_s
     problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
     if sharing is not None:
@@ -213,11 +212,16 @@ def _freeable(
     return found
 
 
-def _of_no_use(job: Job, eligible: Collection[str]) -> Verdict:
+def _without_option(job: Job, cannot: str, *, eternal: bool) -> Verdict:
+    why = "eternal jobs are never killed" if eternal else "killing is not allowed"
+    return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{cannot}, and {why}")
+
+
+def _of_no_use(job: Job, eligible: Collection[str], preemptor: Preemptor) -> Verdict:
     if any(name in eligible for name in job.nodes):
         why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
         return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
-    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", "none of its nodes can serve the urgent job")
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", f"none of its nodes can serve the {preemptor.called}")
 
 
 def _counts_on(name: str, holders: Mapping[str, tuple[Job, ...]], promised: frozenset[str]) -> bool:
@@ -266,61 +270,6 @@ def approval_s(mode: str, execution: ExecutionConfig) -> float:
     return execution.approval_time if mode == Mode.APPROVE else 0.0
 
 
-def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
-    """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
-    jobs = usage.jobs + sum(job.job_id not in plan.eternal for job in plan.preemptees)
-    if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
-        return f"{jobs} jobs would be preempted within an hour, {budget.jobs_per_hour} are allowed"
-    lost_h = (usage.lost_node_s + (plan.chosen.lost_work_node_s or 0.0)) / 3_600
-    limit = budget.lost_node_hours_per_hour
-    if limit is not None and lost_h > limit:
-        return f"{lost_h:.1f} node-hours would be lost within an hour, {limit:g} are allowed"
-    return ""
-
-
-def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:
-    """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made.
-
-    ``promised`` are jobs that leave for other evictions.
-    """
-    preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
-    if preemptor is None or preemptor.state is not JobState.PENDING:
-        return f"the urgent job {plan.preemptor.job_id} does not wait any more"
-    if preemptor.priority == 0:
-        return f"the urgent job {plan.preemptor.job_id} is held"
-    if _asks_for(preemptor) != _asks_for(plan.preemptor):
-        return f"the urgent job {plan.preemptor.job_id} was changed"
-    for planned in plan.leaving:
-        job = snapshot.job_by_id.get(planned.job_id)
-        if job is None or job.run != planned.run or job.nodes != planned.nodes:
-            return f"job {planned.job_id} is not in the run that the plan was made for"
-        if job.state is not JobState.RUNNING:
-            return f"job {planned.job_id} is {job.state.value}"
-    leaving = {job.job_id for job in plan.leaving}
-    for name in plan.placement_nodes:
-        node = snapshot.node_by_name.get(name)
-        if node is None or not node.available:
-            return f"node {name} is not available any more"
-        for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
-                return f"job {job.job_id} holds node {name}, which the plan counts on"
-    return ""
-
-
-def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0) -> str:
-    """Why a plan that was not begun could not be finished in time any more; empty when it could."""
-    begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s)
-    grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
-    return "too much time has passed since the plan was made" if now > begin_by + grace else ""
-
-
-def _asks_for(job: Job) -> tuple[object, ...]:
-    """What a plan for this job depends on."""
-    nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
-    of_each = (job.cpus_per_node, job.even_cpus, job.memory_mib, job.gres, job.exclusive)
-    return (*nodes, *of_each, job.switches, job.licenses, job.comment)
-
-
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
     """Whether the preemptor could run on this node, were it empty; ``reserved`` counts reservations against it."""
     return (
@@ -341,19 +290,10 @@ def _cannot_be_saved(job: Job, history: History, now: datetime) -> str:
 
 
 def _ways(
-    job: Job,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    horizon_s: float,
-    *,
-    may_end: bool,
-    may_kill: bool,
-    exempt: bool,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action],
+    job: Job, grounds: Grounds, horizon_s: float, *, may_end: bool, may_kill: bool, exempt: bool
 ) -> tuple[Option, ...]:
     """All options of a job; one that policy exempts can still end by itself in time."""
+    snapshot, config, now, history = grounds.snapshot, grounds.config, grounds.now, grounds.history
     ways: list[Option] = []
     if may_end:
         known = [end_ready_s(job, now, 0.0), likely_end_s(job, history, config, now)]
@@ -375,7 +315,7 @@ def _ways(
             kill=may_kill,
             requeueable=requeueable,
             history=history,
-            actions=actions,
+            actions=grounds.actions,
             shared_mib_s=shared_bandwidth(config),
         )
     return tuple(ways)

@@ -30,6 +30,7 @@ from clearway.model import (
     NodeResources,
 )
 from clearway.planning.partial_nodes import could_serve, serving
+from clearway.planning.places import by_switch, in_a_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,14 @@ def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, 
         per_node = _part_with_gpus(job, snapshot.nodes)
     else:
         per_node = None if whole else _part_without_gpus(job, snapshot, eligible)
-    if per_node is None and not (job.required_nodes or job.contiguous):
+    one_switch = job.switches == 1
+    if per_node is None and not (job.required_nodes or job.contiguous or one_switch):
         return None
     return Needs(
         per_node=per_node or Amounts(),
         required_nodes=tuple(sorted(job.required_nodes)),
         contiguous=job.contiguous,
+        one_switch=one_switch,
     )
 
 
@@ -94,7 +97,8 @@ def share(
             whole = needs.per_node == Amounts()
             held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
             fixed = [amounts for job_id, amounts in held.items() if job_id not in may_leave]
-            resources = NodeResources(node.name, amounts_of(node), held=_sum(fixed))
+            switch = snapshot.topology.switch_of.get(node.name, "")
+            resources = NodeResources(node.name, amounts_of(node), held=_sum(fixed), switch=switch)
             if could_serve(resources, needs):
                 nodes.append(resources)
                 for job_id in held.keys() & may_leave:
@@ -123,11 +127,15 @@ def placement_nodes(
                     rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
     serves = {node.name for node in serving(problem, leaving.keys())}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
-    if not needs.contiguous:
-        return sorted(order, key=lambda name: order[name])[:nodes]
-    names = [node.name for node in problem.nodes]
-    rows = [names[at : at + nodes] for at in range(len(names) - nodes + 1)]
-    rows = [row for row in rows if serves.issuperset(row) and set(needs.required_nodes) <= set(row)]
+    if needs.contiguous:
+        found = in_a_row(problem.nodes, nodes, one_switch=needs.one_switch)
+        rows = [[node.name for node in row] for row in found]
+        rows = [row for row in rows if serves.issuperset(row)]
+    else:
+        places = by_switch(problem.nodes).values() if needs.one_switch else [problem.nodes]
+        able = [[node.name for node in place if node.name in serves] for place in places]
+        rows = [sorted(names, key=lambda name: order[name])[:nodes] for names in able if len(names) >= nodes]
+    rows = [row for row in rows if set(needs.required_nodes) <= set(row)]
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from clearway.config import Config, Mode
 from clearway.drains import Drains
@@ -26,11 +27,18 @@ from clearway.migration.rolling import (
     look,
     next_nodes,
     not_begun,
+    progressed,
     skipped,
 )
 from clearway.migration.selection import chosen_nodes
 from clearway.model import ClusterSnapshot
 from clearway.store.base import Store
+
+
+class RollingObserver(Protocol):
+    """Hears of orders that went on by themselves, not of what somebody decided about them."""
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class RollingDrains:
     store: Store
     drains: Drains
     executor: Executor
+    observer: RollingObserver
 
     def order(
         self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
@@ -80,26 +89,38 @@ class RollingDrains:
             rolling = adopt(rolling, {eviction.eviction_id: eviction})
             self.store.save_rolling_drain(left_out(rolling, eviction.drain.nodes, why))
 
-    def advance(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool) -> None:
-        """As far as this snapshot allows. Before drains are carried on, so that both see the same."""
-        if snapshot.unreadable:
-            return
-        for rolling in self.store.open_rolling_drains():
-            open_ones = self.store.open_evictions()
-            own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
-            after = adopt(rolling, own)
-            after = look(after, self._drains_of(after, own), snapshot)
-            refused = self._refused_by_slurm(rolling, after, snapshot)
-            if refused and after.state is RollingState.UNDER_WAY:
-                after = self._stop(after, refused)
-            if after.state is RollingState.CANCELLING:
-                after = left_out(after, after.order.nodes, after.outcome.removesuffix("."))
-                own = {number: self._call_off(each, now, after.outcome) for number, each in own.items()}
-            elif not paused and config.daemon.mode is not Mode.OBSERVE and (after.order.begin_at or now) <= now:
-                after = self._begin(after, snapshot, config, now)
-            after = closed(after, own.values(), snapshot, now)
-            if after != rolling:
-                self.store.save_rolling_drain(after)
+    def advance(
+        self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
+    ) -> tuple[RollingDrain, ...]:
+        """As far as this snapshot allows; the orders that are open then.
+
+        Before drains are carried on, so that both see the same.
+        """
+        found = self.store.open_rolling_drains()
+        if not snapshot.unreadable:
+            found = tuple(self._advance(rolling, snapshot, config, now, paused=paused) for rolling in found)
+        return tuple(rolling for rolling in found if not rolling.state.terminal)
+
+    def _advance(
+        self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
+    ) -> RollingDrain:
+        open_ones = self.store.open_evictions()
+        own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
+        after = adopt(rolling, own)
+        after = look(after, self._drains_of(after, own), snapshot)
+        refused = self._refused_by_slurm(rolling, after, snapshot)
+        if refused and after.state is RollingState.UNDER_WAY:
+            after = self._stop(after, refused)
+        if after.state is RollingState.CANCELLING:
+            after = left_out(after, after.order.nodes, after.outcome.removesuffix("."))
+            own = {number: self._call_off(each, now, after.outcome) for number, each in own.items()}
+        elif not paused and config.daemon.mode is not Mode.OBSERVE and (after.order.begin_at or now) <= now:
+            after = self._begin(after, snapshot, config, now)
+        after = progressed(rolling, closed(after, own.values(), snapshot, now), now)
+        if after != rolling:
+            self.store.save_rolling_drain(after)
+            self.observer.rolled(rolling, after)
+        return after
 
     def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
         busy = busy_nodes(self.store.open_evictions(), snapshot)

@@ -125,7 +125,7 @@ class Service:
             return f"{mode}, no cycle yet"
         acting = sum(1 for eviction in report.open_evictions if eviction.state.acting)
         state = "paused" if report.paused else "standby" if report.standby else mode
-        return f"{state}, {len(report.waiting)} urgent job(s) waiting, {acting} eviction(s) under way"
+        return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
 
     # -- the HTTP server's thread --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Plans for several urgent jobs that wait in the same cycle: made together, none at another's expense. Pure.
+"""Plans for several preemptors that wait in the same cycle: made together, none at another's expense. Pure.
 
 Each is considered alone first: who cannot be served alone cannot be beside others either. The rest are planned by
 ``planning.several``, and each gets a plan of its own again: its share of the jobs that leave and of the nodes. Where a
@@ -97,10 +97,11 @@ def decide_together(
         else:
             decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
+    called = by_id[first].called if first else ""
     return Decided(
         plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())),
         later=tuple(by_id[job_id] for job_id in by_id if job_id not in decided and job_id not in none),
-        why_later=f"it is planned for in a cycle of its own, after urgent job {first}",
+        why_later=f"it is planned for in a cycle of its own, after {called} {first}",
     )
 
 
@@ -172,7 +173,8 @@ def _shared_out(
     names = ", ".join(sorted(decided))
     for job_id, each in able.items():
         if job_id not in decided:
-            why = f"its nodes could be freed in time, but not beside those of the urgent jobs before it ({names})"
+            called = each.situation.preemptor.called
+            why = f"its nodes could be freed in time, but not beside those of the {called}s before it ({names})"
             decided[job_id] = NoPlan(why, each.situation, each.curve)
     return decided
 
@@ -203,17 +205,18 @@ def _point(share: Share, considered: Considered) -> CurvePoint:
 
 def _verdicts(share: Share, point: CurvePoint, considered: Considered, goes_for: dict[str, str]) -> list[Verdict]:
     chosen = {planned.job_id: planned for planned in point.actions}
+    called = considered.situation.preemptor.called
     verdicts = []
     for candidate in considered.situation.problem.candidates:
         job_id = candidate.job_id
         planned, owner = chosen.get(job_id), goes_for.get(job_id, share.job_id)
         if planned is not None:
-            together = "" if planned.action is Action.END else "; planned together with other urgent jobs"
+            together = "" if planned.action is Action.END else f"; planned together with other {called}s"
             verdicts.append(why_chosen(planned, considered.situation, together))
         elif owner != share.job_id:
-            reason = f"it leaves for urgent job {owner}, once for all of them"
+            reason = f"it leaves for {called} {owner}, once for all of them"
             verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))
         else:
-            reason = "not needed: all urgent jobs together are served at less cost without it"
+            reason = f"not needed: all {called}s together are served at less cost without it"
             verdicts.append(Verdict(job_id, Choice.SPARED, "not_needed", reason))
     return verdicts

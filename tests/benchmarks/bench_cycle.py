@@ -2,7 +2,8 @@
 
 Run with ``pytest tests/benchmarks/bench_cycle.py -s``. Each number is the median of several cycles of the whole loop,
 SQLite on disk included: nothing to do; a plan for an urgent job of 64 nodes, made, stored and begun; its first steps.
-On a machine that others share whole runs are slow, so a run above the limit is tried again, twice at most.
+The limit holds for a quiet machine: where the yardstick, which takes turns with the cycles, takes longer than there, a
+cycle may take longer by as much. A run above the limit is tried again, twice at most.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.yardstick import Pace
 from tests.simulation import load
 from tests.simulation.world import World, config
 
@@ -24,12 +26,6 @@ LIMIT_MS = 200.0
 IDLE_CYCLES = 30
 URGENT_JOBS = 7
 RUNS = 3
-
-
-def took_ms(act: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    act()
-    return (time.perf_counter() - begin) * 1_000
 
 
 @pytest.fixture
@@ -41,41 +37,65 @@ def quiet_collector() -> Iterator[None]:
     gc.unfreeze()
 
 
+class Times:
+    """Milliseconds of one kind of cycle, each between two measures of the yardstick."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.pace = Pace()
+
+    def measure(self, act: Callable[[], object]) -> None:
+        self.pace.take()
+        begin = time.perf_counter()
+        act()
+        self.taken.append((time.perf_counter() - begin) * 1_000)
+        self.pace.take()
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.taken)
+
+    def __str__(self) -> str:
+        return f"{self.median:,.0f} ({max(self.taken):,.0f}; x{self.pace.slower:.1f})"
+
+
 @pytest.mark.usefixtures("quiet_collector")
 def test_a_cycle_is_short(tmp_path: Path) -> None:
     for run in range(RUNS):
         folder = tmp_path / str(run)
         folder.mkdir()
-        medians = measure(folder)
-        if max(medians.values()) < LIMIT_MS:
+        measured = measure(folder)
+        if all(times.median < LIMIT_MS * times.pace.slower for times in measured.values()):
             return
-    pytest.fail(f"{RUNS} runs, each with a median above {LIMIT_MS:g} ms; the last: {medians}")
+    told = ", ".join(f"{what}: {times}" for what, times in measured.items())
+    pytest.fail(f"{RUNS} runs, each with a median above {LIMIT_MS:g} ms times the yardstick's; the last: {told}")
 
 
-def measure(tmp_path: Path) -> dict[str, float]:
-    """Medians in milliseconds, by what the cycle does and the max delay."""
-    table = Table(title="One cycle, milliseconds (median, longest)", title_justify="left")
+def measure(tmp_path: Path) -> dict[str, Times]:
+    """By what the cycle does and the max delay."""
+    title = "One cycle, ms (median; longest, times as slow as a quiet machine)"
+    table = Table(title=title, title_justify="left")
     for heading in ("max delay", "idle", "plans for an urgent job", "carries on"):
         table.add_column(heading, justify="right")
-    medians: dict[str, float] = {}
+    measured: dict[str, Times] = {}
     for max_delay in ("60s", "5m", "10m"):
         rules = [{"partition": ["urgent"], "max_delay": max_delay}]
         world = World(f"sqlite:///{tmp_path}/{max_delay}.sqlite", config(preemptors=rules), node_count=load.NODES)
         load.fill(world.cluster)
         world.tick()
-        idle = [took_ms(world.tick) for _ in range(IDLE_CYCLES)]
-        plans, carries = [], []
+        idle, plans, carries = Times(), Times(), Times()
+        for _ in range(IDLE_CYCLES):
+            idle.measure(world.tick)
         for _ in range(URGENT_JOBS):
             load.urgent(world.cluster)
-            plans.append(took_ms(world.tick))
-            carries += [took_ms(world.tick) for _ in range(3)]
+            plans.measure(world.tick)
+            for _ in range(3):
+                carries.measure(world.tick)
         assert len(world.store.evictions()) == URGENT_JOBS
         assert not world.observer.failures
         world.store.close()
-        cells = []
-        for what, times in (("idle", idle), ("planning", plans), ("carrying on", carries)):
-            medians[f"{what}, {max_delay}"] = statistics.median(times)
-            cells.append(f"{statistics.median(times):,.0f} ({max(times):,.0f})")
-        table.add_row(max_delay, *cells)
-    Console(width=100).print(table)
-    return medians
+        row = {"idle": idle, "planning": plans, "carrying on": carries}
+        measured |= {f"{what}, {max_delay}": times for what, times in row.items()}
+        table.add_row(max_delay, *map(str, row.values()))
+    Console(width=110).print(table)
+    return measured

@@ -74,7 +74,7 @@ def test_time_to_empty_a_node(cluster: SlurmCluster, tmp_path: Path) -> None:
 
         def both_empty() -> bool:
             for name in ("node1", "node2"):
-                state = cluster.records("node", name)[0]["State"]
+                state = cluster.node_state(name)
                 if name not in empty_after_s and state == "IDLE+DRAIN":
                     empty_after_s[name] = time.monotonic() - began
             return len(empty_after_s) == 2

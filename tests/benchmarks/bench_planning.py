@@ -2,7 +2,8 @@
 
 Run with ``pytest tests/benchmarks/bench_planning.py -s``. Times are processor time of one complete answer for all
 deadlines. The planner and the solvers take turns, and the median of each counts: a machine that others share is slow
-for all of them then. A limit in milliseconds holds for the least time, to which others add nothing.
+for all of them then. A limit in seconds holds for the least time, to which others add little, and for a quiet machine:
+where the yardstick takes longer than on one, as much longer is allowed.
 ``planning_report`` writes the tables into the documentation.
 """
 
@@ -22,6 +23,7 @@ from clearway.planning.backtracking import Backtracking
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy
 from clearway.simulation.scenarios import scenario
+from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat import cp_sat_again, cp_sat_sweep
 from tests.oracle.milp import milp_sweep
 
@@ -83,14 +85,17 @@ print(spent_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
-def large_measured() -> list[tuple[tuple[float, ...], float, float]]:
-    """Each large problem in processes of its own: least seconds and most MiB, Python and numpy included."""
+def large_measured() -> list[tuple[tuple[float, ...], float, float, float]]:
+    """Each large problem in processes of its own: least seconds, most MiB (Python and numpy included), the pace."""
     rows = []
     for case in LARGE:
         command = [sys.executable, "-c", _MEASURE, *[str(number) for number in case[:-1]]]
-        done = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(LARGE_REPEATS)]
+        pace, done = Pace(time.process_time), []
+        for _ in range(LARGE_REPEATS):
+            done.append(subprocess.run(command, capture_output=True, text=True, check=True))
+            pace.take()
         spent_s, peaks_mib = zip(*[map(float, each.stdout.split()) for each in done], strict=True)
-        rows.append((case, min(spent_s), max(peaks_mib)))
+        rows.append((case, min(spent_s), max(peaks_mib), pace.slower))
     return rows
 
 
@@ -107,6 +112,7 @@ class Measured(NamedTuple):
     again: float  # CP-SAT with one model
     greedy: float
     least: float
+    slower: float  # the machine, than a quiet one: times
 
 
 def scenarios_measured() -> list[Measured]:
@@ -120,14 +126,15 @@ def scenarios_measured() -> list[Measured]:
                 assert costs(problem, curve) == sweep(problem)
             if number <= BACKTRACKING_UP_TO:
                 assert Backtracking().solve(problem).points == curve.points
-            spent = _in_turns(problem)
+            pace = Pace(time.process_time)
+            spent = _in_turns(problem, pace)
             ours, highs, cp_sat, again, greedy = map(median, spent)
             size = (len(drawn.jobs), drawn.nodes_needed, node_multiple)
-            rows.append(Measured(drawn.name, *size, ours, highs, cp_sat, again, greedy, min(spent[0])))
+            rows.append(Measured(drawn.name, *size, ours, highs, cp_sat, again, greedy, min(spent[0]), pace.slower))
     return rows
 
 
-def _in_turns(problem: EvictionProblem) -> list[list[float]]:
+def _in_turns(problem: EvictionProblem, pace: Pace) -> list[list[float]]:
     """Milliseconds, turn by turn, of eviction-dp, of each solver, of greedy; of short runs the least of a turn.
 
     A run of a millisecond begins with empty caches whenever somebody else was let in before; a solver's sweep hardly
@@ -135,6 +142,7 @@ def _in_turns(problem: EvictionProblem) -> list[list[float]]:
     """
     spent: list[list[float]] = [[] for _ in range(len(SOLVERS) + 2)]
     for _ in range(TURNS):
+        pace.take()
         for place, sweep in enumerate(SOLVERS, start=1):
             spent[0].append(min(spent_ms(lambda: EvictionDP().solve(problem), REPEATS)))
             spent[place] += spent_ms(lambda sweep=sweep: sweep(problem))
@@ -150,7 +158,8 @@ def test_planning_is_fast() -> None:
             print(
                 f"{row.name} x {row.multiple}: eviction-dp {row.ours:.2f} ms, {row.least:.2f} at best; "
                 f"{row.highs / row.ours:.0f} times HiGHS, {row.cp_sat / row.ours:.0f} times CP-SAT, "
-                f"{row.again / row.ours:.0f} times it again; greedy {row.greedy:.2f} ms"
+                f"{row.again / row.ours:.0f} times it again; greedy {row.greedy:.2f} ms; "
+                f"the machine x{row.slower:.1f}"
             )
             if not is_fast(row):
                 slow.append(row)
@@ -164,13 +173,13 @@ def is_fast(row: Measured) -> bool:
         row.highs / row.ours >= LEAST_RATIO_HIGHS
         and row.cp_sat / row.ours >= LEAST_RATIO_CP_SAT
         and row.again / row.ours >= LEAST_RATIO_CP_SAT_AGAIN
-        and (row.name != "Scenario-3" or row.least < SCENARIO_3_MS)
+        and (row.name != "Scenario-3" or row.least < SCENARIO_3_MS * row.slower)
     )
 
 
 @pytest.mark.timeout(600)
 def test_large_machines_are_planned_in_seconds() -> None:
-    for case, spent_s, peak_mib in large_measured():
-        print(f"{case}: {spent_s:.2f} s, {peak_mib:.0f} MiB")
-        assert spent_s < case[-1], case
+    for case, spent_s, peak_mib, slower in large_measured():
+        print(f"{case}: {spent_s:.2f} s, {peak_mib:.0f} MiB, the machine x{slower:.1f}")
+        assert spent_s < case[-1] * slower, case
         assert peak_mib < 1024, case

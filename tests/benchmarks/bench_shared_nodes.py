@@ -14,13 +14,14 @@ import pytest
 
 from clearway.planning.eviction_dp import EvictionDP
 from tests.benchmarks.shared import shared_problem
+from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat_shared import cp_sat_shared
 
 SEEDS = (1, 2, 3)
 DEADLINES = (0, 10)  # steps of a minute, for CP-SAT
 CP_SAT_S = 3.0  # as it counts its own work, which does not depend on the machine
 LARGEST_GAP = 0.01
-ALLOWED_S = 1.0  # about 0.25 on a quiet machine
+ALLOWED_S = 1.0  # on a quiet machine, where it takes about 0.25
 LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
 
 
@@ -64,8 +65,11 @@ def measured(seed: int, needed: int = 16, gpus: int = 8, deadlines: Sequence[int
 @pytest.mark.timeout(900)
 def test_shared_nodes_are_planned_within_a_second() -> None:
     for seed in SEEDS:
+        pace = Pace(time.process_time)
+        pace.take()
         row = measured(seed)
-        print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}")
+        pace.take()
+        print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}, the machine x{pace.slower:.1f}")
         assert row.gap <= LARGEST_GAP
-        assert row.ours_s < ALLOWED_S
+        assert row.ours_s < ALLOWED_S * pace.slower
         assert row.cp_sat_s >= LEAST_RATIO * row.ours_s

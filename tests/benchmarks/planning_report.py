@@ -109,7 +109,7 @@ def main() -> None:
     large = [
         f"| {case[0]:,} | {case[1]:,} | {case[2]:,} | {case[3]} x {case[4]} s | "
         f"{f'x {case[5]}' if case[5] > 1 else 'arbitrary'} | {case[6]} | {seconds:.2f} | {mib:.0f} |"
-        for case, seconds, mib in large_measured()
+        for case, seconds, mib, _ in large_measured()
     ]
     growth = _growth()
     _plot(growth)

@@ -16,7 +16,7 @@ from typing import Protocol
 import pytest
 
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import FIRST, AdminLevel, Job, JobState, Reservation
+from clearway.model import FIRST, AdminLevel, Job, JobState, Reservation, Topology
 from clearway.slurm.base import SlurmBackend
 
 NODES = tuple(f"node{number}" for number in range(1, 9))
@@ -50,8 +50,8 @@ class Site(Protocol):
         """
         ...
 
-    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
-        """A waiting job for whole nodes, held or waiting for room; its id."""
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False, switches: int = 0) -> str:
+        """A waiting job for whole nodes, held or waiting for room; its id. This cluster's switches are not known."""
         ...
 
     def array(self) -> str:
@@ -166,6 +166,16 @@ class BackendConformance:
             assert (job.state, job.nodes, job.start_time, job.num_nodes) == (JobState.PENDING, (), None, num_nodes)
         assert jobs[waits].priority > 0
         assert jobs[held].priority == 0
+        assert site.backend.snapshot().queries <= 2
+
+    def test_unknown_leaf_switches(self, site: Site) -> None:
+        site.run_job(*NODES)
+        assert site.backend.snapshot().topology == Topology()
+        job_id = site.wait_job(2, switches=1)
+        snapshot = site.backend.snapshot()
+        assert snapshot.job_by_id[job_id].switches == 1
+        assert snapshot.topology.switch_of == {}
+        assert snapshot.topology.unknown not in ("", Topology().unknown)
         assert site.backend.snapshot().queries <= 2
 
     def test_array_tasks(self, site: Site) -> None:
@@ -356,14 +366,6 @@ class BackendConformance:
             with pytest.raises(JobNotRunningError):
                 site.backend.signal(job, "USR1", batch_only=True)
         assert not site.heard(running.job_id)
-
-    def test_set_comment(self, site: Site) -> None:
-        job_id, other = site.run_job("node1"), site.run_job("node2", comment="mine")
-        for comment in ("clearway:last=5 state=saved", 'it\'s "odd"; $(x) = \\ y', "clearway:last=6"):
-            site.backend.set_comment(job_id, comment)
-            site.backend.set_comment(job_id, comment)
-            assert look(site, job_id).comment == comment
-        assert look(site, other).comment == "mine"
 
     # ---- placement ---------------------------------------------------------------------------------------------
 

@@ -51,8 +51,8 @@ class SimulatedSite:
         fields = {"name": name, "comment": comment, "requeueable": requeueable}
         return self._submit(program, num_nodes=len(nodes), cpus_per_node=cpus, on=nodes, **fields)
 
-    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
-        return self._submit(num_nodes=num_nodes, priority=0 if held else 100)
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False, switches: int = 0) -> str:
+        return self._submit(num_nodes=num_nodes, priority=0 if held else 100, switches=switches)
 
     def array(self) -> str:
         array_id = str(self.cluster.next_id)

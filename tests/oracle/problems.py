@@ -55,6 +55,43 @@ def side_by_side(problem: EvictionProblem, seed: int) -> EvictionProblem:
     return replace(problem, candidates=tuple(candidates))
 
 
+def with_histories(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    """The same problem where jobs have a past and a future as well, as rules look at; ties among them are frequent."""
+    rng = random.Random(seed)
+    return replace(
+        problem,
+        preemptor_nodes=rng.choice((0, problem.nodes_needed, problem.nodes_needed + 2, 40)),
+        candidates=tuple(
+            replace(
+                candidate,
+                ran_s=rng.choice((0, 60, 60, 5_000)),
+                remaining_s=rng.choice((None, 0, 600, 600, 20_000)),
+                waited_s=rng.choice((0, 0, 900, 30_000)),
+                preempt_priority=rng.choice((0, 0, 1)),
+                job_nodes=candidate.nodes + rng.choice((0, 0, 3)),
+            )
+            for candidate in problem.candidates
+        ),
+    )
+
+
+def in_another_order(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    """The same problem with its jobs, their options and their nodes in another order."""
+    rng = random.Random(seed)
+
+    def turned(candidate: Candidate) -> Candidate:
+        order = rng.sample(range(len(candidate.node_names)), len(candidate.node_names))
+        return replace(
+            candidate,
+            options=tuple(rng.sample(candidate.options, len(candidate.options))),
+            node_names=tuple(candidate.node_names[index] for index in order),
+            holds=tuple(candidate.holds[index] for index in order) if candidate.holds else (),
+        )
+
+    candidates = rng.sample(problem.candidates, len(problem.candidates))
+    return replace(problem, candidates=tuple(turned(candidate) for candidate in candidates))
+
+
 def _candidate(rng: random.Random, shape: str, job_id: int, step_s: int) -> Candidate:
     def lost() -> float:
         match shape:

@@ -13,9 +13,10 @@ from clearway.model import Action, Candidate, EvictionProblem, Option
 from clearway.planning import core, eviction_dp, suffix_tables
 from clearway.planning.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import exhaustive
+from tests.oracle.many import answers, seeds
 from tests.oracle.milp import milp_sweep
 from tests.oracle.problems import SHAPES, random_problem
-from tests.oracle.test_planners import answers, assert_not_better, assert_valid, seeds
+from tests.oracle.test_planners import assert_not_better, assert_valid
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(shape: str, trial: str, monkey
         monkeypatch.setattr(core, "TRIAL_JOBS", 1)
     if trial == "one job, growing":
         monkeypatch.setattr(core, "FEW_CELLS", 0)
-    for seed in seeds(shape, 100):
+    for seed in seeds(SHAPES, shape, 0, 100):
         problem = random_problem(seed)
         before = copy.deepcopy(problem)
         curve = EvictionDP().solve(problem)

@@ -11,16 +11,17 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from clearway.config import Config
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan
+from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan, Topology
+from clearway.plan_checks import plan_misfit
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import UnderWay, plan_misfit
+from clearway.policy import Grounds, UnderWay
 from tests.builders import NOW, after, job, node, urgent_job
 
 Held = Counter[str]  # cpus, memory and GPU types
@@ -37,6 +38,7 @@ class World:
     jobs: dict[str, Job] = field(default_factory=dict)
     holds: dict[str, dict[str, Held]] = field(default_factory=dict)  # job -> node -> what it really holds
     shares_memory: bool = True
+    switch_of: dict[str, str] = field(default_factory=dict)
 
     def free(self, name: str, gone: Collection[str] = ()) -> Held:
         left = self.nodes[name].copy()
@@ -49,7 +51,9 @@ class World:
         return {job_id for job_id, held in self.holds.items() if name in held and job_id not in gone}
 
     def snapshot(self, urgent: Job) -> ClusterSnapshot:
-        return ClusterSnapshot(NOW, (*self.jobs.values(), urgent), tuple(self._node(name) for name in self.nodes))
+        nodes = tuple(self._node(name) for name in self.nodes)
+        topology = Topology(self.switch_of, unknown="")
+        return ClusterSnapshot(NOW, (*self.jobs.values(), urgent), nodes, topology=topology)
 
     def _node(self, name: str) -> Node:
         has, taken = self.nodes[name], self.nodes[name] - self.free(name)
@@ -77,6 +81,8 @@ def world(rng: random.Random, *, odd: bool, plain: bool = False) -> World:
     for index in range(rng.randint(1, 6)):
         types = {} if plain else rng.choice(GPU_TYPES)
         made.nodes[f"n{index}"] = Counter({"cpus": rng.choice((4, 8)), "memory": 1_000} | types)
+        if switch := rng.choice(("s1", "s1", "s2", "s2", "s3", "")):
+            made.switch_of[f"n{index}"] = switch
     for number in range(rng.randint(1, 7)):
         _place(made, rng, str(101 + number), odd=odd)
     return made
@@ -152,6 +158,7 @@ def urgent_with_needs(rng: random.Random, made: World, *, plain: bool = False) -
         required_nodes=required,
         excluded_nodes=excluded,
         contiguous=rng.random() < 0.3,
+        switches=int(rng.random() < 0.4),
     )
 
 
@@ -172,12 +179,19 @@ def serves(made: World, urgent: Job, name: str, gone: Collection[str]) -> bool:
 def enough(made: World, urgent: Job, gone: Collection[str]) -> bool:
     names, able = list(made.nodes), {name for name in made.nodes if serves(made, urgent, name, gone)}
     required = set(urgent.required_nodes)
-    if not required <= able:
-        return False
-    if not urgent.contiguous:
-        return len(able) >= urgent.num_nodes
-    rows = [set(names[at : at + urgent.num_nodes]) for at in range(len(names) - urgent.num_nodes + 1)]
-    return any(required <= row <= able for row in rows)
+    return any(
+        required <= set(chosen) <= able and lie_as_asked(made, urgent, chosen)
+        for chosen in itertools.combinations(names, urgent.num_nodes)
+    )
+
+
+def lie_as_asked(made: World, urgent: Job, chosen: Collection[str]) -> bool:
+    at = sorted(list(made.nodes).index(name) for name in chosen)
+    switches = {made.switch_of.get(name) for name in chosen}
+    in_a_row = at[-1] - at[0] + 1 == len(at)
+    return (in_a_row or not urgent.contiguous) and (
+        not urgent.switches or (len(switches) == 1 and None not in switches)
+    )
 
 
 def least(made: World, urgent: Job) -> float | None:
@@ -199,7 +213,9 @@ def lost(each: Job) -> float:
 
 def decided(made: World, urgent: Job) -> Plan | NoPlan:
     preemptor = Preemptor(urgent, "rule 1", 600, after(600))
-    return decide(preemptor, made.snapshot(urgent), CONFIG, EvictionDP(), NOW, preempted={}, under_way=UnderWay())
+    seen = made.snapshot(urgent)
+    grounds = Grounds(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=UnderWay())
+    return decide(preemptor, grounds, EvictionDP())
 
 
 def check_true(made: World, urgent: Job, plan: Plan) -> None:
@@ -208,8 +224,8 @@ def check_true(made: World, urgent: Job, plan: Plan) -> None:
     assert len(placed) == len(set(placed)) == urgent.num_nodes
     assert all(serves(made, urgent, name, gone) for name in placed)
     assert set(urgent.required_nodes) <= set(placed)
-    at = sorted(list(made.nodes).index(name) for name in placed)
-    assert not urgent.contiguous or at[-1] - at[0] + 1 == len(at)
+    assert lie_as_asked(made, urgent, placed)
+    assert plan.switch == (made.switch_of[placed[0]] if urgent.switches else "")
     if not urgent.exclusive:
         assert set(plan.staying) == {each for name in placed for each in made.on(name, gone)}
     assert not plan_misfit(plan, made.snapshot(urgent))
@@ -241,3 +257,28 @@ def test_the_plan_is_true_and_the_cheapest_where_all_is_told(odd: bool, plain: b
     assert planned > WORLDS / 10
     assert shared > WORLDS / 100
     assert bool(dearer) is odd
+
+
+def test_under_one_switch_the_plan_is_the_cheapest_where_nodes_of_several_would_cost_less() -> None:
+    """Whole and shared nodes; every set of jobs and every set of nodes is tried, with the switches and without."""
+    dearer = parted = impossible = 0
+    for seed in range(WORLDS):
+        rng = random.Random(10_000 + seed)
+        made = world(rng, odd=False)
+        urgent = replace(urgent_with_needs(rng, made), num_nodes=min(2, len(made.nodes)), required_nodes=(), switches=1)
+        urgent = replace(urgent, cpus=urgent.even_cpus * urgent.num_nodes)
+        best, anywhere, plan = least(made, urgent), least(made, replace(urgent, switches=0)), decided(made, urgent)
+        if isinstance(plan, NoPlan):
+            assert best is None, (seed, plan.why)
+            impossible += anywhere is not None
+            assert "under one leaf switch" in plan.why
+            continue
+        check_true(made, urgent, plan)
+        assert plan.chosen.lost_work_node_s == best, seed
+        assert best is not None
+        assert anywhere is not None
+        dearer += best > anywhere
+        parted += bool(best > anywhere and plan.staying)
+    assert dearer > WORLDS / 50
+    assert parted > 0
+    assert impossible > WORLDS / 50

@@ -1,11 +1,8 @@
-"""The planners beside exhaustive search: the same plans, to the last job_id."""
+"""The exact planners beside exhaustive search where something is special; the thousands are in ``test_many_*``."""
 
 from __future__ import annotations
 
-import copy
 import itertools
-import random
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,42 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.model import Action, Candidate, Curve, CurvePoint, EvictionProblem, Option
+from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
 from clearway.planning import node_groups, suffix_tables, superfluous
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
-from tests.oracle.problems import SHAPES, TIMES, random_problem
+from tests.oracle.many import EXACT, answer, answers, seeds
+from tests.oracle.problems import SHAPES, random_problem
 
-EXACT: tuple[Planner, ...] = (EvictionDP(), Backtracking())
-PROBLEMS_PER_SHAPE = 70 * TIMES  # 700 problems in all
-
-
-def seeds(shape: str, count: int = PROBLEMS_PER_SHAPE) -> Iterator[int]:
-    first = SHAPES.index(shape)
-    return iter(range(first, first + count * len(SHAPES), len(SHAPES)))
-
-
-def answers(problem: EvictionProblem, curve: Curve) -> list[Answer | None]:
-    """A curve in the words of the exhaustive search."""
-    assert [point.max_delay_s for point in curve.points] == [
-        step * problem.step_s for step in range(problem.last_step + 1)
-    ]
-    return [answer(problem, point) for point in curve.points]
-
-
-def answer(problem: EvictionProblem, point: CurvePoint) -> Answer | None:
-    if not point.feasible:
-        assert point == CurvePoint(max_delay_s=point.max_delay_s, feasible=False)
-        return None
-    assert point.lost_work_node_s is not None
-    assert point.checkpoint_s is not None
-    assert point.nodes_freed is not None
-    actions = tuple((planned.job_id, planned.action) for planned in point.actions)
-    lost = Fraction(str(point.lost_work_node_s))
-    return (lost, point.checkpoint_s // problem.step_s, actions, point.nodes_freed)
+SPECIAL = 2_000  # problems beside exhaustive search
 
 
 def assert_exact(problem: EvictionProblem) -> None:
@@ -58,12 +27,6 @@ def assert_exact(problem: EvictionProblem) -> None:
         assert curve.planner == planner.name
         assert curve.exact
         assert answers(problem, curve) == expected, f"{planner.name} on {problem}"
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_is_the_one_of_exhaustive_search(shape: str) -> None:
-    for seed in seeds(shape):
-        assert_exact(random_problem(seed))
 
 
 OPTIONS = st.builds(
@@ -105,12 +68,12 @@ def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_no_job_and_one_job(jobs: int) -> None:
-    for seed in range(60):
+    for seed in range(SPECIAL):
         assert_exact(random_problem(seed, jobs=jobs))
 
 
-def test_all_jobs_are_needed() -> None:
-    for seed in range(60):
+def test_all_jobs_are_needed_and_more_than_there_are() -> None:
+    for seed in range(SPECIAL // 2):
         problem = random_problem(seed)
         everybody = nodes_freed(problem, {candidate.job_id for candidate in problem.candidates})
         assert_exact(replace(problem, nodes_needed=everybody))
@@ -150,24 +113,11 @@ def _with_lost_work_times(problem: EvictionProblem, factor: int) -> EvictionProb
 def test_groups_too_large_to_enumerate_are_solved_by_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_groups, "LABELS_LIMIT", 0)
     for shape in ("shared", "tied groups", "twins", "everything"):
-        for seed in seeds(shape, 40):
+        for seed in seeds(SHAPES, shape, 0, 40):
             problem = random_problem(seed)
             curve = EvictionDP().solve(problem)
             assert curve.exact
             assert answers(problem, curve) == exhaustive(problem), problem
-
-
-def test_greedy_is_valid_and_never_better() -> None:
-    feasible = 0
-    for seed in range(400):
-        problem = random_problem(seed)
-        curve = Greedy().solve(problem)
-        assert not curve.exact
-        for point, best in zip(curve.points, exhaustive(problem), strict=True):
-            feasible += point.feasible
-            assert_valid(problem, point)
-            assert_not_better(problem, point, best)
-    assert feasible > 400
 
 
 def assert_not_better(problem: EvictionProblem, point: CurvePoint, best: Answer | None) -> None:
@@ -200,29 +150,6 @@ def assert_valid(problem: EvictionProblem, point: CurvePoint) -> None:
     assert steps * problem.step_s <= point.max_delay_s
     assert point.lost_work_node_s is not None
     assert (Fraction(str(point.lost_work_node_s)), point.checkpoint_s) == (lost, steps * problem.step_s)
-
-
-@pytest.mark.parametrize("planner", [*EXACT, Greedy()], ids=lambda planner: planner.name)
-def test_the_order_of_the_candidates_does_not_matter(planner: Planner) -> None:
-    for seed in range(200):
-        problem = random_problem(seed)
-        before = copy.deepcopy(problem)
-        curve = planner.solve(problem)
-        assert problem == before
-        rng = random.Random(seed)
-        shuffled = replace(
-            problem,
-            candidates=tuple(
-                replace(
-                    candidate,
-                    options=tuple(rng.sample(candidate.options, len(candidate.options))),
-                    node_names=tuple(rng.sample(candidate.node_names, len(candidate.node_names))),
-                )
-                for candidate in rng.sample(problem.candidates, len(problem.candidates))
-            ),
-        )
-        assert planner.solve(shuffled) == curve
-        assert planner.solve(problem) == curve
 
 
 def test_more_time_never_costs_more() -> None:

@@ -18,8 +18,11 @@ from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.in_turn import in_turn
 from clearway.planning.parties import Party, Share, Together
 from clearway.planning.several import plan_together
+from tests.oracle.many import seeds
+from tests.oracle.problems import TIMES
 
-PROBLEMS_PER_SHAPE = 40
+BLOCKS, IN_A_TEST = 5 * TIMES, 50  # of each shape
+PROBLEMS_PER_SHAPE = 40  # likewise, of what follows from it
 SHAPES = ("plain", "ties", "ends", "suspends", "shared", "apart", "returns", "everything")
 Cost = tuple[Fraction, int, int, int]
 
@@ -198,11 +201,11 @@ def check(parties: Sequence[Party], together: Together) -> None:
                 assert option.action is not Action.SUSPEND or owner is share
 
 
+@pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_what_trying_everything_finds(shape: str) -> None:
+def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
     served = refused = shared = 0
-    first = SHAPES.index(shape)
-    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
+    for seed in seeds(SHAPES, shape, block, IN_A_TEST):
         parties = parties_of(seed)
         best = everything(parties)
         found = plan_together(parties, EvictionDP(), endless)

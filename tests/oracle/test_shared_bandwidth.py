@@ -11,7 +11,6 @@ import pytest
 
 from clearway.model import Action, Candidate, Curve, EvictionProblem, Option
 from clearway.planning import shared_bandwidth
-from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy
@@ -32,13 +31,12 @@ from tests.oracle.bandwidth import (
     random_writings,
 )
 from tests.oracle.exhaustive import exhaustive, whole_steps
+from tests.oracle.many import answers, seeds
 from tests.oracle.milp import milp_sweep
-from tests.oracle.problems import SHAPES, random_problem, side_by_side, with_returns
+from tests.oracle.problems import SHAPES, random_problem, side_by_side
 from tests.oracle.test_core import KINDS, medium_problem
-from tests.oracle.test_planners import answers
 
 BANDWIDTH = 10.0
-PROBLEMS_PER_SHAPE = 100
 
 
 def fair(greatest: dict[int, float]) -> Rates:
@@ -88,22 +86,11 @@ def test_fair_sharing_is_not_the_best_there_is() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_is_the_one_of_exhaustive_search(shape: str) -> None:
-    first = SHAPES.index(shape)
+def test_to_write_at_once_saves_something(shape: str) -> None:
     better = 0
-    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
+    for seed in seeds(SHAPES, shape, 0, 100):
         problem = side_by_side(random_problem(seed), seed)
-        if seed % 3 == 0:
-            problem = with_returns(problem, seed)
-        expected = exhaustive(problem)
-        for planner in (EvictionDP(), Backtracking()):
-            curve = planner.solve(problem)
-            assert curve.exact
-            assert [None if each is None else each[::2] for each in answers(problem, curve)] == [
-                None if each is None else each[::2] for each in expected
-            ], (planner.name, problem)
-            assert answers(problem, curve) == expected
-        better += expected != exhaustive(one_after_another(problem))
+        better += exhaustive(problem) != exhaustive(one_after_another(problem))
     assert better >= 5
 
 

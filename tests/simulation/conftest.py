@@ -8,6 +8,8 @@ import pytest
 
 from tests.simulation.world import World
 
+pytest.register_assert_rewrite("tests.simulation.killing")
+
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:

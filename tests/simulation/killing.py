@@ -6,11 +6,16 @@ each of them in turn; a fresh daemon with the same database goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
+import pytest
+
+from clearway.config import Config
 from clearway.slurm.simulated import SimulatedBackend
-from tests.simulation.world import World
+from tests.simulation.world import World, config
+
+End = dict[str, Any]
 
 CHANGES = (
     "requeue", "cancel", "signal", "start_now", "attach", "detach",
@@ -76,3 +81,46 @@ class MortalDaemon:
             self._world.tick(seconds)
         except _Killed:
             self._start()
+
+
+class Interruption:
+    """A scenario that comes to the same end wherever its daemon is killed: a test file derives a class from it."""
+
+    end: ClassVar[End]  # of the run without a kill, as far as it is the same for everybody who reads the test
+    least_effects: ClassVar[int]  # fewer: the fuse sees nothing
+    every: ClassVar[int] = 2  # only before each effect, as nothing changes until the next; 1: after each as well
+    changes: ClassVar[Sequence[str]] = CHANGES
+    writes: ClassVar[Sequence[str]] = WRITES
+
+    def settings(self) -> Config:
+        return config()
+
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        raise NotImplementedError
+
+    def _played(self, world: World, blow_at: int | None) -> tuple[int, End]:
+        daemon = MortalDaemon(world, blow_at, self.changes, self.writes)
+        end = self.play(world, daemon)
+        return daemon.effects, end
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def undisturbed(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, End]:
+        """How many effects the daemon has, and the end."""
+        store, each = tmp_path_factory.mktemp("undisturbed") / "store.sqlite", cls()
+        return each._played(World(f"sqlite:///{store}", config=each.settings()), None)
+
+    def test_undisturbed_run_is_what_the_others_are_compared_with(self, undisturbed: tuple[int, End]) -> None:
+        effects, end = undisturbed
+        assert effects > self.least_effects
+        assert {name: end[name] for name in self.end} == self.end
+
+    @pytest.mark.parametrize("part", range(8))
+    def test_killed_at_every_effect(
+        self, make_world: Callable[..., World], undisturbed: tuple[int, End], part: int
+    ) -> None:
+        effects, end = undisturbed
+        for blow_at in range(self.every * part, effects, self.every * 8):
+            world = make_world(config=self.settings())
+            _, found = self._played(world, blow_at)
+            assert found == end, f"killed at effect {blow_at}: {world.describe()}"

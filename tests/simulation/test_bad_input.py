@@ -133,10 +133,9 @@ def test_a_comment_that_breaks_while_the_job_saves_itself(world: World) -> None:
     urgent = world.urgent(1)
     world.run_until(lambda: any(p.asked_at for e in world.store.evictions() for p in e.preemptions))
     asked = next(p.job_id for p in world.eviction().preemptions if p.asked_at)
-    world.loop.backend.set_comment(asked, "clearway:state=saved,last=tomorrow")
     for job_id in jobs:
-        if job_id != asked:
-            world.loop.backend.set_comment(job_id, "")
+        entry = world.cluster.jobs[job_id]
+        entry.job = replace(entry.job, comment="clearway:state=saved,last=tomorrow" if job_id == asked else "")
     finish(world, urgent)
     assert len(world.cluster.jobs[asked].runs) == 1, "what cannot be read is no checkpoint"
 

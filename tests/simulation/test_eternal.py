@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from clearway.cli import explain, render
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action, JobState
+from clearway.plan_checks import plan_misfit
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config
@@ -82,6 +84,35 @@ def test_only_eternal_jobs_leave_for_an_ordinary_job(gaps: World) -> None:
     assert verdict.code == "not_eternal"
     (waiting,) = [w for w in gaps.tick().waiting if w.preemptor.job.job_id == second] or [None]
     assert waiting is None  # no eternal job holds a node any more: it is Slurm's affair again
+
+
+@pytest.mark.parametrize("partition", ["batch", "urgent"])
+def test_whom_room_is_made_for_is_called_what_it_is(
+    gaps: World, partition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called, other = ("ordinary job", "urgent job") if partition == "batch" else ("urgent job", "ordinary job")
+    elsewhere = eternal(gaps, ("n1",), ran_s=500.0)
+    gaps.cluster.nodes["n1"] = replace(gaps.cluster.nodes["n1"], partitions=("eternal",))
+    eternal(gaps, ("n2",), ran_s=500.0)
+    waits = ordinary(gaps, partitions=(partition,))
+    gaps.run_until(lambda: gaps.started(waits) is not None, 60)
+    gaps.run_until(gaps.settled, 60)
+    gaps.loop.explain(float("inf"))
+    done = gaps.eviction()
+    explanation = gaps.store.explanation(done.eviction_id)
+    assert explanation is not None
+    steps = gaps.store.steps(done.eviction_id)
+    assert done.outcome.startswith(f"The {called} started ")
+    assert f"none of its nodes can serve the {called}" in {v.reason for v in done.verdicts if v.job_id == elsewhere}
+    misfit = plan_misfit(done.plan, gaps.loop.backend.snapshot())
+    assert misfit == f"the {called} {waits} does not wait any more"
+    for output in ("table", "json"):
+        render.eviction(done, steps, output)
+        explain.show(done, explanation, output)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Eviction 1 for {called} {waits}: completed" in shown
+    assert f"1 nodes for {called} {waits} by" in shown
+    assert other not in shown
 
 
 @pytest.mark.parametrize("allow_kill", [True, False])

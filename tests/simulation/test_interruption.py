@@ -7,14 +7,13 @@ each of them in turn; a fresh daemon with the same database goes on. Both must c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import ClassVar
 
-import pytest
-
+from clearway.config import Config
 from clearway.execution.records import EvictionState
 from clearway.model import Action, JobState
 from clearway.simulation.cluster import Program
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World, config
 
 
@@ -35,74 +34,53 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
     return world.urgent(7, work_s=15.0, memory_mib=2_000), jobs
 
 
-def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """The scenario with one kill; returns the number of effects and the end of everything."""
-    daemon = MortalDaemon(world, blow_at)
-    urgent, jobs = scenario(world)
-    for _ in range(500):
-        daemon.tick()
-        if world.started(urgent) and world.settled():
-            break
-    assert world.started(urgent), world.describe()
-    deadline = world.eviction().plan.deadline
-    end = {
-        "urgent_nodes": world.cluster.jobs[urgent].runs,
-        "in_time": world.started(urgent) <= deadline,  # type: ignore[operator]  # asserted just above
-        "states": {name: (_entry := world.cluster.jobs[job_id]).job.state for name, job_id in jobs.items()},
-        "runs": {name: len(world.cluster.jobs[job_id].runs) for name, job_id in jobs.items()},
-        "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
-        "eviction": world.eviction().state,
-        "preemptions": {p.job_id: (p.action, p.state) for p in world.eviction().preemptions},
-        "leftovers": world.leftovers(),
-        "saved_without_loss": all(
-            world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second", "requeues", "suspended")
-        ),
-        "oversubscribed": world.cluster.oversubscribed,
-        "delay_lifted": all(
-            e.job.start_time is None or (e.job.start_time - deadline).total_seconds() < 121
-            for e in world.cluster.jobs.values()
-        ),
+class TestEviction(Interruption):
+    every = 1
+    least_effects = 100
+    end: ClassVar[End] = {
+        "in_time": True,
+        "eviction": EvictionState.COMPLETED,
+        "runs": {"saver": 2, "second": 2, "killed": 2, "cancelled": 1, "requeues": 2, "suspended": 1, "kept": 1},
+        "actions": {Action.APP_CHECKPOINT, Action.KILL, Action.SUSPEND},
+        "oversubscribed": [],
+        "cancelled": JobState.ENDED,
+        "leftovers": [],
+        "saved_without_loss": True,
     }
-    return daemon.effects, end
 
+    def settings(self) -> Config:
+        return config(
+            candidates={"min_runtime": 0, "allow_cancel": True, "allow_suspend": True, "protected_users": ["vip"]}
+        )
 
-def settings() -> Any:
-    return config(
-        candidates={"min_runtime": 0, "allow_cancel": True, "allow_suspend": True, "protected_users": ["vip"]}
-    )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
-    world = World(f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/store.sqlite", config=settings())
-    return play(world, None)
-
-
-def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple[int, dict[str, Any]]) -> None:
-    effects, end = undisturbed
-    assert effects > 100  # otherwise the fuse sees nothing
-    assert end["in_time"]
-    assert end["eviction"] is EvictionState.COMPLETED
-    runs = {"saver": 2, "second": 2, "killed": 2, "cancelled": 1, "requeues": 2, "suspended": 1, "kept": 1}
-    assert end["runs"] == runs
-    assert {action for action, _ in end["preemptions"].values()} == {
-        Action.APP_CHECKPOINT, Action.KILL, Action.SUSPEND
-    }  # fmt: skip
-    assert not end["oversubscribed"]
-    assert end["states"]["cancelled"] is JobState.ENDED
-    assert not end["leftovers"]
-    assert end["saved_without_loss"]
-
-
-@pytest.mark.parametrize("part", range(8))
-def test_killed_at_every_effect(
-    make_world: Callable[..., World], undisturbed: tuple[int, dict[str, Any]], part: int
-) -> None:
-    effects, end = undisturbed
-    for blow_at in range(part, effects, 8):
-        world = make_world(config=settings())
-        _, found = play(world, blow_at)
-        assert found == end, f"killed at effect {blow_at}: {world.describe()}"
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        urgent, jobs = scenario(world)
+        for _ in range(500):
+            daemon.tick()
+            if world.started(urgent) and world.settled():
+                break
+        assert world.started(urgent), world.describe()
+        deadline = world.eviction().plan.deadline
+        return {
+            "urgent_nodes": world.cluster.jobs[urgent].runs,
+            "in_time": world.started(urgent) <= deadline,  # type: ignore[operator]  # asserted just above
+            "states": {name: world.state(job_id) for name, job_id in jobs.items()},
+            "cancelled": world.state(jobs["cancelled"]),
+            "runs": {name: len(world.cluster.jobs[job_id].runs) for name, job_id in jobs.items()},
+            "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
+            "eviction": world.eviction().state,
+            "actions": {p.action for p in world.eviction().preemptions},
+            "preemptions": {p.job_id: (p.action, p.state) for p in world.eviction().preemptions},
+            "leftovers": world.leftovers(),
+            "saved_without_loss": all(
+                world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second", "requeues", "suspended")
+            ),
+            "oversubscribed": world.cluster.oversubscribed,
+            "delay_lifted": all(
+                e.job.start_time is None or (e.job.start_time - deadline).total_seconds() < 121
+                for e in world.cluster.jobs.values()
+            ),
+        }
 
 
 def two_at_once(world: World, blow_at: int | None) -> int:

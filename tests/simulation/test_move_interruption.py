@@ -5,56 +5,18 @@ What an effect is, and how the daemon is killed, is told in ``killing``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import ClassVar
 
-import pytest
-
+from clearway.config import Config
 from clearway.execution.records import EvictionState, PreemptionState
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_moves import moving, nodes_of, serial
 from tests.simulation.world import World
 
 
-def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Two jobs join a third, one after another; with one kill."""
-
-    def carry_out(kind: str) -> None:
-        request_id = world.store.add_request(kind, None, "root", world.clock.now())
-        for _ in range(200):
-            daemon.tick(1.0)
-            request = world.store.request(request_id)
-            if request is not None and request.handled_at and not world.store.open_evictions():
-                assert request.eviction_id is not None, request.result
-                return
-        raise AssertionError(world.describe())
-
-    daemon = MortalDaemon(world, blow_at)
-    jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
-    carry_out("compact")
-    evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
-    entries = [world.cluster.jobs[job_id] for job_id in jobs]
-    return daemon.effects, {
-        "states": [e.state for e in evictions],
-        "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
-        "targets": [dict(e.move.target_of) for e in evictions if e.move is not None],
-        "nodes": nodes_of(world, *jobs),
-        "runs": [len(entry.runs) for entry in entries],
-        "saved": all(entry.lost_s <= 2.5 for entry in entries),
-        "left": world.leftovers(),
-        "held": [name for name, node in world.cluster.nodes.items() if node.reason or not node.available],
-    }
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
-    return play(World(f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/store.sqlite", config=moving()), None)
-
-
-def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple[int, dict[str, Any]]) -> None:
-    effects, end = undisturbed
-    assert effects > 80  # otherwise the fuse sees nothing
-    assert end == {
+class TestCompaction(Interruption):
+    least_effects = 80
+    end: ClassVar[End] = {
         "states": [EvictionState.COMPLETED],
         "preemptions": [{"1": PreemptionState.RETURNED, "2": PreemptionState.RETURNED}],
         "targets": [{"1": "n3", "2": "n3"}],
@@ -65,14 +27,33 @@ def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple
         "held": [],
     }
 
+    def settings(self) -> Config:
+        return moving()
 
-@pytest.mark.parametrize("part", range(4))
-def test_killed_at_every_effect(
-    make_world: Callable[..., World], undisturbed: tuple[int, dict[str, Any]], part: int
-) -> None:
-    effects, end = undisturbed
-    # Only before each effect: after one nothing changes until the next.
-    for blow_at in range(2 * part, effects, 8):
-        world = make_world(config=moving())
-        _, found = play(world, blow_at)
-        assert found == end, f"killed at effect {blow_at}: {world.describe()}"
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        """Two jobs join a third, one after another; with one kill."""
+
+        def carry_out(kind: str) -> None:
+            request_id = world.store.add_request(kind, None, "root", world.clock.now())
+            for _ in range(200):
+                daemon.tick(1.0)
+                request = world.store.request(request_id)
+                if request is not None and request.handled_at and not world.store.open_evictions():
+                    assert request.eviction_id is not None, request.result
+                    return
+            raise AssertionError(world.describe())
+
+        jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
+        carry_out("compact")
+        evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
+        entries = [world.cluster.jobs[job_id] for job_id in jobs]
+        return {
+            "states": [e.state for e in evictions],
+            "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
+            "targets": [dict(e.move.target_of) for e in evictions if e.move is not None],
+            "nodes": nodes_of(world, *jobs),
+            "runs": [len(entry.runs) for entry in entries],
+            "saved": all(entry.lost_s <= 2.5 for entry in entries),
+            "left": world.leftovers(),
+            "held": [name for name, node in world.cluster.nodes.items() if node.reason or not node.available],
+        }

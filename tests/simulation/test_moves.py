@@ -206,7 +206,7 @@ def test_an_urgent_job_comes_first(world: World) -> None:
     world.run_until(world.settled)
     moves = next(e for e in world.store.evictions() if e.move is not None)
     assert moves.state is EvictionState.CANCELLED
-    assert moves.outcome == "Called off: an urgent job waits."
+    assert moves.outcome == "Called off: a job waits that room is made for."
     states = {p.job_id: p.state for p in moves.preemptions}
     assert states == {jobs[0]: PreemptionState.RETURNED, jobs[1]: PreemptionState.SPARED}
     assert nodes_of(world, jobs[0]) == [("n3",)]

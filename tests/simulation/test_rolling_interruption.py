@@ -6,93 +6,27 @@ What an effect is, and how the daemon is killed, is told in ``killing``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import pytest
+from typing import ClassVar
 
 from clearway.execution.records import RollingState, TurnState
 from clearway.migration.request import DrainRequest, UndrainRequest
 from clearway.simulation.cluster import Program
-from tests.simulation.killing import MortalDaemon
-from tests.simulation.world import SAVES, World, config
+from tests.simulation.killing import End, Interruption, MortalDaemon
+from tests.simulation.world import SAVES, World
 
-# What a drain's own steps are interrupted by is in ``test_drain_interruption``: here it is the order's.
-CHANGES = ("drain", "undrain")
-WRITES = ("create_rolling_drain", "save_rolling_drain", "create_eviction", "finish_request")
 AT_ONCE = 2
 
 
-def play(world: World, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Four nodes, two at once, one with a job in the way; then another order, cancelled while it empties."""
-    most = 0
-
-    def tick() -> None:
-        nonlocal most
-        daemon.tick(1.0)
-        most = max(most, len(held()))
-
-    def held() -> list[str]:
-        return sorted(name for name, node in world.cluster.nodes.items() if node.drained)
-
-    def turns(number: int) -> dict[str, TurnState]:
-        found = [each for each in world.store.rolling_drains() if each.rolling_id == number]
-        return {turn.node: turn.state for each in found for turn in each.turns}
-
-    def run_until(done: Callable[[], bool]) -> None:
-        for _ in range(300):
-            if done():
-                return
-            tick()
-        raise AssertionError(world.describe())
-
-    daemon = MortalDaemon(world, blow_at, CHANGES, WRITES)
-    jobs = [
-        world.submit(Program(save_s=3.0, work_s=2_500), on=on, num_nodes=len(on), ran_s=900, comment=SAVES)
-        for on in (("n1", "n2"), ("n4",), ("n6",))
-    ]
-    stuck = world.submit(on=("n3",), ran_s=40)
-    wish = DrainRequest(nodes="n[1-4]", rolling=AT_ONCE)
-    world.store.add_request("drain", None, "root", world.clock.now(), wish.model_dump_json())
-    back: set[str] = set()
-    for _ in range(200):
-        tick()
-        away = [name for name, state in turns(1).items() if state is TurnState.AWAY and name not in back]
-        if away:
-            back.add(away[0])
-            document = UndrainRequest(nodes=away[0]).model_dump_json()
-            world.store.add_request("undrain", None, "root", world.clock.now(), document)
-        if world.store.rolling_drains() and world.store.rolling_drains()[0].state.terminal:
-            break
-    wish = DrainRequest(nodes="n[5-7]", rolling=AT_ONCE)
-    world.store.add_request("drain", None, "root", world.clock.now(), wish.model_dump_json())
-    run_until(lambda: TurnState.EMPTYING in turns(2).values())
-    world.store.add_request("cancel_rolling", None, "root", world.clock.now(), rolling_id=2)
-    run_until(lambda: world.store.rolling_drains()[0].state.terminal and world.settled())
-    orders = sorted(world.store.rolling_drains(), key=lambda each: each.rolling_id)
-    return daemon.effects, {
-        "states": [each.state for each in orders],
-        "turns": [turns(1), turns(2)],
-        "restarts": [world.cluster.jobs[job_id].job.restart_count for job_id in (*jobs, stuck)],
-        "saved": all(world.cluster.jobs[job_id].lost_s <= 2.0 for job_id in jobs),
-        "held": held(),
-        "most": most,
-    }
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
-    return play(World(f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/store.sqlite", config=config()), None)
-
-
-def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple[int, dict[str, Any]]) -> None:
-    effects, end = undisturbed
-    assert effects > 50  # otherwise the fuse sees nothing
-    over, skipped = TurnState.OVER, TurnState.SKIPPED
-    assert end == {
+class TestRollingDrain(Interruption):
+    # What a drain's own steps are interrupted by is in ``test_drain_interruption``: here it is the order's.
+    changes = ("drain", "undrain")
+    writes = ("create_rolling_drain", "save_rolling_drain", "create_eviction", "finish_request")
+    least_effects = 50
+    end: ClassVar[End] = {
         "states": [RollingState.COMPLETED, RollingState.CANCELLED],
         "turns": [
-            {"n1": over, "n2": over, "n3": skipped, "n4": over},
-            dict.fromkeys(("n5", "n6", "n7"), skipped),
+            {"n1": TurnState.OVER, "n2": TurnState.OVER, "n3": TurnState.SKIPPED, "n4": TurnState.OVER},
+            dict.fromkeys(("n5", "n6", "n7"), TurnState.SKIPPED),
         ],
         "restarts": [1, 1, 0, 0],
         "saved": True,
@@ -100,14 +34,57 @@ def test_undisturbed_run_is_what_the_others_are_compared_with(undisturbed: tuple
         "most": AT_ONCE,
     }
 
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        """Four nodes, two at once, one with a job in the way; then another order, cancelled while it empties."""
+        most = 0
 
-@pytest.mark.parametrize("part", range(2))
-def test_killed_at_every_effect(
-    make_world: Callable[..., World], undisturbed: tuple[int, dict[str, Any]], part: int
-) -> None:
-    effects, end = undisturbed
-    # Only before each effect: after one nothing changes until the next.
-    for blow_at in range(2 * part, effects, 4):
-        world = make_world(config=config())
-        _, found = play(world, blow_at)
-        assert found == end, f"killed at effect {blow_at}: {world.describe()}"
+        def tick() -> None:
+            nonlocal most
+            daemon.tick(1.0)
+            most = max(most, len(held()))
+
+        def held() -> list[str]:
+            return sorted(name for name, node in world.cluster.nodes.items() if node.drained)
+
+        def turns(number: int) -> dict[str, TurnState]:
+            found = [each for each in world.store.rolling_drains() if each.rolling_id == number]
+            return {turn.node: turn.state for each in found for turn in each.turns}
+
+        def run_until(done: Callable[[], bool]) -> None:
+            for _ in range(300):
+                if done():
+                    return
+                tick()
+            raise AssertionError(world.describe())
+
+        jobs = [
+            world.submit(Program(save_s=3.0, work_s=2_500), on=on, num_nodes=len(on), ran_s=900, comment=SAVES)
+            for on in (("n1", "n2"), ("n4",), ("n6",))
+        ]
+        stuck = world.submit(on=("n3",), ran_s=40)
+        wish = DrainRequest(nodes="n[1-4]", rolling=AT_ONCE)
+        world.store.add_request("drain", None, "root", world.clock.now(), wish.model_dump_json())
+        back: set[str] = set()
+        for _ in range(200):
+            tick()
+            away = [name for name, state in turns(1).items() if state is TurnState.AWAY and name not in back]
+            if away:
+                back.add(away[0])
+                document = UndrainRequest(nodes=away[0]).model_dump_json()
+                world.store.add_request("undrain", None, "root", world.clock.now(), document)
+            if world.store.rolling_drains() and world.store.rolling_drains()[0].state.terminal:
+                break
+        wish = DrainRequest(nodes="n[5-7]", rolling=AT_ONCE)
+        world.store.add_request("drain", None, "root", world.clock.now(), wish.model_dump_json())
+        run_until(lambda: TurnState.EMPTYING in turns(2).values())
+        world.store.add_request("cancel_rolling", None, "root", world.clock.now(), rolling_id=2)
+        run_until(lambda: world.store.rolling_drains()[0].state.terminal and world.settled())
+        orders = sorted(world.store.rolling_drains(), key=lambda each: each.rolling_id)
+        return {
+            "states": [each.state for each in orders],
+            "turns": [turns(1), turns(2)],
+            "restarts": [world.cluster.jobs[job_id].job.restart_count for job_id in (*jobs, stuck)],
+            "saved": all(world.cluster.jobs[job_id].lost_s <= 2.0 for job_id in jobs),
+            "held": held(),
+            "most": most,
+        }

@@ -11,7 +11,7 @@ from typing import Any
 from clearway.clock import ManualClock
 from clearway.config import Config
 from clearway.execution.placement import is_placement
-from clearway.execution.records import Eviction, Preemption
+from clearway.execution.records import Eviction, Preemption, RollingDrain
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport, Loop
@@ -49,6 +49,8 @@ class Quiet:
     def checkpointed(self, record: CheckpointRecord) -> None: ...
 
     def restarted(self, record: RestartRecord) -> None: ...
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
 
 
 def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:

@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -36,6 +35,10 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
+# Set for up to a second between State=RESUME or UNDRAIN and the node's next answer: "*" in 22.05, a word in 26.05.
+NO_ANSWER_YET = re.compile(r"\*|\+NOT_RESPONDING\b")
+SLACK = 4  # times every limit, which is told for a machine that does nothing else; a wait ends as soon as it may
+PORT_BLOCK = 64  # the most that one cluster needs
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
@@ -63,14 +66,6 @@ def ensure_users(names: Sequence[str] = TEST_USERS) -> None:
                 subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
 
 
-@cache
-def open_to_all(path: Path) -> None:
-    """Let every user enter this folder; pytest's own folders above it are for root alone."""
-    for folder in (path, *path.parents):
-        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-            folder.chmod(0o755)
-
-
 def slurm_version() -> tuple[int, int]:
     """(22, 5) or (26, 5), as ``slurmctld -V`` says."""
     text = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
@@ -92,6 +87,7 @@ class SlurmCluster:
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
+    ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -106,6 +102,7 @@ class SlurmCluster:
         min_job_age_s: int = 300,
         extra_conf: Sequence[str] = (),
         gpus: Mapping[str, Mapping[str, int]] | None = None,
+        switches: Mapping[str, str] | None = None,
     ) -> None:
         reason = missing_requirements(accounting=accounting)
         if reason:
@@ -118,7 +115,9 @@ class SlurmCluster:
         self._min_job_age_s = min_job_age_s
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
+        self._switches = switches or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports_kept: socket.socket | None = None
         self._waiting: dict[str, float] = {}  # requeued jobs, and since when they were seen to wait
         self.root = Path()
 
@@ -150,6 +149,8 @@ class SlurmCluster:
         for process in self._processes.values():
             process.wait()
         self._processes.clear()
+        if self._ports_kept is not None:
+            self._ports_kept.close()
         if self.root != Path():
             _remove(self.root)
 
@@ -159,7 +160,7 @@ class SlurmCluster:
             (self.root / name).mkdir()
             shutil.chown(self.root / name, owner, owner)
         self.work.chmod(0o1777)  # like /tmp: every test user writes output here
-        base = _free_ports(4 + len(self.node_names))
+        base, self._ports_kept = _free_ports(4 + len(self.node_names))
         self._ports = {"slurmctld": base, "slurmdbd": base + 1, "mariadb": base + 2, "slurmd": base + 4}
         self._start_munge()
         if self.accounting:
@@ -169,6 +170,10 @@ class SlurmCluster:
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         if self._gpus:
             self._make_gpus()
+        if self._switches:
+            leaves = [f"SwitchName={name} Nodes={nodes}" for name, nodes in self._switches.items()]
+            lines = [*leaves, f"SwitchName=top Switches={','.join(self._switches)}"]
+            (self.root / "topology.conf").write_text("\n".join(lines) + "\n")
         self.start_controller(clean=True)
         for name in self.node_names:
             self.start_node(name)
@@ -251,8 +256,12 @@ class SlurmCluster:
             "ReturnToService": 2,
             "KillWait": self._kill_wait_s,
             "MinJobAge": self._min_job_age_s,
+            # On a busy machine a batch script is slow to start: after Slurm's 10 s its job would be requeued.
+            "BatchStartTimeout": 60,
             "TreeWidth": 65000 if slurm_version() < (23, 11) else 256,
         }
+        if self._switches:
+            settings["TopologyPlugin"] = "topology/tree"
         if self.accounting:
             settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
             settings["AccountingStorageHost"] = "localhost"
@@ -357,6 +366,12 @@ class SlurmCluster:
         """A folder that every test user may write to; jobs start in it and leave slurm-<id>.out there."""
         return self.root / "work"
 
+    def folder_of(self, user: str) -> Path:
+        """A new folder of this user's own; pytest's are for root alone, and are made so again by its next run."""
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        shutil.chown(folder, user)
+        return folder
+
     @property
     def _munge_socket(self) -> Path:
         return self.root / "munge" / "munge.socket"
@@ -396,6 +411,11 @@ class SlurmCluster:
         found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
         return [record for record in found if "JobState" in record] if what == "job" else found
 
+    def node_state(self, name: str) -> str:
+        """A node's State, whether or not it has answered since it was brought back."""
+        (record,) = self.records("node", name)
+        return NO_ANSWER_YET.sub("", record["State"])
+
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""
         found = self.records("job", job_id)
@@ -421,16 +441,22 @@ class SlurmCluster:
         if rested:
             self.run("scontrol", "update", f"JobId={','.join(rested)}", "StartTime=now", check=False)
 
+    def set_admin_level(self, user: str, level: str) -> None:
+        """Give a user these rights, and wait until the controller has heard of it from slurmdbd."""
+        self.run("sacctmgr", "-i", "modify", "user", user, "set", f"AdminLevel={level}")
+        show = ("scontrol", "-o", "show", "assoc_mgr", f"users={user}", "flags=users")
+        self.wait_for(lambda: f"AdminLevel={level}" in self.run(*show).stdout, 30, f"{user} to be {level}")
+
     def scontrol_reservations(self) -> list[dict[str, str]]:
         """All Slurm reservations."""
         return self.records("res")
 
     def wait_for(self, predicate: Callable[[], T | bool | None], timeout: float = 30, what: str = "") -> T:
         """Poll until the predicate is true and return its value; ClusterError says what stayed false."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * SLACK
         while not (value := predicate()):
             if time.monotonic() > deadline:
-                raise ClusterError(f"not within {timeout:g} s: {what or predicate}")
+                raise ClusterError(f"not within {timeout * SLACK:g} s: {what or predicate}")
             time.sleep(0.05)
         return value  # type: ignore[return-value]  # what is left after `not` is a T, or True where T is bool
 
@@ -475,18 +501,27 @@ class SlurmCluster:
 def _call(
     command: Sequence[str], *, timeout: float, check: bool = True, stdin: str = "", **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False, **options)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=timeout * SLACK, check=False, **options
+    )
     if check and done.returncode != 0:
         raise ClusterError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
     return done
 
 
-def _free_ports(count: int) -> int:
-    """The first of ``count`` free ports in a row, below the range that outgoing connections use."""
-    for _ in range(100):
-        base = random.randrange(10000, 32000 - count)
-        if not any(_listens(port) for port in range(base, base + count)):
-            return base
+def _free_ports(count: int) -> tuple[int, socket.socket]:
+    """The first of ``count`` free ports in a row, below the range that outgoing connections use.
+
+    Its daemons listen only later, and not while a test has stopped them: until the socket is closed no other test
+    cluster of this machine gets any of them, nor one in another file system.
+    """
+    for base in random.sample(range(10000, 32000 - PORT_BLOCK, PORT_BLOCK), 100):
+        claim = socket.socket(socket.AF_UNIX)
+        with suppress(OSError):  # another cluster has them
+            claim.bind(f"\0clearway-test-ports-{base}")
+            if not any(_listens(port) for port in range(base, base + count)):
+                return base, claim
+        claim.close()
     raise ClusterError(f"no {count} free ports in a row")
 
 

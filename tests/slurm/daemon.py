@@ -19,11 +19,12 @@ import httpx
 from clearway.cli import launcher
 from clearway.execution.records import Eviction
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.cluster import SLACK, SlurmCluster
 
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 
 # A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
+# A step takes a second until a test lets it hurry: it lasts for as long as the test needs it, on any machine.
 STEPPER = """\
 import os, signal, sys, time
 steps, state = int(sys.argv[1]), sys.argv[2]
@@ -37,7 +38,7 @@ if os.path.exists(state):
     done, value = map(int, open(state).read().split())
 while done < steps:
     end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not os.path.exists(state + ".hurry"):
         time.sleep(0.02)
     done, value = done + 1, (value * 31 + done) % 1000003
     with open(state + ".log", "a") as log:
@@ -58,6 +59,23 @@ def expected_result(steps: int) -> int:
     for done in range(steps):
         value = (value * 31 + done) % 1_000_003
     return value
+
+
+def result_of(cluster: SlurmCluster, name: str) -> int:
+    """Let STEPPER hurry to its end; what it ended with. ``name`` is that of its file, in the cluster's folder."""
+    (cluster.work / f"{name}.hurry").touch()
+    result = cluster.work / f"{name}.result"
+    cluster.wait_for(lambda: result.exists() and result.read_text(), 90, f"the result of {name}")
+    return int(result.read_text())
+
+
+def check_result(cluster: SlurmCluster, job_id: str, steps: int) -> None:
+    """Right result, and hardly a finished step done twice: on a busy machine one ends before the program is held."""
+    assert result_of(cluster, f"state.{job_id}") == expected_result(steps)
+    log = (cluster.work / f"state.{job_id}.log").read_text()
+    done = [int(line) for line in log.split()]
+    assert sorted(set(done)) == list(range(1, steps + 1))
+    assert len(done) <= steps + 1
 
 
 def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
@@ -110,7 +128,7 @@ class RunningDaemon:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(30 * SLACK)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -120,11 +138,11 @@ class RunningDaemon:
         return lines[-1].partition("address=")[2].split()[0].strip('"') if lines else None
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.address()}{path}", timeout=20)
+        return httpx.get(f"{self.address()}{path}", timeout=20 * SLACK)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20)
+        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20 * SLACK)
 
     def store(self) -> SqlStore:
         return SqlStore(f"sqlite:///{self.folder}/clearway.sqlite")
@@ -137,10 +155,12 @@ class RunningDaemon:
             store.close()
 
     def wait_for(self, done: Callable[[], Any], timeout: float, what: str) -> Any:
-        end = time.monotonic() + timeout
+        end = time.monotonic() + timeout * SLACK
         while not (value := done()):
             assert self.process.poll() is None or self._kill_at, f"the daemon died: {self.log.read_text()[-3_000:]}"
-            assert time.monotonic() < end, f"not within {timeout:g} s: {what}\n{self.cluster.run('squeue').stdout}"
+            assert time.monotonic() < end, (
+                f"not within {timeout * SLACK:g} s: {what}\n{self.cluster.run('squeue').stdout}"
+            )
             time.sleep(0.1)
         return value
 

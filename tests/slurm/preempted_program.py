@@ -42,7 +42,7 @@ for step in range(steps):
     child.stdin.write(f"{step}\\n")
     said = child.stdout.readline().strip()
     print(step, said, file=log, flush=True)
-    time.sleep(pause)
+    time.sleep(0 if os.path.exists(sys.argv[3] + ".hurry") else pause)
 for thread in threads: thread.join()
 child.stdin.close(); child.wait()
 digest = hashlib.sha256(b"".join(state.tobytes() for state in states) + said.encode()).hexdigest()
@@ -76,7 +76,7 @@ def undisturbed(folder: Path, steps: int) -> str:
     script = folder / "undisturbed.py"
     script.write_text(PROGRAM)
     command = [sys.executable, script, str(steps), "0", folder / "log", folder / "result"]
-    assert subprocess.run(command, check=False, timeout=60).returncode == 7
+    assert subprocess.run(command, check=False, timeout=240).returncode == 7
     return (folder / "result").read_text()
 
 
@@ -87,8 +87,8 @@ def preempted_and_back(
 
     ``exports`` go into the job's environment. Needs ``install_launcher``.
     """
-    steps, work = 300, cluster.work
-    for left in ("nodes", "log", "result"):
+    steps, work = 1_500, cluster.work  # of a tenth of a second, until it may hurry
+    for left in ("nodes", "log", "log.hurry", "result"):
         (work / left).unlink(missing_ok=True)
     shutil.rmtree(work / "generations", ignore_errors=True)
     settings = " ".join(f'{name}="{value}"' for name, value in exports.items())
@@ -118,6 +118,7 @@ def preempted_and_back(
                 lambda: cluster.job(job)["Restarts"] == "1" and cluster.state(job) == "RUNNING", 60, "the return"
             )
             assert cluster.job(job)["NodeList"] != first
+            (work / "log.hurry").touch()
             cluster.wait_state(job, "FAILED", timeout=120)  # its own exit status is 7
             assert cluster.job(job)["ExitCode"] == "7:0"
             daemon.wait_for(
@@ -135,5 +136,5 @@ def preempted_and_back(
     lines = (work / "log").read_text().splitlines()
     assert list(dict.fromkeys(lines)) == sorted(set(lines), key=lambda line: int(line.split()[0]))
     assert len(set(lines)) == steps
-    assert len(lines) - steps <= 3
+    assert len(lines) - steps <= 10
     assert len(set((work / "nodes").read_text().split())) == 2

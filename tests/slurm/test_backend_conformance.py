@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from clearway.model import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from tests.contract.backend_conformance import BackendConformance
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SLACK, SlurmCluster
 
 # Runs until its file appears, and notes every USR1. The trap also keeps `sleep` from ending the shell.
 PROGRAM = """#!/bin/sh
@@ -78,8 +80,9 @@ class RealSite:
         told = [f"--job-name={name}", *([f"--comment={comment}"] if comment else [])]
         return self._started(self._submit(*size, *flags, *where, *told, deaf=deaf))
 
-    def wait_job(self, num_nodes: int = 1, *, held: bool = False) -> str:
-        return self._submit(f"--nodes={num_nodes}", "--exclusive", *(["--hold"] if held else []))
+    def wait_job(self, num_nodes: int = 1, *, held: bool = False, switches: int = 0) -> str:
+        asked = (["--hold"] if held else []) + ([f"--switches={switches}"] if switches else [])
+        return self._submit(f"--nodes={num_nodes}", "--exclusive", *asked)
 
     def array(self) -> str:
         return self._array("1-4%2", 2)
@@ -123,19 +126,25 @@ class RealSite:
         self.cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
 
     def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + timeout_s * SLACK
         while not predicate():
-            assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
+            assert time.monotonic() < end, f"not within {timeout_s * SLACK:g} s: {what}"
             time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")
-def slow_prolog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it."""
-    path = tmp_path_factory.mktemp("prolog") / "prolog"
-    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 4\n')
-    open_to_all(path)
-    return path
+def slow_prolog() -> Iterator[Path]:
+    """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it.
+
+    So it does not lie in a folder of pytest's: those are for root alone, and each run of pytest makes them so again.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="clearway-prolog-"))
+    path = folder / "prolog"
+    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 8\n')
+    for each in (folder, path):
+        each.chmod(0o755)
+    yield path
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

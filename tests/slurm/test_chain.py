@@ -26,6 +26,7 @@ from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
 pytestmark = pytest.mark.one_slurm
 
+START_S = 4.0  # what the start of a program, and of a signal's way to it, may take on a busy machine
 STEPPER = Path(__file__).with_name("stepper.py")
 
 
@@ -100,8 +101,8 @@ def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluste
     first, again, saved, restarted, done = chain.did
     assert (first, again, done) == ("from 0.00", "from 0.00", "done")
     assert saved.removeprefix("saved ") == restarted.removeprefix("from ")
-    assert 3 <= float(saved.removeprefix("saved ")) <= 8, "at the milestone, but for what the start of a program takes"
-    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=2.5)
+    assert 2 <= float(saved.removeprefix("saved ")) < 9, "at the milestone, but for what the start of a program takes"
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=START_S)
     assert cluster.job(chain.job)["Restarts"] == "2"
     # The last: 1 s to restart, the work up to 100 s that is not saved, no checkpoint; and Slurm's limit behind it.
     assert chain.state.asked_s == pytest.approx(101 - chain.state.saved_s, abs=0.02)
@@ -150,8 +151,8 @@ def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster)
 
 
 def test_where_slurm_refuses_to_requeue_the_program_goes_on(cluster: SlurmCluster) -> None:
-    chain = Chain(cluster, [(4, True), (60, False)], Costs(1, 1))
-    chain.start(8, status=3)
+    chain = Chain(cluster, [(8, True), (60, False)], Costs(1, 1))  # Slurm is told before the milestone comes
+    chain.start(12, status=3)
     cluster.wait_state(chain.job, "RUNNING")
     cluster.run("scontrol", "update", f"JobId={chain.job}", "Requeue=0")
     chain.wait(lambda: chain.state.stage is Stage.STOPPED)
@@ -177,7 +178,7 @@ def test_a_limit_that_slurm_refuses_stops_the_chain(cluster: SlurmCluster) -> No
 def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> None:
     """Clearway, an administrator or a broken node: the plan does not move on."""
     chain = Chain(cluster, [(30, False)], Costs(1, 1))
-    chain.start(5)
+    chain.start(8)
     chain.wait(lambda: Path(f"{chain.file}.log").exists())
     cluster.run("scontrol", "requeue", chain.job)
     chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
@@ -189,7 +190,7 @@ def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> No
 def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
     chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
-    chain.start(7)
+    chain.start(12)
     chain.wait(lambda: Path(f"{chain.file}.log").exists())  # the program is ready for a signal
     chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
     cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
@@ -200,7 +201,7 @@ def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     _, saved, restarted, done = chain.did
     assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
     assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
-    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=2.5)
+    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=START_S)
 
 
 def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
@@ -233,10 +234,10 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
         (row,) = json.loads(clearway("walltime", "status", *chains, "-o", "json")[1])
         return row  # type: ignore[no-any-return]
 
-    cluster.wait_for(lambda: listed()["state"] == "running", 30)
-    assert (listed()["job_id"], listed()["request"], listed()["requests"], listed()["asked_s"]) == (job, 1, 2, 5.0)
+    row = cluster.wait_for(lambda: (seen := listed())["state"] == "running" and seen, 30, "the first request")
+    assert (row["job_id"], row["request"], row["requests"], row["asked_s"]) == (job, 1, 2, 5.0)
     cluster.wait_for(lambda: listed()["state"].startswith("waiting"), 30)
-    assert listed()["saved_s"] == pytest.approx(4.0, abs=2.5)
+    assert listed()["saved_s"] == pytest.approx(4.0, abs=START_S)
     cluster.wait_for(lambda: cluster.lift_waits() or listed()["state"] == "done", 30)
     table = clearway("walltime", "status", *chains)[1]
     assert "2 of 2" in table

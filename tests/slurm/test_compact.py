@@ -9,10 +9,10 @@ import pytest
 
 from clearway.execution.records import EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, config_text, install_programs
-from tests.slurm.test_drain import UNPROTECTED, ask, check_result, clearway, newest, nodes_of, saver
+from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs
+from tests.slurm.test_drain import STEPS, UNPROTECTED, ask, clearway, drained, newest, nodes_of, saver
 
-STEPS = 60  # seconds at least: on a busy machine the first job must not end before it is moved
+HEAD_OF_QUEUE = 4_294_960_000  # priorities that Slurm works out are below
 
 
 def config_for(folder: Path, cluster: SlurmCluster) -> str:
@@ -33,8 +33,8 @@ def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[RunningDaemon]:
         yield running
 
 
-def small(cluster: SlurmCluster, steps: int = STEPS) -> str:
-    return saver(cluster, "-N1", "-n1", "--mem=500", steps=steps)
+def small(cluster: SlurmCluster) -> str:
+    return saver(cluster, "-N1", "-n1", "--mem=500")
 
 
 def filler(cluster: SlurmCluster, cpus: int, *more: str) -> str:
@@ -101,7 +101,7 @@ def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaem
     """
     install_programs(cluster)
     try:
-        job_id, beside = small(cluster, 40), filler(cluster, 3)
+        job_id, beside = small(cluster), filler(cluster, 3)
         filler(cluster, 1, "-w", "node5")
         assert nodes_of(cluster, job_id) == {"node1"}
         cluster.run("scontrol", "update", "NodeName=node1", "Weight=50")
@@ -111,6 +111,38 @@ def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaem
         assert nodes_of(cluster, beside) == {"node1"}
         assert cluster.job(job_id)["Restarts"] == "1"
         assert_nothing_is_left(cluster)
-        check_result(cluster, job_id, 40)
+        check_result(cluster, job_id, STEPS)
     finally:
         cluster.run("scontrol", "update", "NodeName=node1", "Weight=1")
+
+
+@pytest.mark.one_slurm
+@pytest.mark.parametrize("kill_at", ["after:requeue", "before:start_now"])
+def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
+    """It dies when its job has left one node and does not run on the other yet."""
+    install_programs(cluster)
+    folder = tmp_path / "daemon"
+    config = config_for(folder, cluster)
+    with RunningDaemon(cluster, folder, config=config, kill_at=kill_at) as doomed:
+        doomed.wait_for(doomed.address, 60, "the daemon to listen")
+        doomed.wait_for(lambda: doomed.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+        job_id = small(cluster)
+        filler(cluster, 1, "-w", "node2")
+        assert partly_used(cluster) == {"node1", "node2"}
+        doomed.wait_for(lambda: doomed.post("/api/v1/compactions/what-if").json()["feasible"], 10, "a plan")
+        assert doomed.post("/api/v1/compactions").status_code == 202
+        doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
+        assert doomed.process.returncode == -9
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "node1" in drained(cluster)
+    assert cluster.scontrol_reservations()
+    with RunningDaemon(cluster, folder, config=config) as daemon:
+        moved(daemon)
+        (eviction,) = daemon.evictions()
+        assert {p.job_id: p.state for p in eviction.preemptions} == {job_id: PreemptionState.RETURNED}
+        assert partly_used(cluster) == nodes_of(cluster, job_id) == {"node2"}
+        job = cluster.job(job_id)
+        assert (job["Restarts"], job.get("Reservation")) == ("1", None)
+        assert int(job["Priority"]) < HEAD_OF_QUEUE
+        assert_nothing_is_left(cluster)
+        check_result(cluster, job_id, STEPS)

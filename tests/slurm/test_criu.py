@@ -72,7 +72,7 @@ PRELUDE = """\
 export CLEARWAY_DIR=$PWD/dir.$SLURM_JOB_ID CLEARWAY_STATE=$PWD/state.$SLURM_JOB_ID CLEARWAY_CRIU_HELPER={helper}
 mkdir -p -m 700 "$CLEARWAY_DIR" "$CLEARWAY_STATE"
 driver={work}/checkpointers/criu.sh log=$CLEARWAY_DIR/log
-until_file() {{ n=0; until [ -s "$1" ] || [ $n -gt 150 ]; do sleep 0.1; n=$((n + 1)); done; }}
+until_file() {{ n=0; until [ -s "$1" ] || [ $n -gt 600 ]; do sleep 0.1; n=$((n + 1)); done; }}
 program() {{ echo {python} {work}/program.py "$steps" 0.05 "$log" "$CLEARWAY_DIR/result"; }}
 begin() {{ steps=$1; setsid sh "$driver" start -- $(program) & pid=$!; until_file "$log"; }}
 save() {{ mkdir "$CLEARWAY_DIR/$1"; sh "$driver" checkpoint "$CLEARWAY_DIR/$1" "$pid"; }}
@@ -80,7 +80,7 @@ stopped() {{ sed -n 's/^State:.//p' "/proc/$pid/status" | cut -c 1; }}
 whole() {{ kill -s "$1" -- "-$pid"; }}
 gone() {{ whole KILL; wait "$pid" 2>/dev/null; }}
 lines() {{ wc -l <"$log"; }}
-goes_on() {{ before=$(lines); n=0; until [ "$(lines)" -gt "$before" ] || [ $n -gt 50 ]; do sleep 0.1; n=$((n + 1)); done
+goes_on() {{ before=$(lines); n=0; until [ "$(lines)" -gt "$before" ] || [ $n -gt 99 ]; do sleep 0.3; n=$((n + 1)); done
     if [ "$(lines)" -gt "$before" ]; then echo goes-on; else echo stands-still; fi; }}
 back() {{ rm -f "$CLEARWAY_STATE/restarted"; sh "$driver" restart "$CLEARWAY_DIR/$1" -- $(program); echo "code=$?"
     cat "$CLEARWAY_STATE/restarted"; }}
@@ -124,7 +124,7 @@ def test_round_trip_twice_with_the_programs_own_exit_status(site: SlurmCluster, 
 
 
 def test_root_job_needs_no_sudo(site: SlurmCluster) -> None:
-    said, _ = scenario(site, "begin 60; save one; gone; back one", user="root")
+    said, _ = scenario(site, "begin 120; save one; gone; back one", user="root")
     assert said.endswith("code=7\nok=yes\n"), said
 
 
@@ -225,7 +225,7 @@ def test_disk_full(site: SlurmCluster) -> None:
 
 
 def test_what_is_not_the_users_is_refused(site: SlurmCluster) -> None:
-    _, theirs = scenario(site, "begin 60; save one; gone")
+    _, theirs = scenario(site, "begin 120; save one; gone")
     other = site.sbatch(
         f"{PRELUDE.format(helper=HELPER, work=site.work, python=sys.executable)}begin 600", user="cwalice"
     )
@@ -304,7 +304,7 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
             """
             export PATH=$PWD:$PATH
             begin() { steps=$1; setsid sh "$driver" start -- $(program) 7>/dev/nvidia0 & pid=$!; until_file "$log"; }
-            begin 60; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on; whole STOP; gone
+            begin 120; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on; whole STOP; gone
             echo restart >>$CLEARWAY_DIR/cuda; back one
             """,
         )

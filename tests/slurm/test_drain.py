@@ -11,9 +11,9 @@ import pytest
 from clearway.execution.records import Eviction, EvictionState, PreemptionState
 from clearway.model import Action
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, saver_script
+from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs, saver_script
 
-STEPS = 30
+STEPS = 300  # of a second: nobody ends before a test wants that
 WHOLE = ("--exclusive", "--mem=0")
 LOOP = "while :; do sleep 0.2; done"
 UNPROTECTED = 'min_runtime = 1\nprotected_users = []\nspare_before_end = "80s"'
@@ -36,25 +36,14 @@ def daemon(cluster: SlurmCluster, tmp_path: Path) -> RunningDaemon:
     return RunningDaemon(cluster, folder, config=config_for(folder, cluster))
 
 
-def saver(cluster: SlurmCluster, *args: str, steps: int = STEPS) -> str:
+def saver(cluster: SlurmCluster, *args: str) -> str:
     """A job that saves itself and says so, in its second step or later."""
     options = ("--requeue", "--output=/dev/null", "--time=30", *args)
-    job_id = cluster.sbatch(saver_script(cluster, steps), *options, user="cwalice")
+    job_id = cluster.sbatch(saver_script(cluster, STEPS), *options, user="cwalice")
     cluster.wait_state(job_id, "RUNNING")
     cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(job_id).get("Comment", ""), 30, "the saver's claim")
     cluster.wait_for((cluster.work / f"state.{job_id}.log").exists, 30, "the saver's first step")
     return job_id
-
-
-def check_result(cluster: SlurmCluster, job_id: str, steps: int = STEPS) -> None:
-    """Right result, and hardly a finished step done twice: on a busy machine one ends before the program is held."""
-    result = cluster.work / f"state.{job_id}.result"
-    cluster.wait_for(lambda: result.exists() and result.read_text().strip(), 90, "the saver's result")
-    assert int(result.read_text()) == expected_result(steps)
-    log = (cluster.work / f"state.{job_id}.log").read_text()
-    done = [int(line) for line in log.split()]
-    assert sorted(set(done)) == list(range(1, steps + 1))
-    assert len(done) <= steps + 1
 
 
 # Everything is imported before the change of user: root's Python may lie where nobody else can read.
@@ -88,9 +77,12 @@ def ask(daemon: RunningDaemon, path: str, **body: object) -> str:
 
 
 def node(cluster: SlurmCluster, name: str) -> tuple[str, str]:
-    """State and Reason of a node, the latter without who and when."""
+    """State and Reason of a node, the latter without who and when.
+
+    NOT_RESPONDING is left out: a node that was just brought back has it until slurmctld's next ping is answered.
+    """
     (record,) = cluster.records("node", name)
-    return record["State"], record.get("Reason", "").partition(" [")[0]
+    return cluster.node_state(name), record.get("Reason", "").partition(" [")[0]
 
 
 def drained(cluster: SlurmCluster) -> dict[str, str]:
@@ -126,7 +118,8 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
         reason = f"clearway drain {newest(daemon).eviction_id}: new memory"
         assert drained(cluster) == {"node1": reason, "node2": reason}
-        assert {node(cluster, name)[0] for name in ("node1", "node2")} == {"IDLE+DRAIN"}
+        for name in ("node1", "node2"):
+            cluster.wait_for(lambda name=name: cluster.node_state(name) == "IDLE+DRAIN", 30, f"{name} to be idle")
         ended = wait_end(daemon)
         assert ended.state is EvictionState.COMPLETED
         assert {p.job_id: (p.action, p.state) for p in ended.preemptions} == dict.fromkeys(
@@ -136,11 +129,11 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
             assert not nodes_of(cluster, job_id) & {"node1", "node2"}
             assert cluster.job(job_id)["Restarts"] == "1"
         for job_id in (serial, inside, other, beside):
-            check_result(cluster, job_id)
+            check_result(cluster, job_id, STEPS)
         assert cluster.job(beside)["Restarts"] == "0"
         told = daemon.get(f"/api/v1/evictions/{ended.eviction_id}").json()
         assert told["drain"]["nodes"] == ["node1", "node2"]
-        assert "clearway_nodes_emptied_total 2.0" in daemon.get("/metrics").text
+        daemon.wait_for(lambda: "clearway_nodes_emptied_total 2.0" in daemon.get("/metrics").text, 10, "the metric")
         assert ask(daemon, "undrains", nodes="node[1-2]") == "brought back node[1-2]"
         assert not drained(cluster)
         again = cluster.sbatch("true", "-w", "node[1-2]", "-N2", "--output=/dev/null", user="cwalice")
@@ -150,7 +143,7 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
 def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     install_programs(cluster)
     with daemon:
-        saved = saver(cluster, "-N1", "-n4", steps=600)
+        saved = saver(cluster, "-N1", "-n4")
         deaf = cluster.sbatch(LOOP, "--requeue", "-N1", "-n4", "--output=/dev/null", user="cwbob")
         cluster.wait_state(deaf, "RUNNING")
         planned = clearway(daemon, "drain", "node[1-2]", "--dry-run")
@@ -163,7 +156,7 @@ def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: Slurm
         wait_end(daemon)
         assert not drained(cluster)
         assert [cluster.job(job_id)["Restarts"] for job_id in (saved, deaf)] == ["0", "0"]
-        assert node(cluster, "node1") == ("ALLOCATED", "")
+        cluster.wait_for(lambda: node(cluster, "node1") == ("ALLOCATED", ""), 30, "node1 as it was")
         forced = clearway(daemon, "drain", "node[1-2]", "--force", "--reason", "new memory", "--wait")
         assert forced.returncode == 0, forced.stderr
         assert forced.stdout.splitlines()[-1] == "The nodes are empty."
@@ -185,11 +178,11 @@ def test_parallel_leave_lets_jobs_end_that_also_run_elsewhere(cluster: SlurmClus
         cluster.wait_for(lambda: cluster.job(serial)["Restarts"] == "1", 30, "the serial job to leave")
         assert cluster.state(wide) == "RUNNING"
         assert newest(daemon).started_at is None
-        check_result(cluster, wide)
+        check_result(cluster, wide, STEPS)
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 30, "the nodes to be empty")
         assert cluster.job(wide)["Restarts"] == "0"
         assert {p.job_id for p in newest(daemon).preemptions} == {serial}
-        check_result(cluster, serial)
+        check_result(cluster, serial, STEPS)
 
 
 def test_cancelled_in_the_middle(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
@@ -211,13 +204,13 @@ def test_cancelled_in_the_middle(cluster: SlurmCluster, daemon: RunningDaemon) -
             silent: PreemptionState.SPARED,
         }
         assert cluster.job(silent)["Restarts"] == "0"
-        check_result(cluster, first)
+        check_result(cluster, first, STEPS)
 
 
 def test_a_moved_job_comes_before_everybody_who_waits(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     install_programs(cluster)
     with daemon:
-        moved = saver(cluster, "-N1", "-n4", steps=600)
+        moved = saver(cluster, "-N1", "-n4")
         short = [cluster.sbatch("sleep 600", "-N1", "-n4", "--output=/dev/null", user="cwbob") for _ in range(7)]
         for job_id in short:
             cluster.wait_state(job_id, "RUNNING")
@@ -230,7 +223,7 @@ def test_a_moved_job_comes_before_everybody_who_waits(cluster: SlurmCluster, dae
         cluster.run("scancel", short[0])
         cluster.wait_state(moved, "RUNNING", timeout=30)
         assert wait_end(daemon).state is EvictionState.COMPLETED
-        assert int(cluster.job(moved)["Priority"]) < 4294960000  # as Slurm works it out
+        daemon.wait_for(lambda: int(cluster.job(moved)["Priority"]) < 4294960000, 10, "Slurm's own priority")
         assert [cluster.state(job_id) for job_id in waiting] == ["PENDING"] * 3
 
 
@@ -239,7 +232,7 @@ def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> 
     """Two at once of four, one with a job in the way; what has been emptied is never more than two nodes."""
     install_programs(cluster)
     with daemon:
-        inside = saver(cluster, "-N2", *WHOLE, steps=600)
+        inside = saver(cluster, "-N2", *WHOLE)
         assert nodes_of(cluster, inside) == {"node1", "node2"}
         deaf = cluster.sbatch(LOOP, "-N1", *WHOLE, "--output=/dev/null", user="cwbob")
         cluster.wait_state(deaf, "RUNNING")
@@ -259,7 +252,7 @@ def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> 
         cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")  # by other means
         daemon.wait_for(lambda: turns()["node3"] == "skipped", 30, "the job in the way to be noticed")
         daemon.wait_for(lambda: turns()["node4"] == "away", 60, "the last to be empty")
-        assert list(drained(cluster)) == ["node4"]
+        cluster.wait_for(lambda: list(drained(cluster)) == ["node4"], 10, "the skipped node to be brought back")
         assert cluster.state(deaf) == "RUNNING"
         assert ask(daemon, "undrains", nodes="node4") == "brought back node4"
         daemon.wait_for(lambda: daemon.get("/api/v1/rolling-drains/1").json()["finished_at"], 30, "its end")
@@ -279,7 +272,7 @@ def test_nodes_of_others_and_users_without_rights(cluster: SlurmCluster) -> None
     daemon = RunningDaemon(cluster, cluster.work / "daemon")  # where an ordinary user can get at its database
     cluster.run("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=bad disk")
     with daemon:
-        saved = saver(cluster, "-N1", "-n4", steps=600)
+        saved = saver(cluster, "-N1", "-n4")
         assert nodes_of(cluster, saved) == {"node1"}
         assert ask(daemon, "drains", nodes="node1").startswith("refused: tester is neither an operator")
         assert ask(daemon, "undrains", nodes="node2").startswith("refused: tester is neither an operator")
@@ -299,7 +292,7 @@ def test_nodes_of_others_and_users_without_rights(cluster: SlurmCluster) -> None
 def test_second_drain_over_the_same_node(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     install_programs(cluster)
     with daemon:
-        saver(cluster, "-N1", "-n4", steps=600)
+        saver(cluster, "-N1", "-n4")
         assert ask(daemon, "drains", nodes="node1").startswith("drain 1")
         assert "node node1 already" in ask(daemon, "drains", nodes="node[1,3]")
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 30, "the node to be empty")
@@ -342,4 +335,4 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         for job_id in jobs:
             assert cluster.job(job_id)["Restarts"] == "1"
             assert not nodes_of(cluster, job_id) & {"node1", "node2"}
-            check_result(cluster, job_id)
+            check_result(cluster, job_id, STEPS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +15,7 @@ from clearway.migration.request import DrainRequest
 from clearway.model import AdminLevel
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_drain import ask, drained
 from tests.slurm.test_service_user import DENIED, SERVICE_USER, as_service_user
@@ -29,13 +27,9 @@ USER = "cwbob"
 def cluster(accounting_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     accounting_cluster.reset()
     yield accounting_cluster
-    set_level(accounting_cluster, USER, "None")
-    set_level(accounting_cluster, SERVICE_USER, "Operator")
+    accounting_cluster.set_admin_level(USER, "None")
+    accounting_cluster.set_admin_level(SERVICE_USER, "Operator")
     accounting_cluster.reset()
-
-
-def set_level(cluster: SlurmCluster, user: str, level: str) -> None:
-    cluster.run("sacctmgr", "-i", "modify", "user", user, "set", f"AdminLevel={level}")
 
 
 def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp_path: Path) -> None:
@@ -44,7 +38,7 @@ def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp
     (daemon.folder / "tokens").write_text(f"{USER}:{daemon.token}\n")  # the token's name is whose rights count
     with daemon:
         for level in AdminLevel:
-            set_level(cluster, USER, level.value.capitalize())
+            cluster.set_admin_level(USER, level.value.capitalize())
             assert backend.admin_level(USER) is level
             answer = ask(daemon, "drains", nodes="node8")
             if level is AdminLevel.NONE:
@@ -55,10 +49,10 @@ def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp
             daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 30, "the node to be empty")
             (reason,) = drained(cluster).values()
             assert reason == f"clearway drain {daemon.evictions()[0].eviction_id}"
-            set_level(cluster, USER, "None")
+            cluster.set_admin_level(USER, "None")
             assert ask(daemon, "undrains", nodes="node8").startswith(f"refused: {USER} is neither")
             assert list(drained(cluster)) == ["node8"]
-            set_level(cluster, USER, level.value.capitalize())
+            cluster.set_admin_level(USER, level.value.capitalize())
             assert ask(daemon, "undrains", nodes="node8") == "brought back node8"
         assert not drained(cluster)
         assert len(daemon.evictions()) == len(AdminLevel) - 1  # the refused one left none
@@ -72,10 +66,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     running = cluster.sbatch("sleep 600", "-N1", "--exclusive", "-wnode1", user="cwalice")
     cluster.wait_state(running, "RUNNING")
-    folder = tmp_path / "state"
-    folder.mkdir()
-    os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    open_to_all(folder)
+    folder = cluster.folder_of(SERVICE_USER)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},
@@ -89,7 +80,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
         daemon = bootstrap.build(config, origin="test")
         wish = DrainRequest(nodes="node[1-6]", rolling=rolling)
         daemon.store.add_request("drain", None, "root", datetime.now(UTC), wish.model_dump_json())
-        limit = datetime.now(UTC) + timedelta(seconds=30)
+        limit = datetime.now(UTC) + timedelta(seconds=120)
         ended = False
         while not ended and datetime.now(UTC) < limit:
             daemon.loop.cycle()

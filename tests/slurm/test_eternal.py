@@ -15,8 +15,9 @@ from tests.slurm.daemon import RunningDaemon, config_text, install_programs
 pytestmark = pytest.mark.one_slurm
 
 TIMES = 20
-STEPS = 1_600
+STEPS = 6_000  # of a twentieth of a second, until the test lets them hurry
 WHOLE = ("--exclusive", "--mem=0", "--output=/dev/null")
+UNTIL_SEEN = "until [ -e seen.$SLURM_JOB_ID ]; do sleep 0.1; done"
 ETERNAL = 'partitions = ["eternal"]\npatience = 0\nmin_runtime = 1\nmax_delay = "60s"'
 
 # Each step takes the state that the one before left; on USR1 it is saved, and a later run goes on from there.
@@ -33,7 +34,7 @@ if os.path.exists(file):
     done, value = map(int, open(file).read().split())
 log = open(file + ".log", "a", buffering=1)
 while done < steps:
-    time.sleep(float(sys.argv[3]))
+    time.sleep(0.0 if os.path.exists(file + ".hurry") else float(sys.argv[3]))
     done, value = done + 1, (value * 31 + done) % 1000003
     log.write(f"{done} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
     if wanted:
@@ -76,11 +77,15 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
             for count in range(TIMES):
                 cluster.wait_for(lambda count=count: runs(cluster, job, count), 40, f"run {count} of the eternal job")
                 at = time.monotonic()
-                ordinary = cluster.sbatch("sleep 0.3", "-N1", "--time=5", *WHOLE, user="cwbob")
-                cluster.wait_state(ordinary, "RUNNING", "COMPLETED", timeout=40)
+                ordinary = cluster.sbatch(UNTIL_SEEN, "-N1", "--time=5", *WHOLE, user="cwbob")
+                cluster.wait_state(ordinary, "RUNNING", timeout=40)
                 assert cluster.job(ordinary)["NodeList"] == node
                 assert time.monotonic() - at < 60  # the max delay
-            cluster.wait_state(job, "COMPLETED", timeout=180)
+                # One that ends before the daemon has seen it run would be one that is gone.
+                daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 20, "the start to be seen")
+                (cluster.work / f"seen.{ordinary}").touch()
+            (cluster.work / "eternal.hurry").touch()
+            cluster.wait_state(job, "COMPLETED", timeout=90)
             daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 60, "all evictions to end")
             evictions = daemon.evictions()
             listed = daemon.get("/api/v1/evictions?limit=100").json()
@@ -91,7 +96,7 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
         repeated = len(steps) - STEPS
         print(f"{repeated} of {STEPS} steps were repeated in {TIMES} preemptions")
         assert set(steps) == set(range(1, STEPS + 1))
-        assert repeated < 0.01 * STEPS
+        assert repeated < TIMES, "not even one each time"
         assert cluster.job(job)["Restarts"] == str(TIMES)
         assert [e.state for e in evictions] == [EvictionState.COMPLETED] * TIMES
         assert {(p.job_id, p.action, p.eternal) for e in evictions for p in e.preemptions} == {

@@ -54,7 +54,7 @@ def test_reset_leaves_nothing_behind(cluster: SlurmCluster) -> None:
 
     assert cluster.run("squeue", "-h").stdout == ""
     assert cluster.scontrol_reservations() == []
-    assert {node["State"] for node in cluster.records("node")} <= IDLE_STATES
+    assert {cluster.node_state(name) for name in cluster.node_names} <= IDLE_STATES
 
 
 def test_a_failing_command_says_what_it_printed(cluster: SlurmCluster) -> None:

@@ -127,7 +127,7 @@ def said(cluster: SlurmCluster, name: str, script: str, *options: str) -> list[s
     job.write_text(textwrap.dedent(script))
     submit = ("sbatch", "-n1", f"--chdir={folder}", "--output=out", *options, str(job), "one", "two words")
     cluster.run(*submit, user="cwalice")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not (folder / "out").exists() or not (folder / "out").read_text().endswith("end\n"):
         assert time.monotonic() < end, (cluster.run("squeue").stdout, list(folder.iterdir()))
         time.sleep(0.1)

@@ -21,7 +21,7 @@ from tests.slurm.daemon import RunningDaemon
 pytestmark = pytest.mark.one_slurm
 
 WHOLE = ("--exclusive", "--mem=0")
-TURNS = 25
+TURNS = 200  # of a second, until the test lets them hurry
 CLAIM = "--comment=clearway:checkpoint=signal,signal=USR1,to=steps,requeues=self,took=3"
 
 STAND_IN = """\
@@ -37,7 +37,7 @@ def save_and_requeue(*_):
 signal.signal(signal.SIGUSR1, save_and_requeue)
 while done < turns:
     end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not os.path.exists(folder + "/hurry"):
         time.sleep(0.05)
     done += 1
     with open(folder + "/training.log", "a") as out:
@@ -58,7 +58,7 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
     def training_step(self, batch, index):
-        time.sleep(1.0)
+        time.sleep(0.0 if os.path.exists(folder + "/hurry") else 1.0)
         with open(folder + "/training.log", "a") as out:
             out.write(f"{self.global_step + 1} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
         return ((self.weight - batch) ** 2).sum()
@@ -95,7 +95,7 @@ def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluste
     folder.chmod(0o777)
     script = command(kind, folder)
     for _ in cluster.node_names[:7]:
-        other = cluster.sbatch("sleep 300", "--time=30", *WHOLE, "--output=/dev/null", user="cwbob")
+        other = cluster.sbatch("sleep 900", "--time=30", *WHOLE, "--output=/dev/null", user="cwbob")
         cluster.wait_state(other, "RUNNING")
     options = ("--requeue", "--open-mode=append", f"--output={folder}/out", "--time=30", "-n1", "--job-name=train")
     job_id = cluster.sbatch(script, *options, *WHOLE, CLAIM, user="cwalice")
@@ -117,6 +117,7 @@ def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluste
                 store.close()
             assert kinds.count("ask_checkpoint") == 1
             assert "requeue" not in kinds
+            (folder / "hurry").touch()
             cluster.wait_for(result.exists, 120, "the result of the training")
     except BaseException as error:
         error.add_note((folder / "out").read_text()[-3_000:])

@@ -10,7 +10,7 @@ import pytest
 from clearway.config import Config
 from clearway.detection import Preemptor
 from clearway.planning.slurm_default import SlurmDefault
-from clearway.policy import UnderWay, eviction_situation
+from clearway.policy import Grounds, UnderWay, eviction_situation
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
 from tests.slurm.cluster import SlurmCluster, missing_requirements
@@ -57,9 +57,8 @@ def planned(cluster: SlurmCluster, backend: CliBackend, urgent: str) -> set[str]
     snapshot = backend.snapshot()
     preemptor = Preemptor(snapshot.job_by_id[urgent], "urgent", 600, now() + timedelta(seconds=600))
     config = Config.model_validate({"preemptors": [{"partition": ["top"]}], "candidates": {"min_runtime": 0}})
-    situation = eviction_situation(
-        preemptor, "top", snapshot, config, snapshot.taken_at, preempted={}, under_way=UnderWay()
-    )
+    grounds = Grounds(snapshot=snapshot, config=config, now=snapshot.taken_at, preempted={}, under_way=UnderWay())
+    situation = eviction_situation(preemptor, "top", grounds)
     assert len(situation.problem.candidates) == len(BUSY), situation.verdicts
     assert cluster.state(urgent) == "PENDING"
     return {gone.job_id for gone in SlurmDefault().solve(situation.problem).points[0].actions}

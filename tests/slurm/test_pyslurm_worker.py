@@ -20,7 +20,7 @@ from tests.slurm.cluster import SlurmCluster
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pyslurm") is None, reason="pyslurm is built for Slurm 26.05: tests/run slurm26"
 )
-TIMEOUT_S = 3.0
+TIMEOUT_S = 5.0  # also for the start of a worker on a busy machine; libslurm itself would try for 10 s and more
 
 
 def now() -> datetime:
@@ -55,10 +55,10 @@ def test_a_hanging_worker_is_ended_in_time(backend: PyslurmBackend) -> None:
     os.kill(hung, signal.SIGSTOP)
     begin = time.monotonic()
 
-    with pytest.raises(SlurmTimeoutError, match="within 3 s"):
+    with pytest.raises(SlurmTimeoutError, match="within 5 s"):
         backend.snapshot()
 
-    assert time.monotonic() - begin < TIMEOUT_S + 1
+    assert time.monotonic() - begin < TIMEOUT_S + 4
     assert not Path(f"/proc/{hung}").exists()
     assert len(backend.snapshot().nodes) == 8
     assert backend.worker_restarts() == 1
@@ -76,7 +76,7 @@ def test_a_hanging_controller_is_waited_for_no_longer_than_the_limit(
     finally:
         os.kill(cluster.controller_pid, signal.SIGCONT)
 
-    assert time.monotonic() - begin < TIMEOUT_S + 1
+    assert time.monotonic() - begin < TIMEOUT_S + 4
     assert len(backend.snapshot().nodes) == 8
 
 
@@ -85,7 +85,7 @@ def test_a_controller_that_is_down_and_comes_back(cluster: SlurmCluster, backend
     cluster.wait_state(job_id, "RUNNING")
     cluster.stop_controller()
 
-    with pytest.raises(SlurmUnavailableError):  # libslurm tries for 10 s: here the limit of 3 s ends it
+    with pytest.raises(SlurmUnavailableError):  # libslurm tries for 10 s: here the limit ends it
         backend.snapshot()
     cluster.start_controller()
     cluster.wait_state(job_id, "RUNNING")
@@ -115,6 +115,10 @@ def test_it_sees_what_the_command_line_sees(cluster: SlurmCluster, backend: Pysl
 
     cli = CliBackend(now=now, slurm_conf=str(cluster.conf))
     theirs, ours = cli.snapshot(), backend.snapshot()
+    for _ in range(20):  # between the two the scheduler may have said something new of a job or a node
+        if (ours.job_by_id, ours.node_by_name) == (theirs.job_by_id, theirs.node_by_name):
+            break
+        theirs, ours = cli.snapshot(), backend.snapshot()
     again = backend.snapshot()
 
     assert held in ours.job_by_id
@@ -147,8 +151,9 @@ def test_requeue_of_the_last_task_leaves_the_others_alone(cluster: SlurmCluster,
 
     backend.requeue(last)
     cluster.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-o", "%r").stdout)
-    states = cluster.run("squeue", "-h", "--array", "-o", "%K %T").stdout.splitlines()
-    assert sorted(states) == ["0 RUNNING", "1 RUNNING", "2 RUNNING", "3 PENDING"]
+    wanted = ["0 RUNNING", "1 RUNNING", "2 RUNNING", "3 PENDING"]
+    listed = ("squeue", "-h", "--array", "-o", "%K %T")
+    cluster.wait_for(lambda: sorted(cluster.run(*listed).stdout.splitlines()) == wanted)
 
     first = next(job for job in backend.snapshot().jobs if job.array_task_id == 0)
     backend.cancel(first)

@@ -43,11 +43,14 @@ def test_a_plan_from_what_slurm_has_accounted(
         return listed == ["COMPLETED"] * 3
 
     cluster.wait_for(known, 30, "three completed jobs in slurmdbd")
+    told = ("sacct", "-n", "-X", "-P", f"--jobs={','.join(ended)}", "--format=ElapsedRaw")
+    ran_s = [int(line) for line in cluster.run(*told).stdout.split()]  # on a busy machine longer than they slept
+    assert ran_s[2] >= 4
     made = clearway(*plan, *options)
     assert made.exit_code == 0, made.stderr
     milestones = [request["milestone_s"] for request in json.loads(made.stdout)["sequence"]]
-    assert milestones[-1] == pytest.approx(4, abs=1.01), "to the second; the failed and the cancelled do not count"
-    assert json.loads(made.stdout)["omniscient_cost"] == pytest.approx(8 / 3, abs=1.01)
+    assert milestones[-1] == pytest.approx(max(ran_s), abs=0.01), "the failed and the cancelled do not count"
+    assert json.loads(made.stdout)["omniscient_cost"] == pytest.approx(sum(ran_s) / 3, abs=0.01)
 
     none = clearway("walltime", "plan", "--distribution", f"sacct:user=cwbob,name={name}")
     assert none.exit_code == 2

@@ -37,7 +37,7 @@ def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, 
     assert (trace.broken, trace.never_ran) == ((), 1)
     assert [str(job.job_id) for job in trace.jobs] == jobs
     for job, seconds in zip(trace.jobs, (2, 3), strict=True):
-        assert seconds <= job.run_s <= seconds + 5
+        assert seconds <= job.run_s <= seconds + 20
         assert (job.requested_s, job.size, job.status) == (300, 1, 1)
         assert job.wait_s >= 0
 

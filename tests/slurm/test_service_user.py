@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import pwd
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from clearway.execution.records import EvictionState
 from clearway.model import Job, JobState, Reservation
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SlurmCluster, open_to_all
+from tests.slurm.cluster import SlurmCluster
 
 SERVICE_USER = "cwdaemon"
 DENIED = r"Access/permission denied|Invalid user id"  # Slurm's two ways to say it
@@ -94,8 +95,8 @@ class Site(NamedTuple):
             "squeue", "-h", "-O", "JobID:12,State:12,NodeList:20,Reservation:20,Comment:60,EligibleTime:24"
         ).stdout
         nodes = [
-            # RESERVED comes when Slurm next looks at its reservations, which are compared themselves.
-            f"{node['NodeName']} {node['State'].replace('+RESERVED', '')} {node.get('Reason', '')}"
+            # RESERVED comes when Slurm next looks at its reservations, which are compared themselves; PLANNED goes.
+            f"{node['NodeName']} {re.sub('[+](RESERVED|PLANNED)', '', node['State'])} {node.get('Reason', '')}"
             for node in self.cluster.records("node")
         ]
         return [
@@ -103,10 +104,6 @@ class Site(NamedTuple):
             *nodes,
             *(r["ReservationName"] for r in self.cluster.scontrol_reservations()),
         ]
-
-
-def set_admin_level(cluster: SlurmCluster, level: str) -> None:
-    cluster.run("sacctmgr", "-i", "modify", "user", SERVICE_USER, "set", f"AdminLevel={level}")
 
 
 @pytest.fixture
@@ -121,7 +118,7 @@ def site(accounting_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> I
     job = backend.job(preemptee)
     assert job is not None
     yield Site(cluster, backend, job, urgent)
-    set_admin_level(cluster, "Operator")
+    cluster.set_admin_level(SERVICE_USER, "Operator")
     cluster.reset()
 
 
@@ -165,7 +162,7 @@ def test_draining_takes_an_administrator(site: Site) -> None:
         as_service_user(lambda: backend.drain("node8", "clearway: test"))
     assert "DRAIN" not in cluster.records("node", "node8")[0]["State"]
 
-    set_admin_level(cluster, "Administrator")
+    cluster.set_admin_level(SERVICE_USER, "Administrator")
     as_service_user(lambda: backend.drain("node8", "clearway: test"))
     assert "DRAIN" in cluster.records("node", "node8")[0]["State"]
     as_service_user(lambda: backend.undrain("node8", "clearway: test"))
@@ -183,7 +180,6 @@ CHANGES: dict[str, Callable[[Site], None]] = {
     "cancel": lambda site: site.backend.cancel(site.preemptee),
     "suspend": lambda site: site.backend.suspend(site.preemptee),
     "start_now": lambda site: site.backend.start_now(site.urgent_id),
-    "set_comment": lambda site: site.backend.set_comment(site.urgent_id, "clearway:max_delay=1s"),
     "drain": lambda site: site.backend.drain("node8", "clearway: test"),
 }
 
@@ -195,7 +191,7 @@ def test_without_operator_rights_slurm_refuses_and_nothing_changes(site: Site, c
     cluster.run("scontrol", "create", "reservation", "ReservationName=standing", *flags)
     if change == "detach":
         cluster.run("scontrol", "update", f"JobId={site.urgent_id}", "ReservationName=standing")
-    set_admin_level(cluster, "None")
+    cluster.set_admin_level(SERVICE_USER, "None")
     before = site.state()
 
     with pytest.raises(SlurmRefusedError, match=DENIED) as caught:
@@ -210,13 +206,11 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
     """Observe, plan, place, preempt, start and clean up, all of it as the service user."""
     cluster = site.cluster
     for number in range(2, 9):  # node1 has its job; the others are busy too
-        cluster.sbatch("sleep 600", "-N1", "--exclusive", f"-wnode{number}", user="cwalice")
+        other = cluster.sbatch("sleep 600", "-N1", "--exclusive", f"-wnode{number}", user="cwalice")
+        cluster.wait_state(other, "RUNNING")
     urgent = cluster.sbatch("sleep 600", "-N2", "--exclusive", "-purgent", user="cwbob")
     cluster.run("scancel", site.urgent_id)
-    folder = tmp_path / "state"
-    folder.mkdir()
-    os.chown(folder, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    open_to_all(folder)
+    folder = cluster.folder_of(SERVICE_USER)
     config = Config.model_validate(
         {
             "daemon": {"mode": "automatic"},
@@ -230,7 +224,7 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
 
     def serve() -> tuple[str, int, list[str]]:
         daemon = bootstrap.build(config, origin="test")
-        deadline = datetime.now(UTC) + timedelta(seconds=60)
+        deadline = datetime.now(UTC) + timedelta(seconds=120)
         while datetime.now(UTC) < deadline:
             report = daemon.loop.cycle()
             if report.open_evictions and report.open_evictions[0].started_at:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from clearway.execution.records import Eviction, EvictionState, PreemptionState
 from clearway.model import Action
+from clearway.slurm.parse.hostlist import expand
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs
+from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, result_of
 
-STEPS = 25
+STEPS = 300  # of a second, until the test lets them hurry
 SUSPENDS = 'min_runtime = 1\nallow_suspend = true\nallow_kill = false\nprotected_users = ["cwbob"]'
 
 
@@ -24,7 +25,7 @@ def taken_cpus(cluster: SlurmCluster) -> dict[str, int]:
     taken = dict.fromkeys(cluster.node_names, 0)
     for line in cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%N %C %D").stdout.splitlines():
         hosts, cpus, nodes = line.split()
-        for name in cluster.run("scontrol", "show", "hostnames", hosts).stdout.split():
+        for name in expand(hosts):
             taken[name] += int(cpus) // int(nodes)
     return taken
 
@@ -39,7 +40,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
 ) -> None:
     install_programs(cluster)
     others = [
-        cluster.sbatch("sleep 300", "-n4", "--mem=1500", "--time=30", "--output=/dev/null", user="cwbob")
+        cluster.sbatch("sleep 900", "-n4", "--mem=1500", "--time=30", "--output=/dev/null", user="cwbob")
         for _ in cluster.node_names[:6]
     ]
     for job_id in others:
@@ -57,7 +58,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
     )
     with daemon:
         arguments = ("-p", "urgent", "-N2", "--ntasks-per-node=4", "--mem=1000", "--time=5", "--output=/dev/null")
-        urgent = cluster.sbatch("sleep 8", *arguments, user="cwalice")
+        urgent = cluster.sbatch("sleep 15", *arguments, user="cwalice")
         cluster.wait_state(urgent, "RUNNING", timeout=40)
         eviction = only(daemon)
         assert {p.job_id: p.action for p in eviction.preemptions} == dict.fromkeys(asleep, Action.SUSPEND)
@@ -68,7 +69,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
             if cluster.state(urgent) == "RUNNING":
                 assert states == ["SUSPENDED", "SUSPENDED"]
                 seen_asleep += 1
-        assert seen_asleep > 3
+        assert seen_asleep > 1  # each look takes its time
         daemon.wait_for(lambda: only(daemon).state is EvictionState.COMPLETED, 40, "the end of the eviction")
         assert max(taken_cpus(cluster).values()) <= cluster.cpus
         assert {p.state for p in only(daemon).preemptions} == {PreemptionState.RETURNED}
@@ -79,11 +80,10 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
         assert [(job["JobState"], job["Restarts"]) for job in jobs] == [("RUNNING", "0")] * len(jobs)
         assert all(job["SuspendTime"] not in ("", "None") for job in jobs)
         for number in range(1, len(asleep) + 1):
-            result = cluster.work / f"steps{number}.result"
-            cluster.wait_for(result.exists, 90, "the result")
-            cluster.wait_for(lambda result=result: result.read_text().strip(), 10)
-            assert int(result.read_text()) == expected_result(STEPS)
+            assert result_of(cluster, f"steps{number}") == expected_result(STEPS)
         # Whoever waited got no processor between the suspension and the end of the suspended jobs.
+        for job_id in asleep:
+            cluster.wait_state(job_id, "COMPLETED")
         first_end = min(cluster.job(job_id)["EndTime"] for job_id in asleep)
         assert all(cluster.job(job_id)["StartTime"] >= first_end for job_id in queue)
 
@@ -94,7 +94,7 @@ def test_placement_over_a_suspended_job_is_extended_while_the_urgent_one_runs(
     """The daemon extends what it holds while the urgent job runs. Made for 45 s, it lasts Slurm's whole minute."""
     install_programs(cluster)
     for _ in cluster.node_names[:7]:
-        job_id = cluster.sbatch("sleep 300", "-n4", "--mem=1500", "--time=30", "--output=/dev/null", user="cwbob")
+        job_id = cluster.sbatch("sleep 900", "-n4", "--mem=1500", "--time=30", "--output=/dev/null", user="cwbob")
         cluster.wait_state(job_id, "RUNNING")
     asleep = stepper(cluster, "steps")
     cluster.wait_state(asleep, "RUNNING")

@@ -16,11 +16,11 @@ import structlog
 from clearway.clock import ManualClock
 from clearway.detection import Preemptor
 from clearway.errors import SlurmUnavailableError
-from clearway.execution.records import EvictionState, StepRecord
+from clearway.execution.records import EvictionState, RollingDrain, RollingState, StepRecord, Turn, TurnState
 from clearway.log_observer import LogObserver
 from clearway.logs import configure_logging, get_logger
 from clearway.loop import CycleReport, Waiting
-from clearway.model import Skipped
+from clearway.model import Amounts, DrainOrder, Needs, NodeResources, Skipped
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [
@@ -191,6 +191,15 @@ def test_steps_and_events_of_an_eviction(told: Told, text: io.StringIO) -> None:
     ]
 
 
+def test_the_leaf_switch_of_a_plan_is_told_where_one_was_asked_for(told: Told, text: io.StringIO) -> None:
+    usual = plan()
+    nodes = tuple(NodeResources(name, Amounts(1), switch="leaf2") for name in usual.placement_nodes)
+    for needs, words in ((Needs(one_switch=True), "nodes=2 switch=leaf2 deadline="), (Needs(), "nodes=2 deadline=")):
+        asked = replace(usual, problem=replace(usual.problem, needs=needs, nodes=nodes))
+        told.observer.planned(eviction(asked, EvictionState.PLACING), 0.012)
+        assert words in events(text)[-1]
+
+
 def test_the_last_steps_are_told_before_the_end(told: Told, text: io.StringIO) -> None:
     open_one = eviction(plan(), EvictionState.RETURNING, eviction_id=1)
     told.cycle(open_evictions=(open_one,))
@@ -234,3 +243,20 @@ def test_a_bug_shows_its_traceback_once(told: Told, text: io.StringIO) -> None:
         told.observer.cycle_failed(KeyError("nodes"))
     assert len(lines(text)) == 1
     assert "exception=" in text.getvalue()
+
+
+def test_a_rolling_drain_tells_what_it_skips_and_how_it_ends(told: Told, text: io.StringIO) -> None:
+    turns = tuple(Turn(f"n{number}") for number in range(1, 24))
+    order = DrainOrder(nodes=tuple(turn.node for turn in turns), actor="root")
+    before = RollingDrain(rolling_id=3, order=order, at_once=1, turns=turns, created_at=NOW)
+    one = replace(before, turns=(replace(turns[0], state=TurnState.SKIPPED, note="bad disk"), *turns[1:]))
+    told.observer.rolled(before, one)
+    told.observer.rolled(one, one)
+    assert events(text) == ['warning node skipped rolling_drain=3 node=n1 why="bad disk"']
+    rest = tuple(replace(turn, state=TurnState.SKIPPED, note="refused") for turn in turns)
+    told.observer.rolled(one, replace(one, turns=rest, state=RollingState.CANCELLED, outcome="Stopped: refused."))
+    assert len(events(text)) == 1 + 20 + 2
+    assert events(text)[-2:] == [
+        "warning more were skipped rolling_drain=3 count=2",
+        'info rolling drain finished rolling_drain=3 state=cancelled outcome="Stopped: refused."',
+    ]

@@ -1,4 +1,4 @@
-"""Read: the cluster as the newest snapshot shows it, and the urgent jobs that wait."""
+"""Read: the cluster as the newest snapshot shows it, and the preemptors that wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def cluster(daemon: Daemon, report: Report) -> schemas.ClusterView:
 
 @router.get("/preemptors")
 def preemptors(report: Report) -> schemas.PreemptorList:
-    """The urgent jobs that wait, with their deadlines and what becomes of them."""
+    """The urgent jobs that wait, with their deadlines and what becomes of them.
+
+    Ordinary jobs that eternal jobs make room for are among them.
+    """
     return schemas.PreemptorList(
         taken_at=report.snapshot.taken_at,
         items=tuple(views.preemptor_view(waiting, report) for waiting in report.waiting),

@@ -95,6 +95,7 @@ def _view(rolling: RollingDrain) -> schemas.RollingView:
         parallel=rolling.order.parallel,
         force=rolling.order.force,
         created_at=rolling.created_at,
+        progressed_at=rolling.progressed_at,
         finished_at=rolling.finished_at,
         outcome=rolling.outcome,
         turns=tuple(

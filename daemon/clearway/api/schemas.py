@@ -57,7 +57,7 @@ class ClusterView(_Answer):
     standby: bool = Field(description="whether another daemon acts on this database")
     nodes: NodeCounts
     jobs: dict[str, int] = Field(description="number of jobs in each state")
-    waiting_preemptors: int = Field(description="urgent jobs that wait")
+    waiting_preemptors: int = Field(description="preemptors that wait")
     open_evictions: dict[str, int] = Field(description="number of evictions in each open state")
     budget: BudgetUsage
     skipped_records: int = Field(description="records that could not be read, and are never acted upon")
@@ -133,16 +133,17 @@ class VerdictView(_Answer):
 
 class PlanView(_Answer):
     made_at: datetime
-    deadline: datetime = Field(description="by when the urgent job should run")
-    nodes_needed: int = Field(description="nodes that the urgent job asks for")
+    deadline: datetime = Field(description="by when the preemptor should run")
+    nodes_needed: int = Field(description="nodes that the preemptor asks for")
     nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
     free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
-    placement_nodes: tuple[str, ...] = Field(description="nodes that the urgent job is given")
+    placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
+    switch: str | None = Field(description="the leaf switch that these are under; null: it asks for no one switch")
     chosen: CurvePointView
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
     verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
-    together: tuple[str, ...] = Field(description="job_ids of other urgent jobs that it was planned together with")
+    together: tuple[str, ...] = Field(description="job_ids of other preemptors that it was planned together with")
 
 
 class CostView(_Answer):
@@ -246,25 +247,25 @@ class DrainView(_Answer):
 class EvictionSummary(_Answer):
     eviction_id: int
     drain: DrainView | None = Field(
-        description="what a drain was asked to do; null: the eviction of an urgent job. What a drain says of its "
-        "urgent job is a stand-in's, and started_at is when its nodes were empty"
+        description="what a drain was asked to do; null: an eviction for a preemptor. What a drain says of its "
+        "preemptor is a stand-in's, and started_at is when its nodes were empty"
     )
     mode: str = Field(description="the daemon's mode when it was planned")
     state: EvictionState
     state_since: datetime
     created_at: datetime
-    job_id: str = Field(description="the urgent job")
-    display_id: str = Field(description="the urgent job's id as users know it")
-    user: str = Field(description="the urgent job's user")
-    nodes_needed: int = Field(description="nodes that the urgent job asks for")
-    deadline: datetime = Field(description="by when the urgent job should run")
+    job_id: str = Field(description="the preemptor: an urgent job, or an ordinary one that eternal jobs make room for")
+    display_id: str = Field(description="the preemptor's id as users know it")
+    user: str = Field(description="the preemptor's user")
+    nodes_needed: int = Field(description="nodes that the preemptor asks for")
+    deadline: datetime = Field(description="by when the preemptor should run")
     preemptees: int = Field(description="jobs that are preempted")
     placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
     revision: int = Field(description="how often it was planned anew while under way")
     approved_by: str = Field(description="who approved it; empty: nobody had to")
-    started_at: datetime | None = Field(description="when the urgent job started")
+    started_at: datetime | None = Field(description="when the preemptor started")
     finished_at: datetime | None
-    time_to_start_s: float | None = Field(description="from the plan to the start of the urgent job, seconds")
+    time_to_start_s: float | None = Field(description="from the plan to the start of the preemptor, seconds")
     start_margin_s: float | None = Field(description="from the start to the deadline, seconds; negative: too late")
     predicted_lost_work_node_s: float = Field(description="of all preemptees, node-seconds")
     actual_lost_work_node_s: float = Field(description="of all preemptees so far, node-seconds")
@@ -375,6 +376,7 @@ class RollingView(_Answer):
     parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
+    progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")
     finished_at: datetime | None
     outcome: str = Field(description="how it ended, as a sentence")
     turns: tuple[TurnView, ...] = Field(description="of each node, in their order")

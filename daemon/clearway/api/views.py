@@ -92,6 +92,7 @@ def plan_view(plan: Plan) -> s.PlanView:
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else _missing(plan),
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
+        switch=plan.switch or None,
         chosen=s.CurvePointView.model_validate(plan.chosen),
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         curve=s.CurveView.model_validate(plan.curve),

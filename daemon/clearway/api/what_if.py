@@ -18,7 +18,8 @@ from clearway.detection import Preemptor
 from clearway.durations import Duration
 from clearway.loop import CycleReport
 from clearway.model import ClusterSnapshot, Job, JobState, Plan
-from clearway.policy import over_budget, under_way_by
+from clearway.plan_checks import over_budget
+from clearway.policy import Grounds, under_way_by
 
 router = APIRouter(tags=["what-if"])
 
@@ -89,14 +90,13 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
     """The same call as in the loop: with its guards, its history and what is under way."""
     snapshot = report.snapshot
     counts = daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-    return decide(
-        preemptor,
-        snapshot,
-        daemon.config(),
-        daemon.planner(),
-        snapshot.taken_at,
+    grounds = Grounds(
+        snapshot=snapshot,
+        config=daemon.config(),
+        now=snapshot.taken_at,
         preempted=counts,
         under_way=under_way_by(report.open_evictions),
         history=daemon.history(),
         actions=daemon.checkpointers(),
     )
+    return decide(preemptor, grounds, daemon.planner())

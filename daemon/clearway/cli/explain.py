@@ -28,8 +28,8 @@ def show(eviction: Eviction, explanation: Explanation, output: str) -> None:
     out = console()
     out.print(
         visible(
-            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes for urgent job {plan.preemptor.display_id} by "
-            f"{when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
+            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes for {plan.called} {plan.preemptor.display_id} "
+            f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
         )
     )
     out.print()
@@ -79,7 +79,9 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
         parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
     if plan.together:
         others = ", ".join(plan.together)
-        parts.append(f"All this compares it with planning it alone; it was planned together with urgent job {others}.")
+        parts.append(
+            f"All this compares it with planning it alone; it was planned together with {plan.called} {others}."
+        )
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)

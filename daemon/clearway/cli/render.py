@@ -241,6 +241,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
             | {
                 "placement": e.placement,
                 "placement_nodes": list(e.plan.placement_nodes),
+                "switch": e.plan.switch or None,
                 "preemptions": [
                     {
                         "job_id": p.job_id,
@@ -275,14 +276,15 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         )
         return
     out = console()
-    goal = f"for urgent job {e.preemptor.display_id}"
+    goal = f"for {e.plan.called} {e.preemptor.display_id}"
     if e.drain is not None and e.move is not None:
         goal = f"for {e.move.kind.value}, asked for by {e.drain.actor}"
     elif e.drain is not None:
         goal = f"to drain {compress(e.drain.nodes)} for {e.drain.actor}"
     out.print(visible(f"Eviction {e.eviction_id} {goal}: {e.state.value}. {e.outcome}"))
+    where = f", all under leaf switch {e.plan.switch}," if e.plan.switch else ""
     out.print(
-        f"{e.plan.nodes_needed} nodes by {when(e.plan.deadline)}; planned {when(e.created_at)} "
+        f"{e.plan.nodes_needed} nodes{where} by {when(e.plan.deadline)}; planned {when(e.created_at)} "
         f"by {e.plan.curve.planner}.\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}

@@ -87,6 +87,7 @@ def _summary(each: RollingDrain) -> dict[str, Any]:
         "actor": each.order.actor,
         "reason": each.order.reason,
         "created_at": each.created_at.isoformat(),
+        "progressed_at": each.progressed_at.isoformat() if each.progressed_at else None,
         "finished_at": each.finished_at.isoformat() if each.finished_at else None,
         "turns_by_state": {state.value: len(each.nodes(state)) for state in TurnState},
         "outcome": each.outcome,

@@ -12,7 +12,7 @@ from clearway.detection import imagined, usual_partition
 from clearway.explanation import explain
 from clearway.logs import configure_logging
 from clearway.model import Plan
-from clearway.policy import UnderWay
+from clearway.policy import Grounds, UnderWay
 
 
 def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
@@ -27,17 +27,15 @@ def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | Non
     preemptor = imagined(
         nodes, max_delay_s, partition or usual_partition(snapshot, config.preemptors), snapshot.taken_at
     )
-    planner = open_planner(config)
-    return decide(
-        preemptor,
-        snapshot,
-        config,
-        planner,
-        snapshot.taken_at,
+    grounds = Grounds(
+        snapshot=snapshot,
+        config=config,
+        now=snapshot.taken_at,
         preempted={},
         under_way=UnderWay(),
         actions=checkpointer_actions(),
     )
+    return decide(preemptor, grounds, open_planner(config))
 
 
 def show_explained(config: Config, answer: Plan | NoPlan, output: str) -> None:

@@ -6,7 +6,7 @@ answer is written down; what happens next is again read from the table in the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -86,17 +86,23 @@ class Executor:
         self._observer = observer
         self._learn_record = learn
         self._costs = costs or CostsConfig()
-        self._others: list[Eviction] | None = None  # the other evictions under way, read once for each that advances
+        self._others: list[Eviction] = []  # the other evictions under way, as of the one that advances
         # As of one eviction: see _may_ask.
         self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = None
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
-        """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
+    def advance(
+        self, eviction: Eviction, sightings: Sightings, now: datetime, open_ones: Iterable[Eviction]
+    ) -> Eviction:
+        """As many steps as this snapshot allows; returns where the eviction stands afterwards.
+
+        ``open_ones``: all open evictions as they stand by now, which share the file system and keep their nodes.
+        """
         done: set[Command] = set()
         placed = True
-        self._others = self._writes = None
+        self._others = [o for o in open_ones if o.eviction_id != eviction.eviction_id and o.state.acting]
+        self._writes = None
         for _ in range(_MOST_PHASES):
             phase = self._next_phase(eviction, sightings, done, now)
             if phase is None:
@@ -268,7 +274,7 @@ class Executor:
             return {}  # its own table calls it off
         if e.drain is not None:
             return have_to_go(e, e.drain, snapshot)
-        return lost_nodes(e, snapshot, lambda: self._under_way_besides(e))
+        return lost_nodes(e, snapshot, self._others)
 
     def _rules(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> Rules:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
@@ -317,7 +323,7 @@ class Executor:
         waiting: list[Write] = []
         running: list[Write] = []
         complete: list[Write] = []
-        for each in (e, *self._under_way_besides(e)):
+        for each in (e, *self._others):
             for other in each.preemptions:
                 write = self._write(each, other, snapshot)
                 if write is None:
@@ -330,12 +336,6 @@ class Executor:
                 elif write.done is not None:
                     complete.append(write)
         return next_to_ask(waiting, now), running, complete
-
-    def _under_way_besides(self, e: Eviction) -> list[Eviction]:
-        if self._others is None:
-            open_ones = self._store.open_evictions()
-            self._others = [o for o in open_ones if o.eviction_id != e.eviction_id and o.state.acting]
-        return self._others
 
     def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
         """What this preemption's checkpoint asks of the file system; None where the daemon does not begin it."""
@@ -401,7 +401,7 @@ class Executor:
         return e
 
     def _plan_anew(self, e: Eviction, stuck: dict[str, str], sightings: Sightings, now: datetime) -> Eviction:
-        """Another plan for the rest, keeping placement and what already left; without one the urgent job waits.
+        """Another plan for the rest, keeping placement and what already left; without one the preemptor waits.
 
         A drain's first plan is made here as well, and where there can be none it is called off.
         """

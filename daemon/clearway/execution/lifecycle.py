@@ -328,7 +328,7 @@ def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
     if job.state is not JobState.PENDING:
         return Phase(E.STARTED, event=_start_event(e, job), started_at=job.start_time or now)
     if now >= sight.placement_ends:
-        return Phase(E.CANCELLING, outcome="The urgent job did not start before its placement ended.", late=True)
+        return Phase(E.CANCELLING, outcome=f"The {e.plan.called} did not start before its placement ended.", late=True)
     if sight.paused and e.state is E.PLACING:
         return None
     if sight.placement is None:
@@ -342,28 +342,28 @@ def _before_start(e: Eviction, sight: Sight, now: datetime) -> Phase | None:
     if e.state is E.PREEMPTING and sight.nodes_free:
         return Phase(E.STARTING)
     if not e.late and now > e.plan.deadline:
-        return Phase(e.state, event="The urgent job did not start by its deadline; it waits on.", late=True)
+        return Phase(e.state, event=f"The {e.plan.called} did not start by its deadline; it waits on.", late=True)
     return None
 
 
 def _pointless(e: Eviction, job: Job | None) -> str:
-    """Why the urgent job has no use for this eviction any more; empty while it has."""
+    """Why the preemptor has no use for this eviction any more; empty while it has."""
     if job is None or job.state is JobState.ENDED:
-        return "The urgent job is gone."
+        return f"The {e.plan.called} is gone."
     if job.state is not JobState.PENDING:
         return ""
     if job.priority == 0:
-        return "The urgent job is held."
+        return f"The {e.plan.called} is held."
     changed = job.num_nodes > e.plan.nodes_needed or job.partitions != e.preemptor.partitions
-    return "The urgent job was changed." if changed else ""
+    return f"The {e.plan.called} was changed." if changed else ""
 
 
 def _start_event(e: Eviction, job: Job) -> str:
     start = job.start_time
     if start is None:
-        return "The urgent job started."
+        return f"The {e.plan.called} started."
     margin_s = (e.plan.deadline - start).total_seconds()
-    return f"The urgent job started {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline."
+    return f"The {e.plan.called} started {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline."
 
 
 def _keep_placement(e: Eviction, sight: Sight) -> Phase | None:

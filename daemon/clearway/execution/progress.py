@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -91,7 +91,7 @@ def with_preemption(e: Eviction, index: int, p: Preemption) -> Eviction:
     return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
 
 
-def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Callable[[], Iterable[Eviction]]) -> dict[str, str]:
+def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Eviction]) -> dict[str, str]:
     """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
 
     A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.
@@ -107,6 +107,6 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Callable[[], Iter
             if job.job_id not in expected and job.state is not JobState.COMPLETING:
                 lost[job.job_id] = f"it holds node {name}"
     if lost:
-        for other in others():
+        for other in others:
             lost = {what: why for what, why in lost.items() if what not in other.promised_jobs}
     return lost

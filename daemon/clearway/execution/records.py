@@ -279,6 +279,7 @@ class RollingDrain:
     turns: tuple[Turn, ...]
     created_at: datetime
     state: RollingState = RollingState.UNDER_WAY
+    progressed_at: datetime | None = None  # when a turn last changed its state of its own accord; None: not yet
     finished_at: datetime | None = None
     outcome: str = ""  # one sentence for people
 

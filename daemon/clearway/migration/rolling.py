@@ -244,6 +244,27 @@ def progress(rolling: RollingDrain) -> str:
     return ", ".join(f"{counts[state]} {state.value}" for state in T if counts[state])
 
 
+def progressed(before: RollingDrain, after: RollingDrain, now: datetime) -> RollingDrain:
+    """``after``, with the time of its last progress: the state of some turn has changed."""
+    same = [turn.state for turn in before.turns] == [turn.state for turn in after.turns]
+    return after if same else replace(after, progressed_at=now)
+
+
+def standstill_s(rolling: RollingDrain, now: datetime) -> float:
+    """Seconds since it last made progress, or since it was to begin; 0 before."""
+    since = max(rolling.progressed_at or rolling.created_at, rolling.order.begin_at or rolling.created_at)
+    return max(0.0, (now - since).total_seconds())
+
+
+def newly_skipped(before: RollingDrain, after: RollingDrain) -> tuple[Turn, ...]:
+    """Turns that ended without their node having been emptied."""
+    return tuple(
+        new
+        for old, new in zip(before.turns, after.turns, strict=True)
+        if new.state is T.SKIPPED and old.state is not T.SKIPPED
+    )
+
+
 def _with(rolling: RollingDrain, change: Callable[[Turn], Turn]) -> RollingDrain:
     turns = tuple(map(change, rolling.turns))
     return rolling if turns == rolling.turns else replace(rolling, turns=turns)

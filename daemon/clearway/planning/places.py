@@ -12,7 +12,7 @@ Cost: one solution for each place: for contiguous nodes about as many as there a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from clearway.model import Candidate, Curve, EvictionProblem, Needs, NodeResources
@@ -25,8 +25,12 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     needs = problem.needs
     if needs is None or not (needs.contiguous or needs.one_switch):
         return side_by_side(problem, solve)
-    curves = [side_by_side(_only(problem, needs, place), solve) for place in _places(problem, needs)]
-    nowhere = side_by_side(_only(problem, needs, ()), solve)
+    on: dict[str, list[int]] = defaultdict(list)
+    for number, candidate in enumerate(problem.candidates):
+        for name in candidate.node_names:
+            on[name].append(number)
+    curves = [side_by_side(_only(problem, needs, place, on), solve) for place in _places(problem, needs)]
+    nowhere = side_by_side(_only(problem, needs, (), on), solve)
     return replace(
         nowhere,
         points=tuple(
@@ -37,35 +41,41 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     )
 
 
-def lie_together(names: Sequence[str], nodes: Sequence[NodeResources], needs: Needs) -> bool:
-    """Whether these nodes are all in one place."""
-    chosen = [place for place, node in enumerate(nodes) if node.name in names]
-    switches = {nodes[place].switch for place in chosen}
-    in_a_row = not chosen or chosen[-1] - chosen[0] + 1 == len(chosen)
-    return (in_a_row or not needs.contiguous) and (not needs.one_switch or (len(switches) == 1 and "" not in switches))
+def in_a_row(nodes: Sequence[NodeResources], count: int, *, one_switch: bool) -> list[Sequence[NodeResources]]:
+    """All rows of so many nodes, in Slurm's order; under one leaf switch each where that is wanted."""
+    rows = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
+    if one_switch:
+        rows = [row for row in rows if len({node.switch for node in row}) == 1 and row[0].switch]
+    return rows
+
+
+def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, ...]]:
+    """The nodes of each leaf switch, without those whose switch is not known."""
+    found: dict[str, list[NodeResources]] = defaultdict(list)
+    for node in nodes:
+        if node.switch:
+            found[node.switch].append(node)
+    return {switch: tuple(row) for switch, row in found.items()}
 
 
 def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
     nodes, count = problem.nodes, max(1, problem.nodes_needed)
     if needs.contiguous:
-        found = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
-        if needs.one_switch:
-            found = [row for row in found if len({node.switch for node in row}) == 1 and row[0].switch]
-        found = [row for row in found if all(serves(node, needs) for node in row)]
+        rows = in_a_row(nodes, count, one_switch=needs.one_switch)
+        found = [row for row in rows if all(serves(node, needs) for node in row)]
     else:
-        by_switch: dict[str, list[NodeResources]] = defaultdict(list)
-        for node in nodes:
-            if node.switch:
-                by_switch[node.switch].append(node)
-        found = [tuple(row) for row in by_switch.values()]
+        found = [row for row in by_switch(nodes).values() if sum(serves(node, needs) for node in row) >= count]
     for row in found:
         if set(needs.required_nodes) <= {node.name for node in row}:
             yield row
 
 
-def _only(problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources]) -> EvictionProblem:
+def _only(
+    problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources], on: Mapping[str, Sequence[int]]
+) -> EvictionProblem:
     names = {node.name for node in place}
-    here = [_on(candidate, names) for candidate in problem.candidates if not names.isdisjoint(candidate.node_names)]
+    near = {number for name in names if name in on for number in on[name]}
+    here = [_on(problem.candidates[number], names) for number in sorted(near)]
     apart = replace(needs, contiguous=False, one_switch=False)
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
 

@@ -75,6 +75,7 @@ class SimulatedCluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, SimulatedJob] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    switch_of: dict[str, str] = field(default_factory=dict)  # node to leaf switch; empty: without topology
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     next_id: int = 1
     file_system_mib_s: float = inf
@@ -440,11 +441,22 @@ class SimulatedCluster:
             if not set(job.required_nodes) <= set(fitting):
                 return ()
             fitting.sort(key=lambda name: (name not in job.required_nodes, name))
+        rows = (row for place in self._places(job, fitting) for row in self._rows(job, place))
+        return next((row for row in rows if set(job.required_nodes) <= set(row)), ())
+
+    def _places(self, job: Job, fitting: list[str]) -> list[list[str]]:
+        """The fitting nodes, by leaf switch where the job asks for one; without topology Slurm does not care."""
+        if job.switches != 1 or not self.switch_of:
+            return [fitting]
+        leaves = sorted(set(self.switch_of.values()))
+        return [[name for name in fitting if self.switch_of.get(name) == leaf] for leaf in leaves]
+
+    def _rows(self, job: Job, place: list[str]) -> list[tuple[str, ...]]:
         if not job.contiguous:
-            return tuple(fitting[: job.num_nodes]) if len(fitting) >= job.num_nodes else ()
+            return [tuple(place[: job.num_nodes])] if len(place) >= job.num_nodes else []
         names = list(self.nodes)
-        rows = (tuple(names[at : at + job.num_nodes]) for at in range(len(names) - job.num_nodes + 1))
-        return next((row for row in rows if set(job.required_nodes) <= set(row) <= set(fitting)), ())
+        rows = [tuple(names[at : at + job.num_nodes]) for at in range(len(names) - job.num_nodes + 1)]
+        return [row for row in rows if set(row) <= set(place)]
 
     def alloc_gpus(self, name: str) -> tuple[tuple[str, int], ...] | None:
         """By type; None for a node that has none."""

@@ -18,7 +18,10 @@ class SlurmBackend(Protocol):
     name: str
 
     def snapshot(self) -> ClusterSnapshot:
-        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared."""
+        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.
+
+        Leaf switches are told while a waiting job asks for one, or why they are not known: one query every minutes.
+        """
         ...
 
     def job(self, job_id: str) -> Job | None:
@@ -58,8 +61,6 @@ class SlurmBackend(Protocol):
     def usual_priority(self, job_id: str) -> None:
         """Let Slurm work out the job's priority again; success also when the job has ended."""
         ...
-
-    def set_comment(self, job_id: str, comment: str) -> None: ...
 
     def attach(self, job_id: str, reservation: str) -> None:
         """Let the job start in this reservation."""

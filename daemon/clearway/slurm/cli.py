@@ -1,10 +1,11 @@
 """Slurm through its own commands: squeue, scontrol, scancel. Works with every Slurm release from 22.05 on.
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
-new ones have come, and every ten minutes two for what Slurm's own preemption goes by. Changes look at the job just
-before, because Slurm would do as it is told: requeue a job that has completed (it runs a second time), requeue a whole
-array when asked for its last task, or wait forever to signal a job that does not run. Between the look and the act is
-a gap of some milliseconds that no client can close.
+new ones have come, every ten minutes two for what Slurm's own preemption goes by, and every five minutes one for the
+leaf switches while a waiting job asks for one. Changes look at the job just before, because Slurm would do as it is
+told: requeue a job that has completed (it runs a second time), requeue a whole array when asked for its last task, or
+wait forever to signal a job that does not run. Between the look and the act is a gap of some milliseconds that no
+client can close.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.preempt import PreemptReader
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RequeueRest
+from clearway.slurm.topology import TopologyReader
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
@@ -51,6 +53,7 @@ class CliBackend:
         self._rest = RequeueRest(now=now, sleep=sleep)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         self._preempt = PreemptReader()
+        self._topology = TopologyReader()
         self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
@@ -88,7 +91,8 @@ class CliBackend:
             self._scontrol("--details", "show", "node")
         )  # which tell of GPUs in use
         priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
-        queries = 2 + self._refresh_excluded(jobs, taken_at) + preempt_queries
+        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
+        queries = 2 + self._refresh_excluded(jobs, taken_at) + preempt_queries + topology_queries
         return ClusterSnapshot(
             taken_at=taken_at,
             jobs=tuple(self._with_excluded(job) for job in jobs),
@@ -96,6 +100,7 @@ class CliBackend:
             skipped=(*skipped, *skipped_nodes, *self._skipped_reservations),
             queries=queries,
             preempt_priorities=priorities,
+            topology=topology,
         )
 
     def job(self, job_id: str) -> Job | None:
@@ -253,9 +258,6 @@ class CliBackend:
         found = self._look(job_id)
         if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
             self._change_job(["scontrol", "release", found[1]])
-
-    def set_comment(self, job_id: str, comment: str) -> None:
-        self._update_job(job_id, "Comment", comment)
 
     def attach(self, job_id: str, reservation: str) -> None:
         found = self._look(job_id)

@@ -1,7 +1,8 @@
 """Slurm through pyslurm, which lives in a process of its own (``pyslurm_process``).
 
 Two queries read everything, a third names the reservations when a node is in one, and two of ``scontrol``, every ten
-minutes, tell what Slurm's own preemption goes by. Numbers name exactly one job here:
+minutes, tell what Slurm's own preemption goes by; one more tells of the switches while a waiting job asks for one.
+Numbers name exactly one job here:
 unlike scontrol and scancel, which take the id of an array's last task for the whole array. As in the ``cli``
 backend, changes look at the job just before, because Slurm would do as it is told: requeue a job that has completed,
 or never answer a signal to a suspended one.
@@ -26,6 +27,7 @@ from clearway.slurm.preempt import PreemptReader
 from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.rest import RequeueRest
+from clearway.slurm.topology import TopologyReader
 
 # Slurm's error numbers where no is as good as done.
 _ALREADY_DONE = 2021
@@ -53,6 +55,7 @@ class PyslurmBackend:
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)  # for what pyslurm does not tell
         self._preempt = PreemptReader()
+        self._topology = TopologyReader()
         self._rest = RequeueRest(now=now)
         self._skipped_reservations: tuple[Skipped, ...] = ()
 
@@ -86,13 +89,15 @@ class PyslurmBackend:
         self._rest.saw_all(jobs)
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
         priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
+        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
         return ClusterSnapshot(
             taken_at=taken_at,
             jobs=tuple(jobs),
             nodes=tuple(nodes),
             skipped=(*skipped_jobs, *skipped_nodes, *self._skipped_reservations),
-            queries=(2 if reservations is None else 3) + preempt_queries,
+            queries=(2 if reservations is None else 3) + preempt_queries + topology_queries,
             preempt_priorities=priorities,
+            topology=topology,
         )
 
     def job(self, job_id: str) -> Job | None:
@@ -169,10 +174,6 @@ class PyslurmBackend:
         if current is not None and current.state is not JobState.ENDED and current.priority == FIRST:
             with _as_good_as_done(_ALREADY_DONE, _JOB_FINISHED, _INVALID_JOB_ID):
                 self._change_job("release", job_id)
-
-    def set_comment(self, job_id: str, comment: str) -> None:
-        self._known(job_id)
-        self._change_job("set_comment", job_id, comment=comment)
 
     def attach(self, job_id: str, reservation: str) -> None:
         if self._known(job_id).reservation != reservation:

@@ -188,9 +188,6 @@ class Calls:
     def release(self, job_id: int) -> None:
         self._pyslurm.Job(job_id).release()
 
-    def set_comment(self, job_id: int, comment: str) -> None:
-        self._modify(job_id, comment=comment or _Empty())
-
     def set_reservation(self, job_id: int, reservation: str) -> None:
         self._modify(job_id, reservations=reservation or _Empty())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from clearway.clock import Clock
 from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation
+from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
 from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
 
 
@@ -25,9 +26,8 @@ class SimulatedBackend:
         cluster = self._now()
         reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
         nodes = tuple(self._shown(node, reserved.get(name)) for name, node in cluster.nodes.items())
-        return ClusterSnapshot(
-            taken_at=cluster.now, jobs=tuple(entry.job for entry in cluster.jobs.values()), nodes=nodes, queries=2
-        )
+        jobs = tuple(entry.job for entry in cluster.jobs.values())
+        return ClusterSnapshot(taken_at=cluster.now, jobs=jobs, nodes=nodes, queries=2, topology=self._topology(jobs))
 
     def job(self, job_id: str) -> Job | None:
         entry = self._now().jobs.get(job_id)
@@ -83,10 +83,6 @@ class SimulatedBackend:
         entry = self._now().jobs.get(job_id)
         if entry is not None and entry.job.priority == FIRST:
             entry.job = replace(entry.job, priority=entry.usual_priority)
-
-    def set_comment(self, job_id: str, comment: str) -> None:
-        entry = self._entry(job_id)
-        entry.job = replace(entry.job, comment=comment)
 
     def attach(self, job_id: str, reservation: str) -> None:
         entry = self._entry(job_id)
@@ -173,6 +169,14 @@ class SimulatedBackend:
             shown = replace(node, reservation=reservation, alloc_cpus=alloc_cpus, alloc_gpus=alloc_gpus)
             self._seen[node.name] = (node, shown)
         return shown
+
+    def _topology(self, jobs: Sequence[Job]) -> Topology:
+        """As of a cluster with topology/tree where it has switches; told only to who asks for one."""
+        if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
+            return Topology()
+        if not self._cluster.switch_of:
+            return Topology(unknown="this cluster has no switches")
+        return Topology(self._cluster.switch_of, unknown="")
 
     def _now(self) -> SimulatedCluster:
         self._cluster.advance(self._clock.now())

@@ -63,8 +63,10 @@ class SqlStore:
         with self._database.writing() as connection:
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = _new_id(result)
-            connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, eviction.revision, eviction.plan)))
+            plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
+            connection.execute(insert(PLANS).values(plan))
             write_preemptions(connection, eviction_id, eviction.preemptions)
+        self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
         return replace(eviction, eviction_id=eviction_id)
 
     def save_eviction(self, eviction: Eviction) -> None:
@@ -166,13 +168,16 @@ class SqlStore:
     def _complete(
         self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
     ) -> tuple[Eviction, ...]:
-        """Rows of evictions to evictions: adds each one's plan and preemptions."""
+        """Rows of evictions to evictions: adds each one's plan and preemptions.
+
+        ``remember``: plans are taken from memory, and kept there.
+        """
         if not found:
             return ()
         plans = {
             row.eviction_id: plan
             for row in found
-            if (plan := self._plans.get((row.eviction_id, row.revision))) is not None
+            if remember and (plan := self._plans.get((row.eviction_id, row.revision))) is not None
         }
         missing = [row.eviction_id for row in found if row.eviction_id not in plans]
         if missing:

@@ -11,14 +11,12 @@ a minute after it (``jobqueue.slurm.death-timeout``).
 
 from __future__ import annotations
 
-import getpass
 import logging
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ import dask
 from distributed import Client, KilledWorker, Security, wait
 
 from clearway.errors import SimulationError, SlurmError
-from clearway.slurm.process import Commands
+from clearway.slurm.named_jobs import NamedJobs
 from clearway.sweeps.base import Task, Workers
 from clearway.sweeps.signals import answered
 
@@ -45,8 +43,6 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 _GIB_PER_PROCESS = 2
 _UNSEEN = "127.0.0.1:0"  # Dask's pages ask nobody for a password
 _NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", _UNSEEN)
-_ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
-_LEFT = _ALIVE + ",COMPLETING"  # their processes may still write into our folder
 _LOOK_S = 5.0  # without an answer, before Slurm is asked about the jobs
 _CANCEL_S = 30.0
 _LAST_WORDS = 300  # characters
@@ -72,8 +68,8 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
         SimulationError: they cannot be submitted; within the block: they all ended before the sweep did.
     """
     name = f"clearway-sweep-{secrets.token_hex(6)}"
-    queue = _Queue(Commands(timeout_s=60.0), name, tell)
-    queue.count(_ALIVE)  # no Slurm, no sweep
+    jobs = NamedJobs(name)
+    jobs.alive()  # no Slurm, no sweep
     stack = ExitStack()
     try:
         folder = _private_folder(name)
@@ -89,12 +85,12 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
             silence_logs="critical",
             **_job_options(wanted),
         )
-        stack.callback(queue.cancel)
+        stack.callback(_cancel, jobs, tell)
         stack.callback(_close, cluster, timeout=_CANCEL_S)
         client = Client(cluster)
         stack.callback(_close, client)
         cluster.scale(jobs=wanted.jobs)
-        yield _InSlurm(client, queue, folder, refusals)
+        yield _InSlurm(client, jobs, folder, refusals)
     finally:
         # An impatient second Ctrl-C must not keep jobs from being cancelled.
         with answered(lambda _: signal.SIG_IGN, *_TO_END):
@@ -104,7 +100,7 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
 @dataclass(frozen=True, slots=True)
 class _InSlurm:
     client: Any
-    queue: _Queue
+    jobs: NamedJobs
     folder: Path
     refusals: list[str]
 
@@ -138,7 +134,7 @@ class _InSlurm:
         if self.refusals:
             raise SimulationError(f"sbatch: {self.refusals[0]}")
         try:
-            alive = self.queue.count(_ALIVE)
+            alive = self.jobs.alive()
         except SlurmError:
             return  # it may answer next time; the workers do not need it
         if not alive:
@@ -150,31 +146,9 @@ class _InSlurm:
         return f"; the last one's last words: ...{said[-_LAST_WORDS:]}" if said else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    """This sweep's jobs as Slurm has them."""
-
-    commands: Commands
-    name: str
-    tell: Callable[[str], None]
-
-    def count(self, states: str) -> int:
-        mine = ("squeue", "--noheader", f"--name={self.name}", f"--user={getpass.getuser()}")
-        return len(self.commands.run((*mine, f"--states={states}", "--format=%A")).split())
-
-    def cancel(self) -> None:
-        """By name, and again until none is left: a submission may have been under way."""
-        mine = (f"--name={self.name}", f"--user={getpass.getuser()}")
-        deadline = time.monotonic() + _CANCEL_S
-        try:
-            while self.count(_LEFT) and time.monotonic() < deadline:
-                self.commands.run(("scancel", "--quiet", *mine))
-                time.sleep(0.2)
-            left = f"{self.count(_ALIVE)} after {_CANCEL_S:g} s" if self.count(_ALIVE) else ""
-        except SlurmError as error:
-            left = str(error)
-        if left:
-            self.tell(f"jobs may be left, remove them with 'scancel --name={self.name}': {left}")
+def _cancel(jobs: NamedJobs, tell: Callable[[str], None]) -> None:
+    if left := jobs.cancel(_CANCEL_S):
+        tell(f"jobs may be left, remove them with 'scancel --name={jobs.name}': {left}")
 
 
 def _close(part: Any, **options: Any) -> None:

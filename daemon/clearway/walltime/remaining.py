@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _ONE_SIDED_95 = 1.6448536269514722
@@ -80,18 +80,6 @@ class RunTimes:
             survival *= 1.0 - (same - at) / there
             at = same
         return survival
-
-
-def probability_of_end(survival: Callable[[float], float], ran_s: float, within_s: float) -> float:
-    """The chance that a job which has run for ``ran_s`` ends in the next ``within_s``, of any distribution.
-
-    ``survival`` is P(X > t). Of one of ``clearway.walltime.distributions``:
-    ``lambda t: float(times.survival(np.array([t]))[0])``.
-    """
-    left = survival(ran_s)
-    if left <= 0 or within_s <= 0:
-        return 0.0
-    return min(1.0, max(0.0, 1.0 - survival(ran_s + within_s) / left))
 
 
 def _wilson_lower(share: float, count: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clearway.sweeps.base import Sweep, Task
-from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Continuous, continuous
+from clearway.walltime.distributions import FAMILIES, Continuous, continuous
 from clearway.walltime.model import Costs
 from clearway.walltime.request_sequence import (
     Strategy,
@@ -129,19 +129,6 @@ def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> Study:
 
 def _drawn(figure: Callable[[Any], Figure], of: Any) -> Figure:
     return figure(of)
-
-
-def lognormal_of_cells() -> Continuous:
-    """What the LogNormal row of the paper's table follows from, in place of mu = 3.0 and sigma = 0.5.
-
-    Found by least squares over the twelve cells of fixed tau: a lognormal with a location, 0.4046 h, as a fit to
-    samples gives; its lower bound is the location.
-    """
-    from scipy import stats  # noqa: PLC0415 - see clearway.walltime.distributions
-
-    location_s = 0.4046 * HOUR_S
-    whole = stats.lognorm(0.2943, loc=location_s, scale=2.295 * HOUR_S)
-    return Continuous("lognormal", whole, location_s, float(whole.isf(TRUNCATED_AT)))
 
 
 def table_2(name: str, times: Continuous | None = None) -> list[Cell]:

@@ -47,6 +47,46 @@ def test_ordered_read_and_cancelled(api: ApiWorld) -> None:
     assert [turn["state"] for turn in found["turns"]] == ["away", "away", "skipped", "skipped"]
 
 
+def metrics(api: ApiWorld) -> dict[str, float]:
+    """Of rolling drains, without the prefix that all of them have."""
+    lines = [line for line in api.client.get("/metrics").text.splitlines() if line.startswith("clearway_rolling_drain")]
+    pairs = [line.rsplit(" ", 1) for line in lines]
+    return {name.removeprefix("clearway_rolling_drain_"): float(value) for name, value in pairs}
+
+
+def test_standing_still_and_skipping_are_counted(api: ApiWorld) -> None:
+    operate(api)
+    api.submit(on=("n2",), ran_s=100, user="bob")  # cannot save itself
+    api.tick()
+    assert metrics(api) == dict.fromkeys(metrics(api), 0.0)
+    number = order(api, nodes="n[1-3]", rolling=1)
+    api.run_until(lambda: metrics(api)['nodes{state="away"}'] == 1, 30)
+    began = api.client.get(f"{ROLLING}/{number}").json()
+    assert began["progressed_at"] > began["created_at"]
+    api.tick(300)
+    counted = metrics(api)
+    assert counted["standstill_seconds"] == 300
+    assert (counted['nodes{state="waiting"}'], counted["skipped_nodes_total"]) == (2, 0)
+    assert "clearway_open_rolling_drains 1.0" in api.client.get("/metrics").text
+    api.client.post("/api/v1/undrains", headers=AUTHORIZED, json={"nodes": "n1"})
+    api.run_until(lambda: metrics(api)['nodes{state="away"}'] == 1 == metrics(api)["skipped_nodes_total"], 30)
+    counted = metrics(api)
+    assert counted["standstill_seconds"] < 30
+    assert [counted[f'nodes{{state="{state}"}}'] for state in ("over", "skipped", "away")] == [1, 1, 1]
+    api.client.post("/api/v1/undrains", headers=AUTHORIZED, json={"nodes": "n3"})
+    api.run_until(lambda: "clearway_open_rolling_drains 0.0" in api.client.get("/metrics").text, 30)
+    assert metrics(api) == dict.fromkeys(metrics(api), 0.0) | {"skipped_nodes_total": 1.0}
+
+
+def test_what_somebody_decides_is_no_failure(api: ApiWorld) -> None:
+    operate(api)
+    number = order(api, nodes="n[1-4]", rolling=1)
+    api.tick()
+    api.client.post(f"{ROLLING}/{number}/cancel", headers=AUTHORIZED)
+    api.run_until(lambda: api.client.get(f"{ROLLING}/{number}").json()["state"] == "cancelled", 30)
+    assert metrics(api)["skipped_nodes_total"] == 0
+
+
 def test_what_is_not_there_or_makes_no_sense(api: ApiWorld) -> None:
     api.tick()
     assert api.client.get(f"{ROLLING}/7").status_code == 404

@@ -16,7 +16,7 @@ from clearway.execution.lifecycle import Command, Rules, Sight, Step, next_phase
 from clearway.execution.placement import placement, placement_until
 from clearway.execution.records import Eviction, EvictionState, PreemptionState
 from clearway.model import Action, Choice, Job, JobState, Option
-from clearway.policy import Situation, UnderWay, eviction_situation
+from clearway.policy import Grounds, Situation, UnderWay, eviction_situation
 from clearway_checkpoint.suspend import Suspend
 from tests.builders import NOW, after, eviction, job, node, plan, preemption, snapshot, urgent_job
 
@@ -216,7 +216,8 @@ def situation(jobs: list[Job], of: Job = SMALL, memory_mib: int = 4_000, **candi
     names = sorted({name for each in jobs for name in each.nodes})
     seen = snapshot(jobs, [node(name, memory_mib=memory_mib, alloc_cpus=4) for name in names])
     who = Preemptor(of, "rule 1", 600, after(600))
-    return eviction_situation(who, "batch", seen, config, NOW, preempted={}, under_way=UnderWay(), actions=KNOWN)
+    grounds = Grounds(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay(), actions=KNOWN)
+    return eviction_situation(who, "batch", grounds)
 
 
 def offered(found: Situation) -> dict[str, set[Action]]:

@@ -13,7 +13,7 @@ from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.model import Action, Choice, ClusterSnapshot, Job, JobState, Plan, Skipped, Verdict
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import UnderWay
+from clearway.policy import Grounds, UnderWay
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took={}"
@@ -21,14 +21,11 @@ SAVES = "clearway:checkpoint=signal,took={}"
 
 def decided(seen: ClusterSnapshot, of: Job | None = None, *, obstacle: str = "", **sections: Any) -> Plan | NoPlan:
     before = copy.deepcopy((seen.jobs, seen.nodes, seen.skipped))
+    config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections)
     found = decide(
         Preemptor(of or urgent_job(), "rule 1", 600, after(600), obstacle),
-        seen,
-        Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections),
+        Grounds(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay()),
         EvictionDP(),
-        NOW,
-        preempted={},
-        under_way=UnderWay(),
     )
     assert (seen.jobs, seen.nodes, seen.skipped) == before, "was changed"
     return found

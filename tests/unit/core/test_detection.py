@@ -9,7 +9,7 @@ import pytest
 
 from clearway.config import PreemptorRule
 from clearway.detection import imagined, matching_rule, preemptors, usual_partition, wanted_features
-from clearway.model import JobState
+from clearway.model import JobState, Topology
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 ANY = PreemptorRule(qos=("urgent",))
@@ -124,7 +124,8 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"required_nodes": ("n1", "n2")}, "", id="required nodes"),
         pytest.param({"required_nodes": ("n1", "n2", "n3")}, "3 certain nodes, but for fewer", id="too many"),
         pytest.param({"contiguous": True}, "", id="contiguous"),
-        pytest.param({"switches": 1}, "nodes under 1 leaf switch", id="switches"),
+        pytest.param({"switches": 1}, "is not known: nobody has asked for it", id="unknown switches"),
+        pytest.param({"switches": 2}, "at most 2 leaf switches; only one can be planned for", id="two switches"),
         pytest.param({"features": "big|fast"}, "'big|fast' is more than names joined by &", id="either feature"),
         pytest.param({"features": "[rack1*2&rack2*2]"}, "is more than names", id="counted features"),
         pytest.param({"reservation": "maintenance"}, "the reservation maintenance", id="somebody's reservation"),
@@ -135,6 +136,13 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
 def test_obstacles(fields: dict[str, Any], obstacle: str) -> None:
     (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY], frozenset({"clearway_7"}))
     assert (obstacle in found.obstacle) if obstacle else not found.obstacle
+
+
+def test_one_leaf_switch_is_no_obstacle_where_the_switches_are_known() -> None:
+    known = Topology({"n1": "leaf1"}, unknown="")
+    for switches, obstacle in ((1, False), (2, True)):
+        (found,) = preemptors(snapshot([urgent_job(switches=switches)], topology=known), [ANY])
+        assert bool(found.obstacle) is obstacle
 
 
 def test_the_most_pressing_comes_first_and_ties_go_to_the_job_id() -> None:

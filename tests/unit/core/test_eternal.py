@@ -12,7 +12,7 @@ from clearway.config import CandidatesConfig, Config, EternalConfig, PreemptorRu
 from clearway.detection import Preemptor
 from clearway.eternal import OTHERS_STAY, is_eternal, ordinary_preemptors
 from clearway.model import Action, ClusterSnapshot, Job, JobState
-from clearway.policy import UnderWay, eviction_situation
+from clearway.policy import Grounds, UnderWay, eviction_situation
 from tests.builders import NOW, after, job, node
 
 SETTINGS = EternalConfig(partitions=("eternal",), patience=15.0, max_delay=300.0, at_once=4)
@@ -151,16 +151,10 @@ def test_an_unlimited_job_is_never_served_before_another_on_its_nodes(
 def verdict_on(eternal: Job, preempted: int = 0, **candidates: Any) -> tuple[str, set[Action]]:
     """The verdict's code and the options of an eternal job on the only node, for an ordinary job."""
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
-    (who,) = ordinary_preemptors(cluster(eternal, waits(10), nodes=1), SETTINGS, (), NOW)
-    situation = eviction_situation(
-        who,
-        "batch",
-        cluster(eternal, waits(10), nodes=1),
-        config,
-        NOW,
-        preempted={"1": preempted},
-        under_way=UnderWay(),
-    )
+    snapshot = cluster(eternal, waits(10), nodes=1)
+    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
+    grounds = Grounds(snapshot=snapshot, config=config, now=NOW, preempted={"1": preempted}, under_way=UnderWay())
+    situation = eviction_situation(who, "batch", grounds)
     codes = {verdict.job_id: verdict.code for verdict in situation.verdicts}
     ways = {option.action for candidate in situation.problem.candidates for option in candidate.options}
     return codes.get("1", ""), ways
@@ -193,7 +187,8 @@ def test_an_eternal_job_is_saved_or_it_stays(fields: dict[str, Any], candidates:
     snapshot = cluster(runs(1, "n1", **({"comment": SAVES} | fields)), other, waits(10), nodes=2)
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
     (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
-    situation = eviction_situation(who, "batch", snapshot, config, NOW, preempted={}, under_way=UnderWay())
+    grounds = Grounds(snapshot=snapshot, config=config, now=NOW, preempted={}, under_way=UnderWay())
+    situation = eviction_situation(who, "batch", grounds)
     assert [verdict.code for verdict in situation.verdicts if verdict.job_id == "1"] == [code]
     assert "1" not in {candidate.job_id for candidate in situation.problem.candidates}
 

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.execution.progress import lost_nodes
 from clearway.model import Amounts, ClusterSnapshot, Job, JobState, Needs, Node
-from clearway.policy import plan_misfit
+from clearway.plan_checks import plan_misfit
 from clearway.resources import needs_of, share
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
 
@@ -159,6 +159,6 @@ def test_who_may_stay_is_no_misfit_and_no_lost_node_but_everybody_else_is() -> N
     fine, changed = ([goes, stays, made.preemptor], [goes, stays, foreign, made.preemptor])
     assert plan_misfit(made, snapshot(fine)) == ""
     assert plan_misfit(made, snapshot(changed)) == "job 3 holds node n1, which the plan counts on"
-    assert lost_nodes(eviction(made), snapshot(fine), tuple) == {}
-    assert lost_nodes(eviction(made), snapshot(changed), tuple) == {"3": "it holds node n1"}
+    assert lost_nodes(eviction(made), snapshot(fine), ()) == {}
+    assert lost_nodes(eviction(made), snapshot(changed), ()) == {"3": "it holds node n1"}
     assert "2 holds" in plan_misfit(replace(made, staying=()), snapshot(fine))

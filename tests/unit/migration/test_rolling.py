@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.execution.records import RollingDrain, Turn, TurnState
-from clearway.migration.rolling import begun, is_away, left_out, look, next_nodes, not_begun
+from clearway.migration.rolling import begun, is_away, left_out, look, next_nodes, not_begun, progressed, standstill_s
 from clearway.model import ClusterSnapshot, DrainOrder, Node
-from tests.builders import NOW
+from tests.builders import NOW, after
 
 T = TurnState
 FIRST_DRAIN, OTHER_DRAIN = 7, 8
@@ -84,3 +84,16 @@ def test_a_turn_that_is_over_stays_so(situation: tuple[RollingDrain, frozenset[s
     assert set(stopped.nodes(T.AWAY)) == set(seen.nodes(T.AWAY))
     assert not stopped.nodes(T.WAITING, T.EMPTYING)
     assert replace(stopped, turns=seen.turns) == seen
+
+
+def test_an_order_stands_still_from_when_it_could_begin_or_got_on() -> None:
+    order = DrainOrder(nodes=("n1", "n2"), actor="root")
+    rolling = RollingDrain(rolling_id=1, order=order, at_once=1, turns=(Turn("n1"), Turn("n2")), created_at=NOW)
+    assert standstill_s(rolling, after(50)) == 50
+    later = replace(rolling, order=replace(order, begin_at=after(100)))
+    assert [standstill_s(later, after(seconds)) for seconds in (50, 100, 130)] == [0, 0, 30]
+    noted = replace(rolling, turns=(Turn("n1", note="why"), Turn("n2")))
+    assert progressed(rolling, noted, after(60)) == noted  # still waiting
+    got_on = progressed(later, begun(later, ["n1"], FIRST_DRAIN), after(140))
+    assert got_on.progressed_at == after(140)
+    assert standstill_s(got_on, after(150)) == 10

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.walltime.distributions import FAMILIES, continuous, empirical, sample
-from clearway.walltime.remaining import RunTimes, advice, probability_of_end
+from clearway.walltime.remaining import RunTimes, advice
 
 TIMES = st.lists(st.integers(1, 50).map(float), min_size=1, max_size=40)
 
@@ -24,9 +23,6 @@ def test_of_samples_it_is_counting(times: list[float], ran_s: int, within_s: int
     assert found.samples == len(longer)
     assert found.probability == pytest.approx(len(within) / len(longer) if longer else 0.0)
     assert 0.0 <= found.at_least <= found.probability + 1e-12
-    curve = empirical(times)
-    survival = lambda t: float(curve.survival(np.array([t]))[0])  # noqa: E731
-    assert found.probability == pytest.approx(probability_of_end(survival, ran_s, within_s), abs=1e-9)
 
 
 @given(TIMES, TIMES, st.integers(0, 60))
@@ -79,24 +75,6 @@ def test_the_lower_bound_holds_about_as_often_as_it_says() -> None:
         times = random.exponential(1.0, 60)
         held += RunTimes(tuple(times)).chance_of_end(0.3, 0.8).at_least <= 1 - math.exp(-0.8)
     assert 0.92 <= held / 2_000 <= 0.98
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_of_a_distribution_it_is_what_simulated_jobs_do(name: str) -> None:
-    times = continuous(name, FAMILIES[name].paper)
-    drawn = sample(times, 40_000, seed=5)
-    ran_s, within_s = float(np.quantile(drawn, 0.3)), float(np.quantile(drawn, 0.4))
-    left = drawn[drawn > ran_s]
-    share = float((left <= ran_s + within_s).mean())
-    survival = lambda t: float(times.survival(np.array([t]))[0])  # noqa: E731
-    error = 4.5 * math.sqrt(0.25 / len(left))
-    assert probability_of_end(survival, ran_s, within_s) == pytest.approx(share, abs=error)
-
-
-def test_an_exponential_job_does_not_age() -> None:
-    chances = [probability_of_end(lambda t: math.exp(-t), ran_s, 2.0) for ran_s in (0.0, 1.0, 5.0)]
-    assert chances == pytest.approx([1 - math.exp(-2)] * 3)
-    assert probability_of_end(lambda t: max(0.0, 1 - t), 2.0, 1.0) == 0.0  # longer than the longest
 
 
 def test_advice_is_quantiles() -> None:

@@ -7,9 +7,11 @@ import io
 from html.parser import HTMLParser
 
 import pytest
+from scipy import stats
 
+from clearway.walltime.distributions import TRUNCATED_AT, Continuous
 from clearway.walltime.request_sequence import Strategy
-from clearway.walltime.study import Study, figure_6, lognormal_of_cells, table_2
+from clearway.walltime.study import Study, figure_6, table_2
 from clearway.walltime.study_report import as_csv, as_html, near
 
 
@@ -31,6 +33,17 @@ def test_the_exponential_row_is_met_with_a_cost_of_each_request_and_not_as_state
 
 def test_the_uniform_rows_later_requests_leave_out_the_lower_bound() -> None:
     assert all(near(cell, cell.shown, cell.shown_tau) for cell in table_2("uniform"))
+
+
+def lognormal_of_cells() -> Continuous:
+    """What the LogNormal row of the paper's table follows from, in place of mu = 3.0 and sigma = 0.5.
+
+    Found by least squares over the twelve cells of fixed tau: a lognormal with a location, 0.4046 h, as a fit to
+    samples gives; its lower bound is the location.
+    """
+    location_s = 0.4046 * 3_600
+    whole = stats.lognorm(0.2943, loc=location_s, scale=2.295 * 3_600)
+    return Continuous("lognormal", whole, location_s, float(whole.isf(TRUNCATED_AT)))
 
 
 def test_the_lognormal_row_is_met_by_a_lognormal_with_a_location() -> None:

@@ -23,7 +23,7 @@ from clearway.detection import preemptors
 from clearway.model import Action, JobState
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import UnderWay
+from clearway.policy import Grounds, UnderWay
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
 from clearway.simulation.engine import Machine, ReplayedJob, State
@@ -147,16 +147,15 @@ class Clearway(Wfp):
         by_id = {str(job.job_id): job for _, _, job in self.machine.running} | {str(job.job_id): job for job in waiting}
         snapshot = self.cluster.snapshot(waiting)
         for preemptor in preemptors(snapshot, self.config.preemptors):
-            plan = decide(
-                preemptor,
-                snapshot,
-                self.config,
-                self.planner,
-                snapshot.taken_at,
+            grounds = Grounds(
+                snapshot=snapshot,
+                config=self.config,
+                now=snapshot.taken_at,
                 preempted=self.preempted,
                 under_way=self._under_way(),
                 actions={_CHECKPOINTER: Action.SYS_CHECKPOINT},
             )
+            plan = decide(preemptor, grounds, self.planner)
             if isinstance(plan, NoPlan):
                 continue
             chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]

@@ -32,7 +32,7 @@ from clearway.detection import preemptors
 from clearway.errors import SimulationError
 from clearway.model import Action, JobState, Plan
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay
+from clearway.policy import Grounds, UnderWay
 from clearway.simulation.as_cluster import URGENT, AsCluster
 from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
@@ -142,10 +142,12 @@ class ClearwaySuspend(Easy):
         machine = self.machine
         urgent = self.queue[0]
         snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
-        now = snapshot.taken_at
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
+        grounds = Grounds(
+            snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts, under_way=UnderWay()
+        )
         for preemptor in preemptors(snapshot, self.config.preemptors):
-            plan = decide(preemptor, snapshot, self.config, self.planner, now, preempted=counts, under_way=UnderWay())
+            plan = decide(preemptor, grounds, self.planner)
             if isinstance(plan, Plan):
                 self.open = urgent
                 self.open_until_s = machine.now_s + plan.chosen.max_delay_s

@@ -23,6 +23,7 @@ from clearway.slurm.parse.jobs import (
     split_rows,
 )
 from clearway.slurm.parse.nodes import NodeStatus, node_status, read_nodes, read_reservations
+from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
     "JOB_COLUMNS",
@@ -44,6 +45,7 @@ __all__ = [
     "node_status",
     "read_excluded_nodes",
     "read_jobs",
+    "read_leaf_switches",
     "read_nodes",
     "read_reservations",
     "split_rows",

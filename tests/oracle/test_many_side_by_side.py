@@ -1,0 +1,17 @@
+"""Every planner on thousands of problems of each shape, where checkpoints share the file system."""
+
+from __future__ import annotations
+
+from clearway.model import EvictionProblem
+from tests.oracle.many import check_all, every_block, seeds
+from tests.oracle.problems import SHAPES, random_problem, side_by_side, with_returns
+
+
+@every_block(SHAPES)
+def test_planners_keep_what_is_claimed_of_them(shape: str, block: int) -> None:
+    check_all(_made, seeds(SHAPES, shape, block))
+
+
+def _made(seed: int) -> EvictionProblem:
+    problem = side_by_side(random_problem(seed), seed)
+    return with_returns(problem, seed) if seed % 3 == 0 else problem
