@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
-from clearway.cli.problem_file import SCHEMA_FILE, problem_schema
+from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.clock import SystemClock
 from clearway.config import Config, PreemptorRule
 from clearway.durations import parse_duration_s

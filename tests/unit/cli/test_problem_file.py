@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
-from clearway.cli.problem_file import SCHEMA_FILE, problem_schema, read_problem
+from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
+from clearway.cli.problem_file import read_problem
 from clearway.errors import ProblemFileError
 from clearway.model import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 

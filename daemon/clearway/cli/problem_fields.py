@@ -1,0 +1,200 @@
+"""The fields of a problem file, and with them its JSON schema. How they fit together is told in ``problem_file``."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from clearway.cli.problem_errors import TEXT, WANTED
+from clearway.model import Action, Amounts, Needs, Option
+
+MOST_NODES = 1_000_000
+MOST_NODES_NEEDED = 10**9
+MOST_SECONDS = 10**12
+MOST_LOST_WORK_NODE_S = 10**15
+MOST_OF_A_RESOURCE = 10**12
+MOST_PRIORITY = 2**32 - 1
+SCHEMA_FILE = Path(__file__).with_name("problem.schema.json")
+COSTS = ("lost_work_node_s", "app_checkpoint_s", "sys_checkpoint_s")
+
+
+def _number(value: object) -> int | float:
+    """Integers stay integers; true, false and text are no numbers, NaN and Infinity neither."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0 or value == inf:
+        raise ValueError(WANTED["lost_work_node_s"])
+    if value > MOST_LOST_WORK_NODE_S:
+        raise PydanticCustomError("less_than_equal", "too large", {"le": MOST_LOST_WORK_NODE_S})
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(TEXT)
+    return value
+
+
+def _action(value: object) -> Action:
+    if not isinstance(value, str) or value not in set(Action):
+        raise ValueError(WANTED["action"])
+    return Action(value)
+
+
+_Seconds = Annotated[int, Field(ge=0, le=MOST_SECONDS)]
+_Amount = Annotated[int, Field(ge=0, le=MOST_OF_A_RESOURCE)]
+_Text = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+_LostWork = Annotated[
+    int | float,
+    PlainValidator(_number),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MOST_LOST_WORK_NODE_S}),
+]
+_Action = Annotated[
+    Action, PlainValidator(_action), PlainSerializer(str), WithJsonSchema({"type": "string", "enum": [*Action]})
+]
+
+
+def _either(these: tuple[str, ...], those: tuple[str, ...]) -> dict[str, Any]:
+    """All keys of one group are there, and none of the other."""
+    return {
+        "oneOf": [
+            {"required": [*keys], "not": {"anyOf": [{"required": [other]} for other in others]}}
+            for keys, others in ((these, those), (those, these))
+        ]
+    }
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class AmountFields(_Strict):
+    gpus: _Amount = Field(0, description="GPUs without a type; on a node of one type they are of that type")
+    gpus_by_type: dict[_Text, _Amount] = Field({}, description="GPUs by type, instead of gpus")
+    cores: _Amount = 0
+    memory_mib: _Amount = 0
+
+    def amounts(self) -> Amounts:
+        return Amounts(self.cores, self.memory_mib, _gpus(self.gpus, self.gpus_by_type))
+
+
+def _gpus(untyped: int, by_type: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(by_type.items())) or ((("", untyped),) if untyped else ())
+
+
+class NodeFields(AmountFields):
+    held: AmountFields = Field(AmountFields(), description="what jobs hold that are no candidates: they stay")
+    features: list[_Text] = []
+    partitions: list[_Text] = []
+    switch: _Text | None = Field(None, description="its leaf switch")
+
+
+class NeedsFields(_Strict):
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    gpus_per_node: _Amount = Field(0, description="of whatever type")
+    gpus_per_node_by_type: dict[_Text, _Amount] = {}
+    cores_per_node: _Amount = 0
+    memory_mib_per_node: _Amount = 0
+    features: list[_Text] = []
+    partition: _Text | None = None
+    required_nodes: list[_Text] = Field([], description="these must be among the nodes")
+    excluded_nodes: list[_Text] = []
+    contiguous: bool = Field(default=False, description="nodes in a row, in the order in which nodes lists them")
+    one_switch: bool = Field(default=False, description="nodes of one switch")
+
+    def needs(self) -> Needs:
+        gpus = _gpus(0, self.gpus_per_node_by_type) + _gpus(self.gpus_per_node, {})
+        return Needs(
+            per_node=Amounts(self.cores_per_node, self.memory_mib_per_node, gpus),
+            features=tuple(self.features),
+            partition=self.partition or "",
+            required_nodes=tuple(self.required_nodes),
+            excluded_nodes=tuple(self.excluded_nodes),
+            contiguous=self.contiguous,
+            one_switch=self.one_switch,
+        )
+
+
+class OptionFields(_Strict):
+    action: _Action
+    lost_work_node_s: _LostWork = 0
+    checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
+    ready_s: _Seconds = Field(0, description="no deadline before it can use this option")
+    file_system_s: _Seconds | None = Field(
+        None,
+        description="how long its data takes with the whole file system, where checkpoints share it; at most "
+        "checkpoint_s; without it, others wait for it",
+    )
+    return_node_s: _Seconds = Field(0, description="what coming back costs; it counts where lost work is equal")
+
+
+class CandidateFields(_Strict):
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [_either(("nodes",), ("node_names",)), _either(("options",), COSTS)]}
+    )
+    job_id: _Text
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(1, description="when nobody shares them")
+    node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field([], validate_default=False)
+    holds: AmountFields = Field(AmountFields(), description="on each of its nodes; without it, whole nodes")
+    holds_by_node: dict[_Text, AmountFields] = Field({}, description="where it is not the same on each")
+    options: Annotated[list[OptionFields], Field(min_length=1)] = Field([], validate_default=False)
+    lost_work_node_s: _LostWork = Field(0, description="when it is killed")
+    app_checkpoint_s: _Seconds | None = None
+    sys_checkpoint_s: _Seconds | None = None
+    preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = Field(
+        0, description="of its QoS or its partition's tier: slurm-default takes the lowest first"
+    )
+
+    def ways(self) -> tuple[Option, ...]:
+        if "options" in self.model_fields_set:
+            return tuple(
+                Option(
+                    each.action,
+                    each.lost_work_node_s,
+                    each.checkpoint_s,
+                    each.ready_s,
+                    each.return_node_s,
+                    each.file_system_s,
+                )
+                for each in self.options
+            )
+        options = [Option(Action.KILL, lost_work_node_s=self.lost_work_node_s)]
+        if self.app_checkpoint_s is not None:
+            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=self.app_checkpoint_s))
+        if self.sys_checkpoint_s is not None:
+            options.append(Option(Action.SYS_CHECKPOINT, checkpoint_s=self.sys_checkpoint_s))
+        return tuple(options)
+
+
+class ProblemFields(_Strict):
+    model_config = ConfigDict(
+        title="The problem file of clearway plan --problem",
+        json_schema_extra={
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **_either(("nodes_needed",), ("needs", "nodes")),
+        },
+    )
+    nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = Field(0, description="whole nodes")
+    needs: NeedsFields | None = Field(None, description="what the urgent job asks, instead of nodes_needed")
+    nodes: dict[_Text, NodeFields] = Field(
+        {}, description="every node that candidates name, and idle ones, in Slurm's order"
+    )
+    max_delay_s: _Seconds
+    step_s: Annotated[int, Field(ge=1, le=MOST_SECONDS)]
+    candidates: list[CandidateFields]
+
+
+def problem_schema() -> str:
+    """The JSON schema of the file, as ``problem.schema.json`` ships it."""
+    return json.dumps(ProblemFields.model_json_schema(), indent=2) + "\n"
