@@ -30,7 +30,7 @@ while [ ! -e "$1/stop" ]; do
 done
 exit 42
 """
-LIMIT_S = 30.0
+LIMIT_S = 120.0  # of a wait; it ends as soon as it may
 
 
 @dataclass(frozen=True)

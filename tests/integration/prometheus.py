@@ -15,7 +15,8 @@ import pytest
 
 from tests.integration.daemon import wait_for
 
-SCRAPE_EVERY_S = 0.5
+SCRAPE_EVERY_S = 2.0  # and as long may a scrape take: on a busy machine half a second would not do
+STARTS = 3  # another program may take the port that was free a moment ago
 
 
 def require(*programs: str) -> None:
@@ -33,11 +34,8 @@ class Prometheus:
     """Scrapes one address as ``job="clearway"`` and answers queries."""
 
     def __init__(self, target: str, *, cluster: str = "test", rules: Path | None = None) -> None:
+        self.at = 0.0  # when queries are asked about; 0: now
         self._folder = Path(tempfile.mkdtemp(prefix="clearway-prometheus-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._base = f"http://127.0.0.1:{port}"
         rule_files = f'rule_files: ["{rules}"]\n' if rules else ""
         (self._folder / "prometheus.yml").write_text(
             f"global: {{scrape_interval: {int(SCRAPE_EVERY_S * 1_000)}ms, evaluation_interval: 1s}}\n"
@@ -47,6 +45,13 @@ class Prometheus:
             f"    static_configs: [{{targets: ['{target}'], labels: {{cluster: {cluster}}}}}]\n"
         )
         self._log = (self._folder / "log").open("wb")
+        self._start()
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._base = f"http://127.0.0.1:{port}"
         self._process = subprocess.Popen(
             [
                 *("setpriv", "--pdeathsig", "KILL", "prometheus"),
@@ -63,6 +68,10 @@ class Prometheus:
 
     def __enter__(self) -> Self:
         try:
+            for _ in range(STARTS - 1):
+                wait_for(lambda: self._ended() or self._ready(), 60, "Prometheus")
+                if self._ended():
+                    self._start()
             wait_for(self._ready, 60, "Prometheus")
         except BaseException as error:
             error.add_note((self._folder / "log").read_text()[-4_000:])
@@ -79,8 +88,11 @@ class Prometheus:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _ended(self) -> bool:
+        return self._process.poll() is not None
+
     def _ready(self) -> bool:
-        assert self._process.poll() is None, "Prometheus has ended"
+        assert not self._ended(), "Prometheus has ended"
         try:
             return httpx.get(f"{self._base}/-/ready").status_code == 200
         except httpx.TransportError:
@@ -93,8 +105,8 @@ class Prometheus:
         return answer["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The series of an instant query."""
-        data = self.get("query", query=expression)
+        """The series of an instant query, at ``at`` where that is set."""
+        data = self.get("query", query=expression, **({"time": f"{self.at:.3f}"} if self.at else {}))
         found: list[Any] = data["result"]
         return found if data["resultType"] in ("vector", "matrix") else [data["result"]]
 

@@ -52,9 +52,9 @@ sys.exit(7)
 
 
 def poll(condition: Callable[[], object], limit_s: float = 30.0, what: str = "") -> None:
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + 4 * limit_s
     while not condition():
-        assert time.monotonic() < end, f"not within {limit_s:g} s: {what}"
+        assert time.monotonic() < end, f"not within {4 * limit_s:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -68,8 +68,8 @@ class Run:
         self.env = {
             "CLEARWAY_STATE": str(folder / "state"),
             "CLEARWAY_DIR": str(folder / "dir"),
-            "CLEARWAY_DMTCP_LIMIT_S": "30",
-            "CLEARWAY_DMTCP_RESTART_S": "15",
+            "CLEARWAY_DMTCP_LIMIT_S": "90",
+            "CLEARWAY_DMTCP_RESTART_S": "60",
             "PATH": path,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -118,7 +118,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 def test_saved_killed_restarted_ends_like_an_undisturbed_run(real: Run, tmp_path: Path) -> None:
     assert real.driver.probe(real.program(1)).ok
     undisturbed = Run(tmp_path / "undisturbed", os.environ["PATH"])
-    assert undisturbed.spawn(tuple(undisturbed.program(60))).wait(60) == 7
+    assert undisturbed.spawn(tuple(undisturbed.program(60))).wait(240) == 7
 
     process = real.spawn(real.driver.wrap(real.program(60)))
     poll(lambda: len(real.steps()) >= 10, what="ten steps")
@@ -138,13 +138,13 @@ def test_saved_killed_restarted_ends_like_an_undisturbed_run(real: Run, tmp_path
     assert real.told() == "ok=yes\n"
     second = real.driver.checkpoint(real.generation(2), again.pid)
     assert second.ok, second.reason
-    assert again.wait(60) == 7
+    assert again.wait(240) == 7
     assert real.steps() == list(range(60))
     assert real.result.read_bytes() == undisturbed.result.read_bytes()
 
 
 def test_exit_status_comes_through_and_the_coordinator_is_on_loopback(real: Run) -> None:
-    assert real.spawn(real.driver.wrap(["/bin/sh", "-c", "exit 42"])).wait(30) == 42
+    assert real.spawn(real.driver.wrap(["/bin/sh", "-c", "exit 42"])).wait(120) == 42
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     port = real.folder / "state" / "dmtcp" / "port"
     poll(lambda: port.exists() and port.read_text().strip(), what="the coordinator")
@@ -165,7 +165,7 @@ def test_damaged_generation_is_refused_and_its_restart_does_not_hang(real: Run) 
     os.truncate(image, image.stat().st_size // 2)
     assert "not as it was saved" in real.driver.verify(generation).reason
     real.env["CLEARWAY_DMTCP_RESTART_S"] = "4"
-    assert real.spawn(real.driver.restart(generation, ["/bin/sleep", "60"])).wait(30) != 0
+    assert real.spawn(real.driver.restart(generation, ["/bin/sleep", "60"])).wait(120) != 0
     poll(lambda: real.told().startswith("ok=no"), what="the refusal")
 
 
@@ -174,7 +174,7 @@ def status(run: Run) -> str:
     if not port.exists():
         return ""
     command = ["dmtcp_command", "-p", port.read_text().strip(), "-s"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
 
 
 def test_coordinator_killed(real: Run) -> None:
@@ -389,7 +389,7 @@ def test_threads_of_openblas_are_warned_of(
 def test_a_program_that_starts_others_beside_openblas(real: Run) -> None:
     """With the setting that the warning names; without it both versions hang in the fork."""
     code = "import numpy, subprocess, sys; subprocess.run(['true']); numpy.ones(9) @ numpy.ones(9); sys.exit(5)"
-    assert real.spawn(real.driver.wrap([PYTHON, "-c", code])).wait(60) == 5
+    assert real.spawn(real.driver.wrap([PYTHON, "-c", code])).wait(240) == 5
 
 
 def test_estimate_is_data_and_a_fixed_part_for_each_process() -> None:

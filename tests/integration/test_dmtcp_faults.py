@@ -92,11 +92,11 @@ class Job:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ValueError):  # what it said has been read
-            print(self.bench.comment, self.step.communicate(timeout=20)[1])
+            print(self.bench.comment, self.step.communicate(timeout=80)[1])
 
     def ends_well(self) -> str:
         """With the program's own exit status, and every step there once; what the launcher said."""
-        _, said = self.step.communicate(timeout=60)
+        _, said = self.step.communicate(timeout=240)
         assert self.step.returncode == 7, said
         assert self.steps() == list(range(STEPS)), said
         return said
@@ -118,7 +118,7 @@ def start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     if bench.shell != "dash":
         pytest.skip("the launcher's shells are compared with stand-ins; here it is DMTCP that is tried")
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    monkeypatch.setenv("CLEARWAY_DMTCP_RESTART_S", "15")
+    monkeypatch.setenv("CLEARWAY_DMTCP_RESTART_S", "60")
     jobs: list[Job] = []
 
     def make(generations: Path = bench.folder / "generations") -> Job:
@@ -170,7 +170,7 @@ def test_program_killed_while_its_image_is_written(start: Callable[..., Job]) ->
     killer = threading.Thread(target=kill_in_time)
     killer.start()
     os.kill(job.pid, signal.SIGUSR1)
-    killer.join(30)
+    killer.join(120)
     poll(lambda: job.claims.restart is Restart.OK, 60)
     assert job.claims.state is SaveState.FAILED
     assert "restarting from" in job.ends_well()
@@ -212,7 +212,7 @@ def test_log_that_is_gone(start: Callable[..., Job]) -> None:
     job.kill()
     job.log.unlink()
     job.run()
-    _, said = job.step.communicate(timeout=60)
+    _, said = job.step.communicate(timeout=240)
     assert job.step.returncode == 7, said
     assert job.claims.restart is Restart.OK
     zeros, lines = job.log.read_bytes().rpartition(b"\0")[::2]
@@ -241,6 +241,6 @@ def test_program_that_ends_during_its_checkpoint(start: Callable[..., Job]) -> N
     job = start()
     os.kill(job.pid, signal.SIGUSR1)
     (job.folder / "stop").touch()
-    _, said = job.step.communicate(timeout=60)
+    _, said = job.step.communicate(timeout=240)
     assert job.step.returncode == 7, said
     assert "restarting" not in said

@@ -70,7 +70,7 @@ class Run:
 
     def end(self) -> str:
         (self.folder / "stop").touch()
-        _, errors = self.step.communicate(timeout=20)
+        _, errors = self.step.communicate(timeout=60)
         assert self.step.returncode == 42
         assert not list(self.folder.glob("clearway-run.*")), "the private folder is left behind"
         assert (self.folder / "verbs").read_text().split()[-1] == "end"
@@ -164,7 +164,7 @@ def test_without_a_sound_generation_it_starts_anew_and_says_so(bench: Bench, mon
 
 @pytest.mark.parametrize("fault", ["truncated", "lost", "killed", "hang"])
 def test_a_checkpoint_that_goes_wrong_is_not_claimed(bench: Bench, fault: str) -> None:
-    run = Run(bench, "--grace", "1")
+    run = Run(bench, "--grace", "3")
     run.ask()
     (run.folder / "fault").write_text(fault)
     run.ask(SaveState.FAILED)
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_goes_wrong_is_not_claimed(bench: Bench, fault: str) -
 def test_a_full_disk(bench: Bench) -> None:
     disk = bench.folder / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True, timeout=10)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True, timeout=60)
     try:
         run = Run(bench, generations=disk / "generations")
         run.ask()
@@ -195,7 +195,7 @@ def test_a_full_disk(bench: Bench) -> None:
         assert (run.folder / "verbs").read_text().split().count("checkpoint") == checkpoints, "tried all the same"
         assert "MiB free" in run.end()
     finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=10)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -223,7 +223,7 @@ def test_a_program_that_its_checkpoint_ended_goes_on_from_the_last_one(bench: Be
 
 def test_a_program_that_its_checkpointer_ends_again_and_again(bench: Bench) -> None:
     run = Run(bench, program="echo 1 > $FOLDER/count; sleep 0.3; exit 99")
-    _, errors = run.step.communicate(timeout=20)
+    _, errors = run.step.communicate(timeout=60)
     assert run.step.returncode == 99
     assert errors.count("starting anew") == 3
 
@@ -232,7 +232,7 @@ def test_a_job_that_ends_during_its_checkpoint_is_not_saved(bench: Bench) -> Non
     run = Run(bench)
     (run.folder / "fault").write_text("ends")
     os.kill(run.pid, signal.SIGUSR1)
-    assert run.step.wait(timeout=20) == 42
+    assert run.step.wait(timeout=60) == 42
     assert bench.claims().state is SaveState.FAILED
     assert run.kept() == []
 
@@ -275,7 +275,7 @@ def test_near_the_time_limit_it_requeues_itself_if_it_is_saved(bench: Bench, fau
     child = int(subprocess.check_output(["pgrep", "-P", str(run.pid), "program"], text=True).split()[0])
     os.kill(child, signal.SIGTERM)  # as Slurm does then
     os.kill(child, signal.SIGCONT)
-    _, errors = run.step.communicate(timeout=10)
+    _, errors = run.step.communicate(timeout=60)
     assert run.step.returncode == 128 + signal.SIGTERM
     assert "and requeued" in errors
 
@@ -303,7 +303,7 @@ def test_what_is_left_of_a_job_that_has_ended(bench: Bench, ends: str, options: 
     else:
         others.touch()
         (run.folder / "stop").touch()
-    assert run.step.wait(timeout=20) == (42 if ends == "with 42" else 0)
+    assert run.step.wait(timeout=60) == (42 if ends == "with 42" else 0)
     assert run.kept() == (["generation-000001"] if kept else [])
     assert (run.generations / "fake.status").exists() == kept
     assert (run.folder / "elsewhere").exists() == kept
@@ -320,7 +320,7 @@ def test_nothing_is_left_of_the_folder_that_the_launcher_made(bench: Bench, monk
     run.ask()
     assert run.kept() == ["generation-000001"]
     (run.folder / "stop").touch()
-    assert run.step.wait(timeout=20) == 0
+    assert run.step.wait(timeout=60) == 0
     assert not run.generations.exists()
 
 
@@ -332,7 +332,7 @@ def test_what_cannot_be_saved_runs_plainly_and_says_so(bench: Bench, why: str) -
     assert bench.claims().checkpoint is CheckpointHow.NONE
     assert bench.claims().app == "program"
     (run.folder / "stop").touch()
-    _, errors = run.step.communicate(timeout=10)
+    _, errors = run.step.communicate(timeout=60)
     assert run.step.returncode == 42
     assert not list(run.folder.glob("clearway-run.*"))
     assert {"unfit": "the program is static", "none": "", "unknown": "there is no"}[why] in errors
@@ -344,7 +344,7 @@ def test_a_restarted_program_that_dies_of_a_signal(bench: Bench, number: signal.
     run.ask()
     run.end()
     later = Run(bench, program=COUNTS.replace("while", f"kill -{number.value} $$\n    while"))
-    assert later.step.wait(timeout=10) == 128 + number
+    assert later.step.wait(timeout=60) == 128 + number
     assert not list(later.folder.glob("clearway-run.*"))
 
 
@@ -362,5 +362,5 @@ def test_what_the_program_is_called(bench: Bench, command: tuple[str, ...], name
     script.chmod(0o755)
     run = [word.format(bench.folder) for word in command]
     step = bench.start("--checkpointer", "none", "--", *run, program="exit 1")
-    assert step.wait(timeout=10) == 0
+    assert step.wait(timeout=60) == 0
     assert bench.claims().app == name

@@ -82,13 +82,15 @@ def test_an_eviction_over_http(tmp_path: Path) -> None:
 
 
 def test_an_answer_does_not_wait_for_the_network(tmp_path: Path) -> None:
-    """With Nagle's algorithm on, every answer on a connection that is kept takes 40 ms."""
+    """With Nagle's algorithm on, every answer on a connection that is kept takes 40 ms; on a busy machine some do."""
     with running_here(tmp_path) as (_, address), httpx.Client(base_url=address) as client:
         client.get("/health")
-        began = time.perf_counter()
+        took_s = []
         for _ in range(20):
+            began = time.perf_counter()
             client.get("/health")
-        assert (time.perf_counter() - began) / 20 < 0.03
+            took_s.append(time.perf_counter() - began)
+        assert min(took_s) < 0.03
 
 
 def test_life_under_systemd(tmp_path: Path, systemd: tuple[Systemd, str]) -> None:

@@ -108,7 +108,7 @@ def daemon(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, process.stdout.readline().strip()
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def peak_mib(pid: int) -> float:
@@ -133,7 +133,7 @@ def ask(address: str) -> Any:
 @pytest.mark.skipif(not Path("/proc/self/status").exists() or os.name != "posix", reason="reads /proc")
 def test_memory_of_the_daemon_stays_small(daemon: tuple[subprocess.Popen[str], str]) -> None:
     process, address = daemon
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not planned(address):
         assert time.monotonic() < deadline, "no eviction was planned"
         time.sleep(0.2)

@@ -26,7 +26,7 @@ def test_interrupted_demo_cleans_up_and_is_no_success(tmp_path: Path, number: si
     try:
         assert any("needs 2,048 nodes" in line for line in process.stdout)
         process.send_signal(number)
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

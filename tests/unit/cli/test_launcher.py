@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 def runs(folder: Path) -> int:
     command = [folder / "clearway-run", "--checkpoint-file", "x", "--", "sh", "-c", "exit 5"]
     env = {"PATH": os.environ["PATH"]}  # no CLEARWAY_CHECKPOINTERS: the drivers beside it are found
-    return subprocess.run(command, env=env, timeout=20, check=False, capture_output=True).returncode
+    return subprocess.run(command, env=env, timeout=60, check=False, capture_output=True).returncode
 
 
 def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_from_a_wheel(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    subprocess.run(build, cwd=ROOT, check=True, timeout=240, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")

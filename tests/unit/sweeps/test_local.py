@@ -61,8 +61,8 @@ def fails(_: int) -> None:
 def test_an_error_of_a_task_is_raised_and_nobody_waits_for_the_others() -> None:
     before = time.monotonic()
     with pytest.raises(TraceError, match="line 3"), local_workers(2) as workers:
-        Sweep(workers)(_either, [(1,), (60,), (60,)], str)
-    assert time.monotonic() - before < 30
+        Sweep(workers)(_either, [(1,), (280,), (280,)], str)
+    assert time.monotonic() - before < 140
 
 
 def _either(seconds: float) -> None:
@@ -93,11 +93,11 @@ def test_no_process_outlives_the_sweep_however_it_ends(number: signal.Signals, t
         [sys.executable, "-c", LONG, str(tmp_path)], stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        assert _within(30, lambda: len(list(tmp_path.iterdir())) == 2)
+        assert _within(120, lambda: len(list(tmp_path.iterdir())) == 2)
         workers = [int(path.name) for path in tmp_path.iterdir()]
         process.send_signal(number)
-        assert process.wait(30) != 0
-        assert _within(30, lambda: not any(map(_runs, workers)))
+        assert process.wait(120) != 0
+        assert _within(120, lambda: not any(map(_runs, workers)))
     finally:
         process.kill()
         process.wait()
