@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,7 +25,7 @@ from clearway.model import (
 )
 from clearway.planning.base import Planner
 from clearway.policy import Grounds, Situation, eviction_situation
-from clearway.resources import placement_nodes, sharers
+from clearway.resources import placement_nodes, sharers, takes_parts
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -78,18 +78,27 @@ def _consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Consi
     best: tuple[tuple[float, int, int, int, int], Situation, Curve, CurvePoint] | None = None
     last = NoPlan("it names no partition")
     for rank, partition in enumerate(preemptor.job.partitions):
-        situation = eviction_situation(preemptor, partition, grounds)
-        curve = planner.solve(situation.problem)
-        point = curve.choose()
-        if point is None:
-            last = NoPlan(_infeasible(situation), situation, curve)
-            continue
-        cost = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, len(point.actions), rank)
-        if best is None or cost < best[0]:
-            best = (cost, situation, curve, point)
+        for situation in _situations(preemptor, partition, grounds):
+            curve = planner.solve(situation.problem)
+            point = curve.choose()
+            if point is None:
+                last = NoPlan(_infeasible(situation), situation, curve)
+                continue
+            lost_node_s, checkpoint_s = point.lost_work_node_s or 0.0, point.checkpoint_s or 0
+            cost = (lost_node_s, point.return_node_s, checkpoint_s, len(point.actions), rank)
+            if best is None or cost < best[0]:
+                best = (cost, situation, curve, point)
     if best is None:
         return last
     return Considered(*best[1:])
+
+
+def _situations(preemptor: Preemptor, partition: str, grounds: Grounds) -> Iterator[Situation]:
+    """Nobody is suspended for parts of nodes: to suspend all jobs of whole ones may still lose less."""
+    situation = eviction_situation(preemptor, partition, grounds)
+    yield situation
+    if grounds.config.candidates.allow_suspend and takes_parts(situation.problem) and not preemptor.job.gpus:
+        yield eviction_situation(preemptor, partition, replace(grounds, whole=True))
 
 
 def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:

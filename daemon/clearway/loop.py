@@ -38,7 +38,7 @@ from clearway.policy import Grounds, UnderWay, approval_s, promised_by, under_wa
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
-from clearway.together import decide_together
+from clearway.together import beside_plans, decide_together
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
@@ -340,31 +340,45 @@ class Loop:
         yield from self._plan_for(fresh, snapshot, open_ones, now)
 
     def _plan_for(
-        self, fresh: Sequence[Preemptor], snapshot: ClusterSnapshot, open_ones: list[Eviction], now: datetime
+        self,
+        fresh: Sequence[Preemptor],
+        snapshot: ClusterSnapshot,
+        open_ones: list[Eviction],
+        now: datetime,
+        claimed: Sequence[Plan] = (),
+        ends: float | None = None,
     ) -> Iterator[Waiting]:
         """Plan for all of them together and begin; after a plan that no longer fits the others wait for a cycle.
 
         All intents are stored first. Then who counts on another one's jobs is placed before that one lets them go:
         Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
+        Who is planned for after others has its turn at once where nothing is carried out for those; ``claimed`` are
+        their plans, and ``ends`` is when this has taken long enough.
         """
         if not fresh:
             return
         began = self.clock.monotonic()
+        ends = began + _TOGETHER_S if ends is None else ends
         counts = self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-        decisions = decide_together(
-            fresh,
-            lambda each: self._consider(each, snapshot, under_way_by(open_ones, each.deadline), counts, now),
-            snapshot,
-            self.planner,
-            now,
-            lambda: began + _TOGETHER_S - self.clock.monotonic(),
+
+        def consider_one(
+            preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
+        ) -> Considered | NoPlan:
+            under_way = under_way_by(open_ones, preemptor.deadline)
+            under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
+            return self._consider(preemptor, snapshot, under_way, counts, now, whole=whole)
+
+        decided = decide_together(
+            fresh, consider_one, snapshot, self.planner, now, lambda: ends - self.clock.monotonic()
         )
         begun: list[tuple[Preemptor, Eviction, ClusterSnapshot | None]] = []
+        plans: list[Plan] = []
         changed = False
-        for preemptor, plan in decisions:
+        for preemptor, plan in decided.plans:
             if isinstance(plan, NoPlan):
                 yield Waiting(preemptor, None, plan.why)
                 continue
+            plans.append(plan)
             if preemptor.ordinary and not plan.preemptees:
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm starts it in its turn")
                 continue
@@ -379,6 +393,7 @@ class Loop:
                 continue
             open_ones.append(stored[0])
             begun.append((preemptor, *stored))
+        acting = any(eviction.state.acting for _, eviction, _ in begun)
         standing = {e.eviction_id: e for e in open_ones}
         for preemptor, planned, now_seen in reversed(begun):
             eviction = planned
@@ -387,6 +402,10 @@ class Loop:
                 standing[eviction.eviction_id] = eviction
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield Waiting(preemptor, eviction.eviction_id, eviction.outcome or eviction.state.value)
+        if acting or changed or self.clock.monotonic() >= ends:
+            yield from (Waiting(preemptor, None, decided.why_later) for preemptor in decided.later)
+        else:
+            yield from self._plan_for(decided.later, snapshot, open_ones, now, (*claimed, *plans), ends)
 
     def _consider(
         self,
@@ -395,6 +414,8 @@ class Loop:
         under_way: UnderWay,
         counts: Mapping[str, int],
         now: datetime,
+        *,
+        whole: bool = False,
     ) -> Considered | NoPlan:
         grounds = Grounds(
             snapshot=snapshot,
@@ -404,6 +425,7 @@ class Loop:
             under_way=under_way,
             history=self.memory.history(self.config),
             actions=self.checkpointers,
+            whole=whole,
         )
         return consider(preemptor, grounds, self.planner)
 

@@ -59,6 +59,7 @@ class Grounds:
     under_way: UnderWay
     history: History = NO_HISTORY
     actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
+    whole: bool = False  # a preemptor that asks for no GPUs shall have whole nodes
 
 
 def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
@@ -127,7 +128,7 @@ def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -
     # The surest first: of nodes that are only promised none is taken needlessly.
     free = tuple(sorted(empty, key=lambda name: (_counts_on(name, holders, under_way.promised), name)))
     needed = max(0, preemptor.job.num_nodes - len(free))
-    needs = needs_of(preemptor.job, snapshot.nodes)
+    needs = needs_of(preemptor.job, snapshot, eligible, whole=grounds.whole)
     horizon_s = horizon(preemptor, config, now)
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
 

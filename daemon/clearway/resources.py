@@ -1,8 +1,9 @@
 """What an urgent job asks of its nodes, and what jobs hold of theirs, as the planner wants to know it. Pure.
 
-Two kinds of need. A job that may share its nodes and asks for GPUs takes a part of each node: a node serves it as soon
-as so many processors, so much memory and so many GPUs are free there. Every other job takes whole nodes; where it asks
-for certain or contiguous nodes, or for GPUs beside, the planner is told which nodes are good enough and where they lie.
+Two kinds of need. A job that may share its nodes takes a part of each node: a node serves it as soon as so many
+processors, so much memory and so many GPUs are free there. A job that asks for no GPUs is given parts only where they
+differ from whole nodes, and where what it takes of each is beyond doubt. Every other job takes whole nodes; where it
+asks for certain or contiguous nodes, the planner is told which nodes are good enough and where they lie.
 
 What a job holds on a node is believed only where the sums over its jobs are what the node itself says is taken, of
 processors, of memory (where Slurm shares it out) and of every type of GPU. Elsewhere (uneven jobs, jobs that stand
@@ -41,9 +42,15 @@ class Sharing:
     blocked: frozenset[str]  # nodes that could serve, were it not for those that stay
 
 
-def needs_of(job: Job, nodes: Sequence[Node]) -> Needs | None:
-    """The needs of a waiting job on these nodes; None where any whole nodes do that are good enough."""
-    per_node = _part_of_a_node(job, nodes)
+def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, whole: bool = False) -> Needs | None:
+    """The needs of a waiting job on these nodes; None where any whole nodes do that are good enough.
+
+    ``whole``: a job that asks for no GPUs shall have whole nodes.
+    """
+    if job.gpus:
+        per_node = _part_with_gpus(job, snapshot.nodes)
+    else:
+        per_node = None if whole else _part_without_gpus(job, snapshot, eligible)
     one_switch = job.switches == 1
     if per_node is None and not (job.required_nodes or job.contiguous or one_switch):
         return None
@@ -132,9 +139,14 @@ def placement_nodes(
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
 
 
+def takes_parts(problem: EvictionProblem) -> bool:
+    """Whether the preemptor takes parts of nodes, beside others."""
+    return problem.needs is not None and problem.needs.per_node != Amounts()
+
+
 def sharers(problem: EvictionProblem, snapshot: ClusterSnapshot, placement: Iterable[str]) -> frozenset[str]:
     """Jobs that are on these nodes and may keep their parts; none where whole nodes are needed."""
-    if problem.needs is None or problem.needs.per_node == Amounts():
+    if not takes_parts(problem):
         return frozenset()
     return frozenset(job.job_id for name in placement for job in snapshot.jobs_on.get(name, ()))
 
@@ -144,14 +156,54 @@ def with_holds(candidate: Candidate, held: Mapping[str, Amounts]) -> Candidate:
     return replace(candidate, holds=tuple(held[name] for name in candidate.node_names))
 
 
-def _part_of_a_node(job: Job, nodes: Sequence[Node]) -> Amounts | None:
+def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:
     """What the job takes of each node; None where it takes whole ones, or that is not known."""
-    shares_memory = any(node.alloc_memory_mib for node in nodes)
-    if job.exclusive or not job.gpus or not job.even_cpus or (shares_memory and not job.memory_mib):
+    shares_memory = _shares_memory(nodes)
+    if job.exclusive or not job.even_cpus or (shares_memory and not job.memory_mib):
         return None
     per_core = max((node.cpus_per_core for node in nodes), default=1)
     cpus = ceil(max(job.even_cpus, job.cpus_per_node) / per_core) * per_core
-    return Amounts(cpus, job.memory_mib if shares_memory else 0, job.gpus)
+    return Amounts(cpus, job.memory_mib if shares_memory else 0, job.gpus or ())
+
+
+def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str]) -> Amounts | None:
+    """What the job takes of each node; None where whole nodes do as well, and on any doubt.
+
+    Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
+    processor that the job asks for counts as a core.
+    """
+    if job.exclusive or _in_doubt(job):
+        return None
+    shares_memory = _shares_memory(snapshot.nodes)
+    # ``--mem=0`` is all that a node has, and told as the memory of some node.
+    if shares_memory and not 0 < job.memory_mib < min(node.memory_mib for node in snapshot.nodes):
+        return None
+    nodes = [snapshot.node_by_name[name] for name in eligible]
+    nodes = [node for node in nodes if node.cpus >= job.even_cpus]
+    per_core = max((node.cpus_per_core for node in nodes), default=1)
+    part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if shares_memory else 0)
+    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
+        return None  # what may be too much for a node is not asked of it
+    return part if any(node.cpus > part.cores and _in_parts(node, snapshot) for node in nodes) else None
+
+
+def _in_doubt(job: Job) -> bool:
+    """Whether it could take more of one of its nodes than an even share, or have them whole after all.
+
+    Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
+    """
+    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
+    return not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
+
+
+def _in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
+    """Whether anybody may hold less than the whole node."""
+    jobs = snapshot.jobs_on.get(node.name, ())
+    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
+
+
+def _shares_memory(nodes: Sequence[Node]) -> bool:
+    return any(node.alloc_memory_mib for node in nodes)
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:

@@ -4,13 +4,19 @@ Each is considered alone first: who cannot be served alone cannot be beside othe
 ``planning.several``, and each gets a plan of its own again: its share of the jobs that leave and of the nodes. Where a
 job's nodes serve several, it belongs to the plan of the first of them by time; the others count on it. When that one
 disappears before the job has left, the others find their nodes held, and only they are planned anew.
+
+Parts of nodes, and certain nodes, are unknown to ``planning.several``: who asks for them is planned for alone, in its
+turn, and the others after it. An urgent job that could have whole nodes as well has parts only where everybody else can
+still be served beside it, as far as there is time to look; else all of them are given whole nodes, together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
+from typing import Protocol
 
 from clearway.decision import Considered, NoPlan, plan_alone, plan_of, why_chosen
 from clearway.detection import Preemptor
@@ -19,48 +25,124 @@ from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 from clearway.planning.several import plan_together
 from clearway.planning.shared_bandwidth import one_after_another
+from clearway.policy import UnderWay
 
-Decisions = Sequence[tuple[Preemptor, Plan | NoPlan]]
+
+def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
+    """The same with what these plans claim as well, none of which is carried out yet."""
+    for plan in plans:
+        leaving = {job.job_id for job in plan.leaving}
+        under_way = replace(
+            under_way,
+            jobs=under_way.jobs | leaving | {plan.preemptor.job_id},
+            nodes=under_way.nodes | set(plan.placement_nodes),
+            promised=under_way.promised | (leaving if plan.deadline <= deadline else set()),
+        )
+    return under_way
+
+
+class Consider(Protocol):
+    """What can be done for one preemptor alone; ``whole``: see ``needs_of``; ``beside`` are plans for others."""
+
+    def __call__(
+        self, preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
+    ) -> Considered | NoPlan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Decisions in an order in which who counts on another one's jobs comes after it; and who has to wait for them."""
+
+    plans: tuple[tuple[Preemptor, Plan | NoPlan], ...]
+    later: tuple[Preemptor, ...] = ()
+    why_later: str = ""
 
 
 def decide_together(
     found: Sequence[Preemptor],
-    consider: Callable[[Preemptor], Considered | NoPlan],
+    consider: Consider,
     snapshot: ClusterSnapshot,
     planner: Planner,
     now: datetime,
     seconds_left: Callable[[], float],
-) -> Decisions:
-    """A decision for each; who counts on another one's jobs comes after it.
+) -> Decided:
+    """A decision for each, or for those whose turn it is.
 
     ``seconds_left``: see ``plan_together``.
     """
-    considered = {preemptor.job.job_id: consider(preemptor) for preemptor in found}
-    able = {job_id: each for job_id, each in considered.items() if isinstance(each, Considered)}
-    decided: dict[str, Plan | NoPlan] = {}
-    later = _in_later_cycles(found, able)
-    able = {job_id: each for job_id, each in able.items() if job_id not in later}
-    if len(able) > 1:
-        decided = _shared_out(able, snapshot, planner, now, seconds_left)
+    none: dict[str, Plan | NoPlan] = {}
+    able: dict[str, Considered] = {}
+    others = list(found)
+    while others and not able:
+        preemptor = others.pop(0)
+        _sort(preemptor, consider(preemptor), able, none)
+    first = next(iter(able), "")
+    if able and able[first].situation.problem.needs is not None:
+        plan = plan_alone(able[first], snapshot, planner, now)
+        blocked = _blocked(plan, others, consider, seconds_left, none)
+        decided: dict[str, Plan | NoPlan] = {first: plan}
+        if blocked and not plan.preemptor.gpus:
+            whole = _on_whole_nodes([each for each in found if each.job.job_id not in none], consider)
+            if first in whole and blocked & whole.keys():
+                instead = _shared_out(whole, snapshot, planner, now, seconds_left)
+                served = {job_id for job_id, each in instead.items() if isinstance(each, Plan)}
+                if first in served and blocked & served:
+                    decided = instead
     else:
-        decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
+        for preemptor in others:
+            _sort(preemptor, consider(preemptor), able, none)
+        able = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
+        if len(able) > 1:
+            decided = _shared_out(able, snapshot, planner, now, seconds_left)
+        else:
+            decided = {job_id: plan_alone(each, snapshot, planner, now) for job_id, each in able.items()}
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = later | {job_id: each for job_id, each in considered.items() if isinstance(each, NoPlan)}
-    return [(by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())]
+    called = by_id[first].called if first else ""
+    return Decided(
+        plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *none.items())),
+        later=tuple(by_id[job_id] for job_id in by_id if job_id not in decided and job_id not in none),
+        why_later=f"it is planned for in a cycle of its own, after {called} {first}",
+    )
 
 
-def _in_later_cycles(found: Sequence[Preemptor], able: dict[str, Considered]) -> dict[str, NoPlan]:
-    """Who waits for a cycle, because it or the first by time asks for a part of, or for certain, nodes.
+def _sort(
+    preemptor: Preemptor, each: Considered | NoPlan, able: dict[str, Considered], none: dict[str, Plan | NoPlan]
+) -> None:
+    if isinstance(each, NoPlan):
+        none[preemptor.job.job_id] = each
+    else:
+        able[preemptor.job.job_id] = each
 
-    What such a job leaves of its nodes cannot be told by nodes alone, and the joint program knows nothing else.
-    """
-    first = next((preemptor.job.job_id for preemptor in found if preemptor.job.job_id in able), "")
-    alone = {job_id for job_id, each in able.items() if each.situation.problem.needs is not None}
-    later = able.keys() - {first} if first in alone else alone
-    if not later:
-        return {}
-    why = f"it is planned for in a cycle of its own, after {able[first].situation.preemptor.called} {first}"
-    return {job_id: NoPlan(why, able[job_id].situation, able[job_id].curve) for job_id in sorted(later)}
+
+def _blocked(
+    plan: Plan,
+    others: Sequence[Preemptor],
+    consider: Consider,
+    seconds_left: Callable[[], float],
+    none: dict[str, Plan | NoPlan],
+) -> set[str]:
+    """Who has a plan alone, but none beside this one; who has none at all is told in ``none``."""
+    found = set()
+    for preemptor in others:
+        if seconds_left() <= 0:
+            break
+        if isinstance(consider(preemptor, beside=[plan]), NoPlan):
+            alone = consider(preemptor)
+            if isinstance(alone, NoPlan):
+                none[preemptor.job.job_id] = alone
+            else:
+                found.add(preemptor.job.job_id)
+    return found
+
+
+def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict[str, Considered]:
+    """Those that can do with whole nodes."""
+    considered = {preemptor.job.job_id: consider(preemptor, whole=True) for preemptor in preemptors}
+    return {
+        job_id: each
+        for job_id, each in considered.items()
+        if isinstance(each, Considered) and each.situation.problem.needs is None
+    }
 
 
 def _shared_out(

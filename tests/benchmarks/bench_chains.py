@@ -42,7 +42,8 @@ from clearway.walltime.chain import Stage, first_state, limit_minutes, parse_sta
 from clearway.walltime.distributions import Continuous, sample
 from clearway.walltime.model import Costs, Milestone, Request
 from clearway.walltime.request_sequence import Strategy, dynamic, requests
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import missing_requirements
 from tests.slurm.test_chain import install_programs
 
 MEAN_S = 12.0

@@ -29,9 +29,10 @@ from clearway.claims import Claims, Restart, SaveState, parse_claims
 from clearway.cli.launcher import install
 from clearway.model import JobState
 from clearway.slurm.base import SlurmBackend
-from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.criu_site import HELPER, criu_site
+from tests.slurm.machine import SYSTEM_PATH, missing_requirements
 from tests.slurm.test_backend_conformance import make_backend
 
 PAPER_S = {  # Table 1: seconds by tasks and MB of each

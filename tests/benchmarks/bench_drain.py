@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, saver_script
+from tests.slurm.machine import missing_requirements
 
 JOBS_A_NODE = 4
 MEAN_S, SHORTEST_S, LONGEST_S = 90.0, 40, 240

@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text
+from tests.slurm.machine import missing_requirements
 
 REPEATS = 5
 NODES_NEEDED = 2

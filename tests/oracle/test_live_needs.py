@@ -29,6 +29,7 @@ CONFIG = Config.model_validate(
     {"preemptors": [{"qos": ["urgent"]}], "candidates": {"min_runtime": 0, "protected_users": ["vip"]}}
 )
 WORLDS = 1_000
+GPU_TYPES: tuple[dict[str, int], ...] = ({"a100": 4}, {"a100": 4}, {"v100": 2}, {"a100": 2, "v100": 2}, {})
 
 
 @dataclass
@@ -74,11 +75,11 @@ def _gpus(held: Held) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, count) for name, count in held.items() if name not in ("cpus", "memory") and count))
 
 
-def world(rng: random.Random, *, odd: bool) -> World:
-    """``odd``: with jobs of which Slurm does not tell what they hold."""
+def world(rng: random.Random, *, odd: bool, plain: bool = False) -> World:
+    """``odd``: with jobs of which Slurm does not tell what they hold; ``plain``: without GPUs."""
     made = World(shares_memory=rng.random() < 0.7)
     for index in range(rng.randint(1, 6)):
-        types = rng.choice(({"a100": 4}, {"a100": 4}, {"v100": 2}, {"a100": 2, "v100": 2}, {}))
+        types = {} if plain else rng.choice(GPU_TYPES)
         made.nodes[f"n{index}"] = Counter({"cpus": rng.choice((4, 8)), "memory": 1_000} | types)
         if switch := rng.choice(("s1", "s1", "s2", "s2", "s3", "")):
             made.switch_of[f"n{index}"] = switch
@@ -90,13 +91,15 @@ def world(rng: random.Random, *, odd: bool) -> World:
 def _place(made: World, rng: random.Random, job_id: str, *, odd: bool) -> None:
     names = rng.sample(sorted(made.nodes), rng.randint(1, min(2, len(made.nodes))))
     exclusive = rng.random() < 0.15
-    way = rng.choice(("typed", "typed", "any", "none") + (("uneven", "untold", "suspended") if odd else ()))
+    plain = not any(_gpus(has) for has in made.nodes.values())
+    ways = ("none",) if plain else ("typed", "typed", "any", "none")
+    way = rng.choice(ways + (("uneven", "untold", "suspended") if odd else ()))
     one_type = all(len(_gpus(made.nodes[name])) == 1 for name in names)
     if way == "any" and not (odd or one_type):
         way = "typed"
     kind = rng.choice(("a100", "v100")) if way == "typed" else ""
-    count = 0 if way == "none" else rng.randint(1, 3)
-    cpus, memory = rng.randint(1, 3), rng.choice((100, 300))
+    count = 0 if way == "none" or plain else rng.randint(1, 3)
+    cpus, memory = rng.randint(1, 3), rng.choice((100, 300, 600) if plain else (100, 300))
     held: dict[str, Held] = {}
     for name in names:
         if exclusive:
@@ -135,11 +138,13 @@ def _place(made: World, rng: random.Random, job_id: str, *, odd: bool) -> None:
     )
 
 
-def urgent_with_needs(rng: random.Random, made: World) -> Job:
+def urgent_with_needs(rng: random.Random, made: World, *, plain: bool = False) -> Job:
     names = sorted(made.nodes)
     nodes = rng.randint(1, min(3, len(names)))
     whole = rng.random() < 0.4
-    gpus = ((rng.choice(("a100", "a100", "v100", "")), rng.randint(1, 4)),) if rng.random() < 0.75 else ()
+    with_gpus = not plain and rng.random() < 0.75
+    gpus = ((rng.choice(("a100", "a100", "v100", "")), rng.randint(1, 4)),) if with_gpus else ()
+    even_cpus = rng.randint(1, 4)
     required = tuple(rng.sample(names, rng.randint(0, nodes))) if rng.random() < 0.4 else ()
     excluded = tuple(name for name in rng.sample(names, 1) if rng.random() < 0.3 and name not in required)
     return urgent_job(
@@ -147,7 +152,8 @@ def urgent_with_needs(rng: random.Random, made: World) -> Job:
         gres="gres:gpu" if gpus else "",
         gpus=gpus,
         exclusive=whole,
-        even_cpus=rng.randint(1, 4),
+        even_cpus=even_cpus,
+        cpus=even_cpus * nodes,
         memory_mib=rng.choice((100, 500)),
         required_nodes=required,
         excluded_nodes=excluded,
@@ -163,7 +169,7 @@ def serves(made: World, urgent: Job, name: str, gone: Collection[str]) -> bool:
         wants.append((count, lambda held, kind=kind: sum(n for t, n in _gpus(held) if kind in ("", t))))
     if name in urgent.excluded_nodes or any(of(has) < count for count, of in wants):
         return False
-    if urgent.exclusive or not urgent.gpus:
+    if urgent.exclusive:
         return not made.on(name, gone)
     if not made.shares_memory:
         wants = wants[1:]
@@ -220,18 +226,19 @@ def check_true(made: World, urgent: Job, plan: Plan) -> None:
     assert set(urgent.required_nodes) <= set(placed)
     assert lie_as_asked(made, urgent, placed)
     assert plan.switch == (made.switch_of[placed[0]] if urgent.switches else "")
-    if not (urgent.exclusive or not urgent.gpus):
+    if not urgent.exclusive:
         assert set(plan.staying) == {each for name in placed for each in made.on(name, gone)}
     assert not plan_misfit(plan, made.snapshot(urgent))
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["with GPUs", "processors and memory alone"])
 @pytest.mark.parametrize("odd", [False, True], ids=["all is told", "not all is told"])
-def test_the_plan_is_true_and_the_cheapest_where_all_is_told(odd: bool) -> None:
+def test_the_plan_is_true_and_the_cheapest_where_all_is_told(odd: bool, plain: bool) -> None:
     planned = shared = dearer = 0
     for seed in range(WORLDS):
         rng = random.Random(seed)
-        made = world(rng, odd=odd)
-        urgent = urgent_with_needs(rng, made)
+        made = world(rng, odd=odd, plain=plain)
+        urgent = urgent_with_needs(rng, made, plain=plain)
         best, plan = least(made, urgent), decided(made, urgent)
         if isinstance(plan, NoPlan):
             assert odd or best is None, (seed, plan.why)
@@ -259,6 +266,7 @@ def test_under_one_switch_the_plan_is_the_cheapest_where_nodes_of_several_would_
         rng = random.Random(10_000 + seed)
         made = world(rng, odd=False)
         urgent = replace(urgent_with_needs(rng, made), num_nodes=min(2, len(made.nodes)), required_nodes=(), switches=1)
+        urgent = replace(urgent, cpus=urgent.even_cpus * urgent.num_nodes)
         best, anywhere, plan = least(made, urgent), least(made, replace(urgent, switches=0)), decided(made, urgent)
         if isinstance(plan, NoPlan):
             assert best is None, (seed, plan.why)

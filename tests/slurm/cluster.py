@@ -11,77 +11,37 @@ It needs root: slurmd starts the jobs of several ordinary users.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
-import pwd
-import random
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
-T = TypeVar("T")
+from tests.slurm.client import SlurmClient
+from tests.slurm.machine import (
+    PREFIX,
+    TEST_USERS,
+    ClusterError,
+    call,
+    ensure_users,
+    free_ports,
+    listens,
+    missing_requirements,
+    remove_cluster,
+    slurm_version,
+    sweep_abandoned,
+)
 
-PREFIX = "clearway-slurm-"
-TEST_USERS = ("cwalice", "cwbob", "cwdaemon")  # two who submit, one that Clearway runs as
-DAEMONS = ("munged", "slurmctld", "slurmd")
-ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
-# Set for up to a second between State=RESUME or UNDRAIN and the node's next answer: "*" in 22.05, a word in 26.05.
-NO_ANSWER_YET = re.compile(r"\*|\+NOT_RESPONDING\b")
-SLACK = 4  # times every limit, which is told for a machine that does nothing else; a wait ends as soon as it may
-PORT_BLOCK = 64  # the most that one cluster needs
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
-class ClusterError(AssertionError):
-    """Something the test cluster was asked to do went wrong; carries the output of the command."""
-
-
-def missing_requirements(*, accounting: bool = False) -> str | None:
-    """Why no cluster can be started here, in words, or None when one can."""
-    if os.geteuid() != 0:
-        return "needs root: slurmd starts the jobs of several users"
-    wanted = DAEMONS + (ACCOUNTING_DAEMONS if accounting else ())
-    missing = [name for name in wanted if shutil.which(name, path=SYSTEM_PATH) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
-def ensure_users(names: Sequence[str] = TEST_USERS) -> None:
-    """Create the ordinary users that submit jobs in tests, where they do not exist."""
-    with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test process may be about to create them
-        for name in names:
-            try:
-                pwd.getpwnam(name)
-            except KeyError:
-                subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
-
-
-def slurm_version() -> tuple[int, int]:
-    """(22, 5) or (26, 5), as ``slurmctld -V`` says."""
-    text = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", text)
-    if found is None:
-        raise ClusterError(f"slurmctld -V says {text!r}")
-    return int(found[1]), int(found[2])
-
-
-def parse_record(line: str) -> dict[str, str]:
-    """One ``scontrol -o`` line as a dictionary; values may hold spaces (Comment=, Command=)."""
-    parts = re.split(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=", line.strip())
-    return {key: value.strip() for key, value in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-class SlurmCluster:
+class SlurmCluster(SlurmClient):
     """``with SlurmCluster() as cluster: cluster.sbatch("sleep 60", "-N2", user="cwalice")``.
 
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
@@ -107,6 +67,7 @@ class SlurmCluster:
         reason = missing_requirements(accounting=accounting)
         if reason:
             raise ClusterError(f"no Slurm cluster can be started here: {reason}")
+        super().__init__()
         self.node_names = [f"node{i}" for i in range(1, nodes + 1)]
         self.cpus = cpus
         self.memory_mib = memory_mib
@@ -118,13 +79,11 @@ class SlurmCluster:
         self._switches = switches or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports_kept: socket.socket | None = None
-        self._waiting: dict[str, float] = {}  # requeued jobs, and since when they were seen to wait
-        self.root = Path()
 
     # ---- life --------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        _sweep_abandoned()
+        sweep_abandoned()
         ensure_users()
         # Not mkdtemp's 0700: daemons and jobs of other users work in here.
         self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="/tmp"))
@@ -152,7 +111,7 @@ class SlurmCluster:
         if self._ports_kept is not None:
             self._ports_kept.close()
         if self.root != Path():
-            _remove(self.root)
+            remove_cluster(self.root)
 
     def _start(self) -> None:
         owners = {"munge": "munge", "state": "slurm", "log": "slurm", "spool": "root", "work": "root"}
@@ -160,7 +119,7 @@ class SlurmCluster:
             (self.root / name).mkdir()
             shutil.chown(self.root / name, owner, owner)
         self.work.chmod(0o1777)  # like /tmp: every test user writes output here
-        base, self._ports_kept = _free_ports(4 + len(self.node_names))
+        base, self._ports_kept = free_ports(4 + len(self.node_names))
         self._ports = {"slurmctld": base, "slurmdbd": base + 1, "mariadb": base + 2, "slurmd": base + 4}
         self._start_munge()
         if self.accounting:
@@ -208,14 +167,14 @@ class SlurmCluster:
         folder.mkdir()
         shutil.chown(folder, "mysql", "mysql")
         install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", "--user=mysql"]
-        _call([*install, "--skip-test-db", "--auth-root-authentication-method=normal"], timeout=60)
+        call([*install, "--skip-test-db", "--auth-root-authentication-method=normal"], timeout=60)
         sql = folder / "init.sql"
         who = "slurm@'127.0.0.1'"
         sql.write_text(f"CREATE USER {who} IDENTIFIED BY 'slurm';\nGRANT ALL ON *.* TO {who};\n")
         options = [f"--datadir={folder}/data", f"--socket={folder}/sock", f"--pid-file={folder}/pid"]
         options += ["--bind-address=127.0.0.1", f"--port={port}", f"--init-file={sql}", "--skip-name-resolve"]
         self._spawn("mariadbd", "mariadbd", "--no-defaults", *options, user="mysql")
-        self.wait_for(lambda: _listens(port), 60, "MariaDB's port")
+        self.wait_for(lambda: listens(port), 60, "MariaDB's port")
         conf = self.root / "slurmdbd.conf"
         conf.write_text(
             f"AuthType=auth/munge\nAuthInfo=socket={self._munge_socket}\nDbdHost=localhost\n"
@@ -226,7 +185,7 @@ class SlurmCluster:
         conf.chmod(0o600)
         shutil.chown(conf, "slurm", "slurm")
         self._spawn("slurmdbd", "slurmdbd", "-D", user="slurm")
-        self.wait_for(lambda: _listens(self._ports["slurmdbd"]), 60, "slurmdbd's port")
+        self.wait_for(lambda: listens(self._ports["slurmdbd"]), 60, "slurmdbd's port")
 
     def _conf_lines(self) -> Iterator[str]:
         settings = {
@@ -308,6 +267,10 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
+    @property
+    def _munge_socket(self) -> Path:
+        return self.root / "munge" / "munge.socket"
+
     # ---- daemons, for tests that break them --------------------------------------------------------------
 
     def start_controller(self, *, clean: bool = False) -> None:
@@ -355,110 +318,7 @@ class SlurmCluster:
         nodes = self.records("node")
         return len(nodes) == len(self.node_names) and all(node["State"] in IDLE_STATES for node in nodes)
 
-    # ---- what tests use ----------------------------------------------------------------------------------
-
-    @property
-    def conf(self) -> Path:
-        return self.root / "slurm.conf"
-
-    @property
-    def work(self) -> Path:
-        """A folder that every test user may write to; jobs start in it and leave slurm-<id>.out there."""
-        return self.root / "work"
-
-    def folder_of(self, user: str) -> Path:
-        """A new folder of this user's own; pytest's are for root alone, and are made so again by its next run."""
-        folder = Path(tempfile.mkdtemp(dir=self.work))
-        shutil.chown(folder, user)
-        return folder
-
-    @property
-    def _munge_socket(self) -> Path:
-        return self.root / "munge" / "munge.socket"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The environment of a client of this cluster, without what an outer Slurm or job has set."""
-        foreign = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_")
-        ours = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        return ours | {"SLURM_CONF": str(self.conf), "LC_ALL": "C.UTF-8"}
-
-    def run(
-        self, *argv: str, user: str | None = None, check: bool = True, timeout: float = 30, stdin: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a Slurm command, as ``user`` if given. With ``check`` a failure raises ClusterError."""
-        env, command = self.env, list(argv)
-        if user:
-            command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *argv]
-            env |= {"HOME": str(self.work), "USER": user, "LOGNAME": user, "PATH": SYSTEM_PATH}
-        return _call(command, timeout=timeout, check=check, env=env, cwd=self.work, stdin=stdin)
-
-    def sbatch(self, script: str | Path, *args: str, user: str | None = None) -> str:
-        """Submit a file (Path), a whole script ("#!...") or a command line; returns the job id."""
-        if isinstance(script, Path):
-            text = script.read_text()
-        else:
-            text = script if script.startswith("#!") else f"#!/bin/sh\n{script}\n"
-        submitted = self.run("sbatch", "--parsable", *args, user=user, stdin=text)
-        return submitted.stdout.strip().partition(";")[0]
-
-    def records(self, what: str, *names: str) -> list[dict[str, str]]:
-        """``scontrol -o show WHAT`` (job, node, res ...) as dictionaries; none is an empty list.
-
-        A job whose name or Comment breaks the line is shown in pieces; pieces without a JobState are left out.
-        """
-        shown = self.run("scontrol", "-o", "show", what, *names, check=not names)
-        found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
-        return [record for record in found if "JobState" in record] if what == "job" else found
-
-    def node_state(self, name: str) -> str:
-        """A node's State, whether or not it has answered since it was brought back."""
-        (record,) = self.records("node", name)
-        return NO_ANSWER_YET.sub("", record["State"])
-
-    def job(self, job_id: str) -> dict[str, str]:
-        """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""
-        found = self.records("job", job_id)
-        return found[0] if found else {}
-
-    def state(self, job_id: str) -> str:
-        """The job's state, "" once Slurm has forgotten it. From squeue, which a job's own texts cannot disturb."""
-        listed = self.run("squeue", "-h", "--states=all", f"--jobs={job_id}", "-o", "%T", check=False)
-        return (listed.stdout.split() or [""])[0]
-
-    def wait_state(self, job_id: str, *states: str, timeout: float = 30) -> str:
-        """Wait until the job is in one of these states."""
-        what = f"job {job_id} in state {' or '.join(states)}"
-        return self.wait_for(lambda: (s := self.state(job_id)) in states and s, timeout, what)
-
-    def lift_waits(self) -> None:
-        """Let requeued jobs start that have waited for 1.5 s: not Slurm's two minutes, but see decision 0013."""
-        now = time.monotonic()
-        listed = self.run("squeue", "-h", "-t", "PENDING", "-o", "%A %r").stdout.splitlines()
-        waiting = {line.split()[0] for line in listed if line.endswith("BeginTime")}
-        self._waiting = {job: self._waiting.get(job, now) for job in waiting}
-        rested = sorted(job for job, since in self._waiting.items() if now - since >= 1.5)
-        if rested:
-            self.run("scontrol", "update", f"JobId={','.join(rested)}", "StartTime=now", check=False)
-
-    def set_admin_level(self, user: str, level: str) -> None:
-        """Give a user these rights, and wait until the controller has heard of it from slurmdbd."""
-        self.run("sacctmgr", "-i", "modify", "user", user, "set", f"AdminLevel={level}")
-        show = ("scontrol", "-o", "show", "assoc_mgr", f"users={user}", "flags=users")
-        self.wait_for(lambda: f"AdminLevel={level}" in self.run(*show).stdout, 30, f"{user} to be {level}")
-
-    def scontrol_reservations(self) -> list[dict[str, str]]:
-        """All Slurm reservations."""
-        return self.records("res")
-
-    def wait_for(self, predicate: Callable[[], T | bool | None], timeout: float = 30, what: str = "") -> T:
-        """Poll until the predicate is true and return its value; ClusterError says what stayed false."""
-        deadline = time.monotonic() + timeout * SLACK
-        while not (value := predicate()):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"not within {timeout * SLACK:g} s: {what or predicate}")
-            time.sleep(0.05)
-        return value  # type: ignore[return-value]  # what is left after `not` is a T, or True where T is bool
+    # ---- for the next test ---------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Make the cluster as it was at the start: no jobs, no reservations, every node up and idle."""
@@ -496,76 +356,3 @@ class SlurmCluster:
             if tail := path.read_text(errors="replace").splitlines()[-lines:]:
                 parts.append("\n".join([f"--- {path.name}", *tail]))
         return "\n".join(parts)
-
-
-def _call(
-    command: Sequence[str], *, timeout: float, check: bool = True, stdin: str = "", **options: Any
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=timeout * SLACK, check=False, **options
-    )
-    if check and done.returncode != 0:
-        raise ClusterError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done
-
-
-def _free_ports(count: int) -> tuple[int, socket.socket]:
-    """The first of ``count`` free ports in a row, below the range that outgoing connections use.
-
-    Its daemons listen only later, and not while a test has stopped them: until the socket is closed no other test
-    cluster of this machine gets any of them, nor one in another file system.
-    """
-    for base in random.sample(range(10000, 32000 - PORT_BLOCK, PORT_BLOCK), 100):
-        claim = socket.socket(socket.AF_UNIX)
-        with suppress(OSError):  # another cluster has them
-            claim.bind(f"\0clearway-test-ports-{base}")
-            if not any(_listens(port) for port in range(base, base + count)):
-                return base, claim
-        claim.close()
-    raise ClusterError(f"no {count} free ports in a row")
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _processes_of(root: Path) -> Iterator[int]:
-    """Job steps, jobs and clients of this cluster: who has its SLURM_CONF, and their children."""
-    parents: dict[int, int] = {}
-    found: set[int] = set()
-    marker = f"SLURM_CONF={root}/slurm.conf".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if marker in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(int(entry.name))
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
-    for pid in parents:
-        line, above = [pid], parents.get(pid)
-        while above and above not in line:
-            line.append(above)
-            above = parents.get(above)
-        if os.getpid() != pid and found.intersection(line):
-            yield pid
-
-
-def _remove(root: Path) -> None:
-    """End what still runs in this cluster folder and delete the folder."""
-    deadline = time.monotonic() + 10
-    while (left := list(_processes_of(root))) and time.monotonic() < deadline:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)  # the end of a killed process takes a moment
-    if not os.environ.get("CLEARWAY_KEEP"):
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def _sweep_abandoned() -> None:
-    """Clear away clusters whose test run was killed: their folder names the process that owned them."""
-    for root in Path("/tmp").glob(f"{PREFIX}*"):
-        owner = root.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and not os.environ.get("CLEARWAY_KEEP"):
-            _remove(root)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import missing_requirements, slurm_version
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

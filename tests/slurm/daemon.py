@@ -19,7 +19,8 @@ import httpx
 from clearway.cli import launcher
 from clearway.execution.records import Eviction
 from clearway.store.repository import SqlStore
-from tests.slurm.cluster import SLACK, SlurmCluster
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import SLACK
 
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 

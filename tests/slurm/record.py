@@ -17,7 +17,8 @@ from pathlib import Path
 
 from clearway.slurm import parse
 from clearway.slurm.process import Commands
-from tests.slurm.cluster import SlurmCluster, slurm_version
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import slurm_version
 
 RECORDED = Path(__file__).parent.parent / "unit" / "slurm" / "recorded"
 TOKEN = "recorded"

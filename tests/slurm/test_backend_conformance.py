@@ -16,7 +16,8 @@ from clearway.model import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from tests.contract.backend_conformance import BackendConformance
-from tests.slurm.cluster import SLACK, SlurmCluster
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import SLACK
 
 # Runs until its file appears, and notes every USR1. The trap also keeps `sleep` from ending the shell.
 PROGRAM = """#!/bin/sh

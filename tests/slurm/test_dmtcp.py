@@ -9,7 +9,8 @@ import pytest
 
 from clearway_checkpoint.dmtcp import Dmtcp
 from tests.real_dmtcp import dmtcp_folder
-from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import SYSTEM_PATH
 from tests.slurm.preempted_program import install_launcher, preempted_and_back
 
 STEPS = 60

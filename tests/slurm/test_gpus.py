@@ -10,9 +10,10 @@ import pytest
 from clearway.execution.records import Eviction, EvictionState
 from clearway.model import Amounts
 from tests.oracle.exhaustive import exhaustive
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
+from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
 
 GPUS = {f"node{at}": {"a100": 4} for at in range(1, 5)} | {"node5": {"v100": 4}}

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import IDLE_STATES, ClusterError, SlurmCluster, parse_record
+from tests.slurm.client import parse_record
+from tests.slurm.cluster import IDLE_STATES, SlurmCluster
+from tests.slurm.machine import ClusterError
 
 
 def test_a_job_runs_as_the_user_who_submitted_it(cluster: SlurmCluster) -> None:

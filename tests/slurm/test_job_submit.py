@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from clearway.cli import launcher
-from tests.slurm.cluster import SlurmCluster, missing_requirements, slurm_version
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import missing_requirements, slurm_version
 
 SCRIPT = Path(__file__).parents[2] / "plugins" / "slurm" / "job_submit.lua"
 PLUGIN = "job_submit_lua.so"

@@ -13,7 +13,8 @@ from clearway.planning.slurm_default import SlurmDefault
 from clearway.policy import Grounds, UnderWay, eviction_situation
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import missing_requirements
 
 pytestmark = pytest.mark.one_slurm
 

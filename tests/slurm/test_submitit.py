@@ -14,8 +14,9 @@ import pytest
 
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action
-from tests.slurm.cluster import SYSTEM_PATH, SlurmCluster
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
+from tests.slurm.machine import SYSTEM_PATH
 
 pytestmark = pytest.mark.one_slurm
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.exhaustive import exhaustive
-from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon
+from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import no_leftovers, start_of
 from tests.slurm.test_gpus import everybody_goes_on, hosts, is_the_best, run, urgent
 

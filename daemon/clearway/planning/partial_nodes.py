@@ -152,36 +152,48 @@ def _resources(per_node: Amounts) -> list[_Resource]:
 
 def serves(node: NodeResources, needs: Needs) -> bool:
     """Whether an empty node of this kind could serve the preemptor."""
+    return _allowed(node, needs) and all(of(node.has) >= needed for of, needed in _resources(needs.per_node))
+
+
+def _allowed(node: NodeResources, needs: Needs) -> bool:
     return (
         node.name not in needs.excluded_nodes
         and (not needs.partition or needs.partition in node.partitions)
         and set(needs.features) <= set(node.features)
-        and all(of(node.has) >= needed for of, needed in _resources(needs.per_node))
     )
 
 
 def could_serve(node: NodeResources, needs: Needs) -> bool:
     """Whether it could serve the preemptor once every candidate has left it."""
-    asked = _asks(node, needs, _resources(needs.per_node), ())
-    return asked is not None and not asked.held
+    return _has_room(node, needs, _resources(needs.per_node), ())
 
 
 def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResources]:
     """The nodes of a problem with needs that serve once the jobs ``gone`` have left, in the problem's order."""
     needs = problem.needs or Needs()
     resources = _resources(needs.per_node)
-    staying: dict[str, list[tuple[int, Amounts | None]]] = defaultdict(list)
-    for rank, candidate in enumerate(problem.candidates):
+    staying: dict[str, list[Amounts | None]] = defaultdict(list)
+    for candidate in problem.candidates:
         if candidate.job_id not in gone:
             holds = candidate.holds or [None] * len(candidate.node_names)
             for name, amounts in zip(candidate.node_names, holds, strict=True):
-                staying[name].append((rank, amounts))
-    found = []
-    for node in problem.nodes:
-        asked = _asks(node, needs, resources, staying[node.name])
-        if asked is not None and not asked.held:
-            found.append(node)
-    return found
+                staying[name].append(amounts)
+    return [node for node in problem.nodes if _has_room(node, needs, resources, staying.get(node.name, ()))]
+
+
+def _has_room(
+    node: NodeResources, needs: Needs, resources: Sequence[_Resource], staying: Sequence[Amounts | None]
+) -> bool:
+    """Whether it serves beside candidates that hold these amounts (None: all of it)."""
+    if not _allowed(node, needs):
+        return False
+    if not resources:  # whole nodes
+        return not staying and node.held == Amounts()
+    for of, needed in resources:
+        taken = of(node.held) + sum([of(holds or node.has) for holds in staying])
+        if of(node.has) - taken < needed:
+            return False
+    return True
 
 
 def _asks(

@@ -120,9 +120,11 @@ class SimulatedCluster:
         self.next_id += 1
         first = next(iter(self.nodes.values()))
         submitted = self.now - timedelta(seconds=ran_s)
+        cpus = first.cpus if cpus_per_node is None else cpus_per_node
         defaults: dict[str, Any] = {
             "user": "alice",
             "partitions": first.partitions[:1],
+            "cpus": cpus * num_nodes,
             "priority": 100,
             "reason": "Priority",
             "submit_time": submitted,
@@ -133,7 +135,6 @@ class SimulatedCluster:
         job = Job(
             **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
         )
-        cpus = first.cpus if cpus_per_node is None else cpus_per_node
         entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None, usual_priority=job.priority)
         self.jobs[job_id] = entry
         nodes = tuple(on)

@@ -42,7 +42,69 @@ def holder(job_id: str, **fields: Any) -> Job:
     ],
 )
 def test_needs(fields: dict[str, Any], nodes: list[Node], found: Needs | None) -> None:
-    assert needs_of(urgent_job(**(GPUS | fields)), nodes) == found
+    seen = ClusterSnapshot(NOW, (), tuple(nodes))
+    assert needs_of(urgent_job(**(GPUS | fields)), seen, {each.name for each in nodes}) == found
+
+
+SMALL = {"num_nodes": 2, "exclusive": False, "even_cpus": 2, "cpus": 4, "cpus_per_node": 1, "memory_mib": 100}
+HALF = Needs(Amounts(2, 100))
+USED = {"alloc_cpus": 2, "alloc_memory_mib": 100}
+
+
+def shared_node(name: str = "n1", **fields: Any) -> Node:
+    return node(name, **({"cpus": 8, "memory_mib": 1_000} | USED | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "found"),
+    [
+        ({}, [shared_node()], HALF),
+        ({}, [shared_node(alloc_memory_mib=0)], Needs(Amounts(2, 0))),  # memory is not shared out
+        ({"required_nodes": ("n1",)}, [shared_node()], replace(HALF, required_nodes=("n1",))),
+        ({"contiguous": True}, [shared_node()], replace(HALF, contiguous=True)),
+        # Every processor may be wanted on a core of its own, and memory for each that a core has.
+        ({}, [shared_node(cpus_per_core=2)], Needs(Amounts(4, 200))),
+        ({}, [shared_node(cpus=4, cpus_per_core=2)], None),
+        ({"even_cpus": 5, "cpus": 10}, [shared_node(cpus_per_core=2)], None),
+        ({"memory_mib": 600}, [shared_node(cpus_per_core=2)], None),
+        # The need is the whole node, or everybody has a whole node: the same as whole nodes.
+        ({"even_cpus": 8, "cpus": 16}, [shared_node()], None),
+        ({"memory_mib": 1_000}, [shared_node()], None),
+        ({}, [shared_node(alloc_cpus=8)], None),
+        # A node that is too small serves nobody; of the others parts do.
+        ({"even_cpus": 4, "cpus": 8}, [shared_node(), node("n2", cpus=2, memory_mib=500)], Needs(Amounts(4, 100))),
+        # All memory of a node (--mem=0) is told as that of some node.
+        ({"memory_mib": 500}, [shared_node(), node("n2", cpus=8, memory_mib=500)], None),
+        ({"memory_mib": 0}, [shared_node()], None),
+        # What Slurm tells leaves a doubt: three tasks on two nodes, more of a node than the tasks need, nothing told.
+        ({"cpus": 3}, [shared_node()], None),
+        ({"cpus_per_node": 3}, [shared_node()], None),
+        ({"even_cpus": 0, "cpus": 0}, [shared_node()], None),
+        ({"even_cpus": 9, "cpus": 9, "num_nodes": 1}, [shared_node()], None),
+        ({"partitions": ("batch", "urgent")}, [shared_node()], None),
+        ({"gres": "license:1"}, [shared_node()], None),
+        ({"gpus": None}, [shared_node()], None),
+        ({"exclusive": True}, [shared_node()], None),
+    ],
+)
+def test_parts_without_gpus_only_where_they_differ_and_beyond_doubt(
+    fields: dict[str, Any], nodes: list[Node], found: Needs | None
+) -> None:
+    asked = urgent_job(**(SMALL | fields))
+    seen = ClusterSnapshot(NOW, (holder("1", gpus=()),), tuple(nodes))
+    assert needs_of(asked, seen, {each.name for each in nodes}) == found
+    kept = (asked.required_nodes, asked.contiguous)
+    whole = Needs(Amounts(), required_nodes=kept[0], contiguous=kept[1]) if any(kept) else None
+    assert needs_of(asked, seen, {each.name for each in nodes}, whole=True) == whole
+
+
+def test_an_idle_cluster_or_nodes_of_one_job_each_are_whole_nodes() -> None:
+    asked, nodes = urgent_job(**SMALL), (shared_node(alloc_memory_mib=0), shared_node("n2", alloc_cpus=8))
+    alone = (job("1", ["n2"], cpus=8),)
+    assert needs_of(asked, ClusterSnapshot(NOW, alone, nodes), {"n1", "n2"}) is None
+    beside = (*alone, job("2", ["n2"], cpus=1, exclusive=False))
+    assert needs_of(asked, ClusterSnapshot(NOW, beside, nodes), {"n1", "n2"}) == HALF
+    assert needs_of(asked, ClusterSnapshot(NOW, beside, nodes), {"n1"}) is None
 
 
 TWO = (("a100", 2),)

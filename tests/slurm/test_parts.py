@@ -1,0 +1,78 @@
+"""Small urgent jobs without GPUs on a real cluster whose nodes are shared: one job leaves, the others there run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearway.execution.records import Eviction, EvictionState
+from clearway.model import Amounts
+from tests.oracle.exhaustive import exhaustive
+from tests.slurm.cluster import SlurmCluster, missing_requirements
+from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.daemon import RunningDaemon
+from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
+
+
+@pytest.fixture
+def cluster() -> Iterator[SlurmCluster]:
+    """Two nodes of four processors and 4,000 MiB."""
+    reason = missing_requirements()
+    if reason:
+        _skip_or_fail(reason)
+    with SlurmCluster(nodes=2) as small_cluster:
+        yield small_cluster
+
+
+def run(cluster: SlurmCluster, *args: str) -> str:
+    job_id = cluster.sbatch(LOOP, "--requeue", "--output=/dev/null", "--time=30", *args, user="cwalice")
+    cluster.wait_state(job_id, "RUNNING")
+    return job_id
+
+
+def urgent(cluster: SlurmCluster, *args: str) -> str:
+    return cluster.sbatch("sleep 4", "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
+
+
+def is_the_best(eviction: Eviction) -> None:
+    """By exhaustive search on the very problem that the snapshot gave."""
+    answers = exhaustive(eviction.plan.problem)
+    best = min((a for a in answers if a is not None), key=lambda a: (a[0], a[1]))
+    assert tuple(sorted((a.job_id, a.action) for a in eviction.plan.chosen.actions)) == best[2]
+
+
+def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    half = ("-n2", "--mem=1500")
+    on = {name: [run(cluster, "-w", name, *half) for _ in range(2)] for name in ("node1", "node2")}
+    everyone = [job_id for jobs in on.values() for job_id in jobs]
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        small = [urgent(cluster, "-N1", "-n2", "--mem=500"), urgent(cluster, "-n2", "--mem-per-cpu=250")]
+        for job_id in small:
+            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        daemon.wait_for(
+            lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
+        )
+        evictions = daemon.evictions()
+        assert {e.preemptor.job_id for e in evictions} == set(small)
+        gone = set()
+        for eviction in evictions:
+            plan = eviction.plan
+            assert plan.problem.needs is not None
+            assert plan.problem.needs.per_node == Amounts(2, 500)
+            is_the_best(eviction)
+            (leaves,) = (planned.job_id for planned in plan.chosen.actions)
+            (name,) = plan.placement_nodes
+            assert leaves in on[name]
+            assert plan.staying  # the other half of the node: a job, or the urgent job that started there before
+            assert leaves not in plan.staying
+            assert (start_of(cluster, eviction.preemptor.job_id) - eviction.created_at).total_seconds() <= 60
+            gone.add(leaves)
+        assert len(gone) == len(small)
+        for job_id in everyone:
+            cluster.wait_state(job_id, "RUNNING")
+            assert cluster.job(job_id)["Restarts"] == str(int(job_id in gone)), job_id
+        no_leftovers(cluster)
