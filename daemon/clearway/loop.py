@@ -42,6 +42,8 @@ from clearway.together import beside_plans, decide_together
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
+# A node that is brought back takes jobs when it has answered slurmctld's next ping. Nobody has to leave instead.
+_ANSWERS_WITHIN_S = 3.0
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
 
 
@@ -386,6 +388,9 @@ class Loop:
             if slurms_turn and free_already(plan, snapshot):
                 yield Waiting(preemptor, None, "enough nodes are free; Slurm has its turn")
                 continue
+            if plan.leaving and self._nobody_need_leave(preemptor, snapshot, open_ones, counts, now):
+                yield Waiting(preemptor, None, "a node that was just brought back is free in a moment")
+                continue
             stored = None if changed else self._store_plan(plan, open_ones, now)
             if stored is None:
                 changed = True
@@ -406,6 +411,24 @@ class Loop:
             yield from (Waiting(preemptor, None, decided.why_later) for preemptor in decided.later)
         else:
             yield from self._plan_for(decided.later, snapshot, open_ones, now, (*claimed, *plans), ends)
+
+    def _nobody_need_leave(
+        self,
+        preemptor: Preemptor,
+        snapshot: ClusterSnapshot,
+        open_ones: Sequence[Eviction],
+        counts: Mapping[str, int],
+        now: datetime,
+    ) -> bool:
+        """Whether nobody had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
+        lately = self.executor.brought_back_since(now - timedelta(seconds=_ANSWERS_WITHIN_S))
+        silent = {node.name for node in snapshot.nodes if node.name in lately and not node.available}
+        if not silent:
+            return False
+        nodes = tuple(replace(node, available=node.available or node.name in silent) for node in snapshot.nodes)
+        soon = replace(snapshot, nodes=nodes)
+        considered = self._consider(preemptor, soon, under_way_by(open_ones, preemptor.deadline), counts, now)
+        return isinstance(considered, Considered) and not plan_alone(considered, soon, self.planner, now).leaving
 
     def _consider(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from clearway.execution.records import EvictionState, RollingState, TurnState
+from clearway.model import JobState
 from tests.simulation.test_drain import answer, ask, drain, now, saver, undrain
 from tests.simulation.test_moves import ask as ask_moves
 from tests.simulation.test_moves import moving, nodes_of, serial
@@ -77,3 +78,26 @@ def test_what_was_emptied_by_moves_comes_back_and_may_be_asked_for_at_once(world
     world.tick()
     assert answer(world, request).startswith("drain ")
     assert world.observer.failures == []
+
+
+@pytest.mark.parametrize("answers_after_s", [SILENT_S, 60.0])
+def test_nobody_is_preempted_where_a_node_is_free_in_a_moment(
+    make_world: Callable[..., World], answers_after_s: float
+) -> None:
+    """An urgent job waits for the very node that is brought back; one that stays silent is not waited for."""
+    world = make_world()
+    world.cluster.answers_after_s = answers_after_s
+    drained = drain(world, "n1")
+    world.run_until(lambda: now(world, drained).state.terminal)
+    others = [world.submit(on=(f"n{number}",), ran_s=600, user="bob") for number in range(2, 9)]
+    world.tick()
+    urgent = world.urgent(1)
+    assert undrain(world, "n1") == "brought back n1"
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
+    kept = [job_id for job_id in others if world.state(job_id) is JobState.RUNNING]
+    if answers_after_s == SILENT_S:
+        assert kept == others
+        assert nodes_of(world, urgent) == [("n1",)]
+        assert [e.eviction_id for e in world.store.evictions()] == [drained.eviction_id]
+    else:
+        assert len(kept) == len(others) - 1

@@ -31,6 +31,7 @@ class Commander:
         self._store = store
         self._observer = observer
         self._grace = grace
+        self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
     def give(
         self, e: Eviction, p: Preemption | None, command: Command, now: datetime, *, nodes: Sequence[str] = ()
@@ -71,6 +72,8 @@ class Commander:
                 change = backend.drain if command is Command.DRAIN else backend.undrain
                 for name in nodes:
                     change(name, _hold(e))
+                    if command is Command.UNDRAIN:
+                        self.brought_back[name] = now
                     if command is Command.UNDRAIN and _powers_down(e):
                         backend.power_down(name)
             case _:

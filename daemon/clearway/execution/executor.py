@@ -161,6 +161,10 @@ class Executor:
         """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
         return self._commander.give(eviction, None, Command.UNDRAIN, now, nodes=nodes)
 
+    def brought_back_since(self, since: datetime) -> frozenset[str]:
+        """Nodes that this daemon has let take jobs again, no earlier."""
+        return frozenset(name for name, at in self._commander.brought_back.items() if at >= since)
+
     def _just_failed(self, e: Eviction, command: Command, now: datetime) -> bool:
         failed = self._failed_at.get((e.eviction_id, command))
         return failed is not None and now - failed < timedelta(seconds=self._config.retry_after)
