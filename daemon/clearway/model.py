@@ -411,11 +411,12 @@ class MoveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobMove:
-    """A job of one node, to another one."""
+    """What a job holds on one node goes to another one; for each node that the job leaves there is one of these."""
 
     job_id: str
     source: str
     target: str
+    processors: int = 0  # that it holds there; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,8 +430,18 @@ class MoveOrder:
     power_down: bool = False  # the nodes that become empty
 
     @property
-    def target_of(self) -> dict[str, str]:
-        return {move.job_id: move.target for move in self.moves}
+    def job_ids(self) -> tuple[str, ...]:
+        """In the order in which they are saved."""
+        return tuple(dict.fromkeys(move.job_id for move in self.moves))
+
+    def of(self, job_id: str) -> tuple[JobMove, ...]:
+        return tuple(move for move in self.moves if move.job_id == job_id)
+
+    def nodes_after(self, job: Job) -> tuple[str, ...]:
+        """Where it goes on, sorted; ``job`` as it was when this was planned."""
+        own = self.of(job.job_id)
+        stays = set(job.nodes) - {move.source for move in own}
+        return tuple(sorted(stays | {move.target for move in own}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

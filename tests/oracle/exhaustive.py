@@ -34,7 +34,13 @@ class Sets:
         self.enough, self.freed = _enough(problem, numbers & bits == 0), _freed(problem, numbers & bits == 0)
 
     def frees_enough(self, gone: Collection[str]) -> bool:
-        return bool(self.enough[sum(self._bits[job_id] for job_id in gone)])
+        return bool(self.enough[self._number(gone)])
+
+    def nodes_freed(self, gone: Collection[str]) -> int:
+        return int(self.freed[self._number(gone)])
+
+    def _number(self, gone: Collection[str]) -> int:
+        return sum(self._bits[job_id] for job_id in gone)
 
 
 def exhaustive(problem: EvictionProblem, sets: Sets | None = None) -> list[Answer | None]:

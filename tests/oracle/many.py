@@ -88,14 +88,19 @@ def check_rule(
 ) -> int:
     """How many plans it has; each can be carried out, costs what it says, and is no better than the best."""
     curve = rule.solve(problem)
-    assert curve.planner == rule.name
+    assert (curve.planner, curve.exact) == (rule.name, False)
     plans = 0
     for point, answer, least in zip(curve.points, answers(problem, curve), best, strict=True):
         if answer is None:
             continue
         cost = cost_in_time(problem, answer[2], point.max_delay_s)
         assert (cost[0], cost[2]) == answer[:2], (rule.name, problem)
-        assert sets.frees_enough({job_id for job_id, _ in answer[2]} | ended(problem, point.max_delay_s))
+        gone = {job_id for job_id, _ in answer[2]}
+        if problem.needs is None:
+            assert sets.frees_enough(gone)
+            assert answer[3] == sets.nodes_freed(gone), (rule.name, problem)
+        else:  # nodes and ends of other places are not told
+            assert sets.frees_enough(gone | ended(problem, point.max_delay_s))
         assert least is not None, (rule.name, problem)
         assert cost >= cost_in_time(problem, least[2], point.max_delay_s), (rule.name, problem)
         plans += bool(answer[2])

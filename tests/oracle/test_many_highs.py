@@ -9,7 +9,7 @@ import pytest
 from clearway.model import EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.milp import Milp
-from tests.oracle.exhaustive import exhaustive
+from tests.oracle.exhaustive import Sets, exhaustive
 from tests.oracle.many import answers, cost_in_time, seeds
 from tests.oracle.milp import milp_sweep
 from tests.oracle.problems import SHAPES, TIMES, in_another_order, random_problem, side_by_side, with_returns
@@ -69,14 +69,17 @@ def test_highs_as_a_planner_keeps_every_key_but_the_last_on_parts_of_nodes(kind:
 def _as_a_planner(made: Callable[[int], EvictionProblem], numbers: range) -> None:
     for turn, seed in enumerate(numbers):
         problem = made(seed)
+        sets = Sets(problem)
         curve = Milp().solve(problem)
         assert curve.exact, problem
-        for point, answer, best in zip(curve.points, answers(problem, curve), exhaustive(problem), strict=True):
+        for point, answer, best in zip(curve.points, answers(problem, curve), exhaustive(problem, sets), strict=True):
             assert (answer is None) == (best is None), problem
             if answer is not None and best is not None:
                 cost = cost_in_time(problem, answer[2], point.max_delay_s)
                 assert cost == cost_in_time(problem, best[2], point.max_delay_s), problem
                 assert (cost[0], cost[2]) == answer[:2], problem
+                gone = {job_id for job_id, _ in answer[2]}
+                assert problem.needs is not None or answer[3] == sets.nodes_freed(gone), problem
         if turn % TURNED_EVERY == 0:
             assert Milp().solve(in_another_order(problem, seed)) == curve, problem
         assert problem == made(seed), "a planner has changed its input"

@@ -10,7 +10,7 @@ from typing import ClassVar
 from clearway.config import Config
 from clearway.execution.records import EvictionState, PreemptionState
 from tests.simulation.killing import End, Interruption, MortalDaemon
-from tests.simulation.test_moves import moving, nodes_of, serial
+from tests.simulation.test_moves import moving, nodes_of, serial, wide
 from tests.simulation.world import World
 
 
@@ -19,8 +19,8 @@ class TestCompaction(Interruption):
     end: ClassVar[End] = {
         "states": [EvictionState.COMPLETED],
         "preemptions": [{"1": PreemptionState.RETURNED, "2": PreemptionState.RETURNED}],
-        "targets": [{"1": "n3", "2": "n3"}],
-        "nodes": [("n3",)] * 3,
+        "targets": [{"1": ("n3",), "2": ("n3", "n4")}],
+        "nodes": [{"n3"}, {"n3", "n4"}, {"n3"}],
         "runs": [2, 2, 1],
         "saved": True,
         "left": [],
@@ -31,7 +31,7 @@ class TestCompaction(Interruption):
         return moving()
 
     def play(self, world: World, daemon: MortalDaemon) -> End:
-        """Two jobs join a third, one after another; with one kill."""
+        """A job of one node and one of two join a third, one after another; with one kill."""
 
         def carry_out(kind: str) -> None:
             request_id = world.store.add_request(kind, None, "root", world.clock.now())
@@ -43,15 +43,16 @@ class TestCompaction(Interruption):
                     return
             raise AssertionError(world.describe())
 
-        jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
+        jobs = [serial(world, "n1"), wide(world, "n2", "n4"), serial(world, "n3", cpus=2)]
+        serial(world, "n4", cpus=3, save_s=None)
         carry_out("compact")
         evictions = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
         entries = [world.cluster.jobs[job_id] for job_id in jobs]
         return {
             "states": [e.state for e in evictions],
             "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
-            "targets": [dict(e.move.target_of) for e in evictions if e.move is not None],
-            "nodes": nodes_of(world, *jobs),
+            "targets": [{p.job_id: e.move.nodes_after(p.job) for p in e.preemptions} for e in evictions if e.move],
+            "nodes": [set(nodes) for nodes in nodes_of(world, *jobs)],
             "runs": [len(entry.runs) for entry in entries],
             "saved": all(entry.lost_s <= 2.5 for entry in entries),
             "left": world.leftovers(),

@@ -90,6 +90,57 @@ def test_they_land_where_they_were_told_and_not_where_slurm_would_put_them(world
     assert_nothing_is_left(world)
 
 
+def wide(world: World, *nodes: str, cpus: int = 1, save_s: float = 3.0) -> str:
+    fields: dict[str, Any] = {"comment": SAVES, "memory_mib": 500, "time_limit_s": 4_500, "num_nodes": len(nodes)}
+    return world.submit(Program(save_s=save_s, work_s=4_000), on=nodes, cpus_per_node=cpus, ran_s=900, **fields)
+
+
+def test_a_job_of_several_nodes_leaves_those_that_become_empty_and_keeps_the_rest(world: World) -> None:
+    moves = wide(world, "n1", "n2")
+    beside, stays = serial(world, "n2", cpus=2, save_s=None), serial(world, "n5", cpus=2, save_s=None)
+    world.tick()
+    result, eviction = ask(world)
+    assert eviction is not None, result
+    covered = set()
+    while not world.settled():
+        world.tick(0.5)
+        covered |= {each.nodes for each in world.cluster.reservations.values()}
+    end = world.eviction()
+    assert (end.state, end.outcome) == (EvictionState.COMPLETED, "1 of 1 job(s) moved; n1 is empty."), world.describe()
+    assert [sorted(nodes) for nodes in covered] == [["n2", "n5"]]  # what it keeps, and where it goes
+    assert [sorted(nodes) for nodes in nodes_of(world, moves, beside, stays)] == [["n2", "n5"], ["n2"], ["n5"]]
+    assert len(world.cluster.jobs[moves].runs) == 2
+    assert world.cluster.jobs[moves].lost_s <= 1.5
+    assert_nothing_is_left(world)
+
+
+def test_a_node_that_a_job_keeps_and_that_fails_calls_it_off(world: World) -> None:
+    moves = wide(world, "n1", "n2", save_s=20.0)
+    serial(world, "n2", cpus=2, save_s=None)
+    serial(world, "n5", cpus=2, save_s=None)
+    world.tick()
+    assert ask(world)[1] is not None
+    world.run_until(lambda: world.eviction().state is EvictionState.PREEMPTING)
+    world.loop.backend.drain("n2", "bad disk")
+    world.run_until(world.settled)
+    assert world.eviction().state is EvictionState.CANCELLED
+    assert world.eviction().outcome == "Called off: node n2 is not available any more."
+    assert nodes_of(world, moves) == [("n1", "n2")]
+    assert world.leftovers() == []
+
+
+def test_all_parts_of_a_job_rise_at_once(world: World) -> None:
+    weigh(world, **{f"n{number}": 50 for number in range(1, 6)})
+    rises = wide(world, "n1", "n2", cpus=4)
+    world.tick()
+    result, eviction = ask(world, "promote")
+    assert eviction is not None, result
+    world.run_until(world.settled)
+    assert world.eviction().outcome == "1 of 1 job(s) moved."
+    assert nodes_of(world, rises) == [("n6", "n7")]
+    assert_nothing_is_left(world)
+
+
 def test_one_job_at_a_time_and_the_sources_take_nothing_new_meanwhile(world: World) -> None:
     jobs = [serial(world, "n1", save_s=6.0), serial(world, "n2", save_s=6.0), serial(world, "n3", cpus=2)]
     world.tick()

@@ -38,13 +38,8 @@ def saving(world: World) -> int:
     return sum("state=saving" in entry.job.comment for entry in world.cluster.jobs.values())
 
 
-@pytest.mark.parametrize("bandwidth_mib_s", [250.0, 160.0], ids=["room for both", "slower at once"])
-def test_two_are_saved_at_once_where_one_after_another_is_too_late(
-    make_world: Callable[..., World], bandwidth_mib_s: float
-) -> None:
-    world = make_world(**shared(bandwidth_mib_s))
-    jobs = occupy(world, 2)
-    urgent = world.urgent(2, work_s=5.0)
+def most_saving(world: World, urgent: str) -> int:
+    """How many jobs write checkpoints at once, at most, until the urgent job starts."""
     most = 0
 
     def started() -> bool:
@@ -53,7 +48,17 @@ def test_two_are_saved_at_once_where_one_after_another_is_too_late(
         return world.started(urgent) is not None
 
     world.run_until(started, limit_s=60)
-    assert most == 2
+    return most
+
+
+@pytest.mark.parametrize("bandwidth_mib_s", [250.0, 160.0], ids=["room for both", "slower at once"])
+def test_two_are_saved_at_once_where_one_after_another_is_too_late(
+    make_world: Callable[..., World], bandwidth_mib_s: float
+) -> None:
+    world = make_world(**shared(bandwidth_mib_s))
+    jobs = occupy(world, 2)
+    urgent = world.urgent(2, work_s=5.0)
+    assert most_saving(world, urgent) == 2
     done = world.eviction()
     assert done.started_at is not None
     assert done.started_at <= done.plan.deadline
@@ -123,15 +128,7 @@ def test_a_daemon_that_takes_over_counts_what_is_being_written(make_world: Calla
     world.run_until(lambda: saving(world) == 2)
     world.start_daemon()
     world.urgent(1, work_s=5.0, comment="clearway:max_delay=200")
-    most = 0
-
-    def started() -> bool:
-        nonlocal most
-        most = max(most, saving(world))
-        return world.started(first) is not None
-
-    world.run_until(started, limit_s=60)
-    assert most == 2, "the third one waits, as it would without the change of daemons"
+    assert most_saving(world, first) == 2, "the third one waits, as it would without the change of daemons"
     world.run_until(world.settled, limit_s=600)
     assert all(e.started_at is not None and e.started_at <= e.plan.deadline for e in world.store.evictions())
     assert world.leftovers() == []

@@ -78,7 +78,7 @@ def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: Runni
     assert newest(daemon).state is EvictionState.COMPLETED
     order = newest(daemon).move
     assert order is not None
-    targets = order.target_of
+    targets = {move.job_id: move.target for move in order.moves}
     assert len(targets) == 2
     assert {p.job_id: p.state for p in newest(daemon).preemptions} == dict.fromkeys(targets, PreemptionState.RETURNED)
     assert {job_id: nodes_of(cluster, job_id) for job_id in targets} == {i: {n} for i, n in targets.items()}
@@ -117,18 +117,24 @@ def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaem
 
 
 @pytest.mark.one_slurm
-@pytest.mark.parametrize("kill_at", ["after:requeue", "before:start_now"])
-def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
-    """It dies when its job has left one node and does not run on the other yet."""
+@pytest.mark.parametrize(("kill_at", "nodes"), [("after:requeue", 1), ("before:start_now", 2)])
+def test_kill_9_of_the_daemon_changes_nothing_in_the_end(
+    cluster: SlurmCluster, tmp_path: Path, kill_at: str, nodes: int
+) -> None:
+    """It dies when its job has left node1 and does not run on node3 yet; a job of two nodes keeps node2."""
     install_programs(cluster)
     folder = tmp_path / "daemon"
     config = config_for(folder, cluster)
+    before, after = [{"node1"}, {"node3"}] if nodes == 1 else [{"node1", "node2"}, {"node2", "node3"}]
     with RunningDaemon(cluster, folder, config=config, kill_at=kill_at) as doomed:
         doomed.wait_for(doomed.address, 60, "the daemon to listen")
         doomed.wait_for(lambda: doomed.get("/readiness").status_code == 200, 60, "the daemon to be ready")
-        job_id = small(cluster)
-        filler(cluster, 1, "-w", "node2")
-        assert partly_used(cluster) == {"node1", "node2"}
+        job_id = saver(cluster, f"-N{nodes}", f"-n{nodes}", "--mem=500")
+        assert nodes_of(cluster, job_id) == before
+        if nodes > 1:
+            filler(cluster, 3, "-w", "node2")  # nothing else goes there, and it does not become empty
+        filler(cluster, 1, "-w", "node3")
+        assert partly_used(cluster) == {"node1", "node3"}
         doomed.wait_for(lambda: doomed.post("/api/v1/compactions/what-if").json()["feasible"], 10, "a plan")
         assert doomed.post("/api/v1/compactions").status_code == 202
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
@@ -139,8 +145,10 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
     with RunningDaemon(cluster, folder, config=config) as daemon:
         moved(daemon)
         (eviction,) = daemon.evictions()
+        assert eviction.outcome == "1 of 1 job(s) moved; node1 is empty."
         assert {p.job_id: p.state for p in eviction.preemptions} == {job_id: PreemptionState.RETURNED}
-        assert partly_used(cluster) == nodes_of(cluster, job_id) == {"node2"}
+        assert nodes_of(cluster, job_id) == after
+        assert partly_used(cluster) == {"node3"}
         job = cluster.job(job_id)
         assert (job["Restarts"], job.get("Reservation")) == ("1", None)
         assert int(job["Priority"]) < HEAD_OF_QUEUE

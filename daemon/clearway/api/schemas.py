@@ -219,12 +219,15 @@ class PreemptionView(_Answer):
 class JobMoveView(_Answer):
     job_id: str
     source: str = Field(description="node that it leaves")
-    target: str = Field(description="node where it goes on")
+    target: str = Field(description="node where it goes on instead")
+    processors: int = Field(description="how many it holds there; 0: not known")
 
 
 class MoveView(_Answer):
     kind: MoveKind = Field(description="what the jobs are moved for")
-    moves: tuple[JobMoveView, ...] = Field(description="in the order in which the jobs are saved")
+    moves: tuple[JobMoveView, ...] = Field(
+        description="in the order in which the jobs are saved; one for each node that a job leaves"
+    )
     gain_node_s: float = Field(description="what all of them gain together, node-seconds")
     cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")
     power_down: bool = Field(description="whether nodes that become empty are powered down")

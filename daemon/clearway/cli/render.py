@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -32,11 +32,6 @@ _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
 _SENTENCES = frozenset({"why", "outcome", "note", "detail", ""})
-
-
-class Named(Protocol):
-    @property
-    def display_id(self) -> str: ...
 
 
 def visible(text: str) -> str:

@@ -1,9 +1,9 @@
-"""The rows of the eviction's table for moves: jobs of one node go, one after another, to a node told before. Pure.
+"""The rows of the eviction's table for moves: jobs go, one after another, to nodes told before. Pure.
 
 placing     nodes that shall become empty are drained, and a placement (a Slurm reservation) keeps what is free on the
             targets; then the plan has to fit what a later snapshot shows
 preempting  the preemptions' own table, one job at a time. A job that has left its node is attached to the placement,
-            which then covers its target alone, before it may start, and detached as soon as it runs there
+            which then covers its own nodes alone, before it may start, and detached as soon as it runs there
 started     all have arrived: the placement goes, and the emptied nodes take jobs again
 cancelling  the same; who is on his way still arrives, unless it takes too long: then he starts wherever he can
 
@@ -49,19 +49,21 @@ def move_sight(
         foreign=tuple(node.name for node in nodes if node.reason and node.reason != reason),
         misfit=move_misfit(e, order, snapshot),
         empty=not any(snapshot.jobs_on.get(name) for name in order.nodes) and not snapshot.unreadable,
-        elsewhere=_elsewhere(e, order, snapshot),
+        elsewhere=_elsewhere(e, order.move, snapshot),
         placement=placement,
         paused=paused,
     )
 
 
-def _elsewhere(e: Eviction, order: DrainOrder, snapshot: ClusterSnapshot) -> str:
-    targets = order.move.target_of if order.move is not None else {}
+def _elsewhere(e: Eviction, move: MoveOrder | None, snapshot: ClusterSnapshot) -> str:
+    if move is None:
+        return ""
     for p in e.preemptions:
         seen = snapshot.job_by_id.get(p.job_id)
         nodes = seen.nodes if seen is not None and seen.state is JobState.RUNNING else ()
-        if p.state is PreemptionState.RETURNED and seen is not None and nodes not in ((), (targets[p.job_id],)):
-            return f"job {p.job.display_id} started on {compress(nodes)} instead of {targets[p.job_id]}"
+        told = move.nodes_after(p.job)
+        if p.state is PreemptionState.RETURNED and not set(nodes) <= set(told):
+            return f"job {p.job.display_id} started on {compress(nodes)} instead of {compress(told)}"
     return ""
 
 
@@ -79,7 +81,7 @@ def lands(p: Preemption, now: datetime, patience: timedelta) -> bool:
 
 def may_attach(e: Eviction, p: Preemption, placement: Reservation | None) -> bool:
     """Whether its placement is where this job shall start, and nowhere else."""
-    return e.move is not None and placement is not None and placement.nodes == (e.move.target_of[p.job_id],)
+    return e.move is not None and placement is not None and set(placement.nodes) == set(e.move.nodes_after(p.job))
 
 
 def move_misfit(e: Eviction, order: DrainOrder, snapshot: ClusterSnapshot) -> str:
@@ -104,12 +106,13 @@ def move_misfit(e: Eviction, order: DrainOrder, snapshot: ClusterSnapshot) -> st
 def _no_room(waiting: list[Preemption], move: MoveOrder, snapshot: ClusterSnapshot) -> str:
     rooms = Rooms.of(snapshot)
     for p in waiting:
-        target = move.target_of[p.job_id]
-        node = snapshot.node_by_name.get(target)
-        if node is None or not node.available:
-            return f"node {target} is not available any more"
-        if not rooms.take(target, p.job):
-            return f"node {target} has no room for job {p.job.display_id} any more"
+        for name in move.nodes_after(p.job):
+            node = snapshot.node_by_name.get(name)
+            if node is None or not node.available:
+                return f"node {name} is not available any more"
+        for part in move.of(p.job_id):
+            if not rooms.take(part.target, part.processors, p.job.memory_mib):
+                return f"node {part.target} has no room for job {p.job.display_id} any more"
     return ""
 
 

@@ -164,8 +164,8 @@ class Eviction:
     def held_nodes(self) -> tuple[str, ...]:
         """What its placement has to cover: until the preemptor has started also the nodes it is to start on.
 
-        Of moves the targets of all that are still to come; while a job is on its way its own alone, so that it starts
-        there.
+        Of moves the nodes where all that are still to come go on, those that they keep included: once a job has left,
+        its room there could be taken as well. While a job is on its way its own nodes alone, so that it starts there.
         """
         if self.move is not None:
             return self._targets(self.move)
@@ -174,10 +174,11 @@ class Eviction:
 
     def _targets(self, order: MoveOrder) -> tuple[str, ...]:
         if self.landing is not None:
-            return (order.target_of[self.landing.job_id],)
+            return order.nodes_after(self.landing.job)
         if self.state.undoing:
             return ()
-        return tuple(sorted({order.target_of[p.job_id] for p in self.preemptions if not p.state.terminal}))
+        moving = [p.job for p in self.preemptions if not p.state.terminal]
+        return tuple(sorted({name for job in moving for name in order.nodes_after(job)}))
 
     @property
     def promised_jobs(self) -> frozenset[str]:

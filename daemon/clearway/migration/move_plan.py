@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from clearway.config import CompactionConfig, Config, PromotionConfig
 from clearway.costs import BY_ITSELF, NO_HISTORY
@@ -42,6 +43,7 @@ from clearway.model import (
     Verdict,
 )
 from clearway.policy import UnderWay
+from clearway.slurm.parse.hostlist import compress
 
 _HOUR_S = 3_600.0
 _TRIES = 20  # of making a plan whose jobs have the memory they need
@@ -61,11 +63,13 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
         if job.state is not JobState.PENDING or not job.priority or not eligible or job.reason not in _WAITS_FOR_ROOM:
             continue
         nodes = max(1, job.num_nodes)
-        share = replace(job, cpus=max(1, job.cpus_per_node, math.ceil(job.cpus / nodes)))
+        share = max(1, job.cpus_per_node, math.ceil(job.cpus / nodes))
         fitting = [
             node.name
             for node in snapshot.nodes
-            if node.name in open_nodes and set(job.partitions) & set(node.partitions) and rooms.fits(node.name, share)
+            if node.name in open_nodes
+            and set(job.partitions) & set(node.partitions)
+            and rooms.fits(node.name, share, job.memory_mib)
         ]
         if len(fitting) >= nodes:
             return job
@@ -112,7 +116,7 @@ def plan_moves(
         reason=kind.value,
         move=MoveOrder(
             kind=kind,
-            moves=tuple(JobMove(move.job_id, move.source, move.target) for move in moves.moves),
+            moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
             gain_node_s=round(moves.gain_node_s, 3),
             cost_node_s=round(moves.cost_node_s, 3),
             power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
@@ -120,15 +124,19 @@ def plan_moves(
     )
     chosen = tuple(
         Verdict(
-            move.job_id,
+            job_id,
             Choice.CHOSEN,
             kind.value,
-            f"moves from {move.source} to {move.target}; all moves together gain {gain_h:.2f} node-hours "
-            f"and cost {cost_h:.2f}",
+            f"moves from {_named(moves, job_id, 'source')} to {_named(moves, job_id, 'target')}; "
+            f"all moves together gain {gain_h:.2f} node-hours and cost {cost_h:.2f}",
         )
-        for move in moves.moves
+        for job_id in moves.job_ids
     )
     return _plan(order, found, snapshot, config, now, chosen + _spared(found, moves))
+
+
+def _named(moves: MovePlan, job_id: str, which: Literal["source", "target"]) -> str:
+    return compress({getattr(move, which) for move in moves.moves if move.job_id == job_id})
 
 
 def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits: Limits) -> MovePlan:
@@ -138,7 +146,8 @@ def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits
     for _ in range(_TRIES):
         made = planner(found.hosts, tuple(residents.values()), limits)
         rooms = Rooms.of(snapshot)
-        small = [move for move in made.moves if not rooms.take(move.target, snapshot.job_by_id[move.job_id])]
+        jobs = snapshot.job_by_id
+        small = [m for m in made.moves if not rooms.take(m.target, m.processors, jobs[m.job_id].memory_mib)]
         if not small:
             return made
         for move in small:
@@ -173,12 +182,12 @@ def _plan(
     verdicts: tuple[Verdict, ...],
 ) -> Plan:
     assert order.move is not None  # noqa: S101 - made just above
-    moves = order.move.moves
-    ways = [found.ways[move.job_id] for move in moves]
+    jobs = [snapshot.job_by_id[job_id] for job_id in order.move.job_ids]
+    ways = [found.ways[job.job_id] for job in jobs]
     step_s = 1
     # Saved one after another, each after the one before it has started again.
     each_s = [math.ceil(way.checkpoint_s) for way in ways]
-    total_s = sum(each_s) + math.ceil(config.execution.landing_patience) * len(moves) + math.ceil(config.drain.patience)
+    total_s = sum(each_s) + math.ceil(config.execution.landing_patience) * len(jobs) + math.ceil(config.drain.patience)
     point = CurvePoint(
         total_s,
         feasible=True,
@@ -186,11 +195,11 @@ def _plan(
         checkpoint_s=sum(each_s),
         nodes_freed=len(order.nodes),
         actions=tuple(
-            PlannedAction(move.job_id, way.action, 0.0, seconds)
-            for move, way, seconds in zip(moves, ways, each_s, strict=True)
+            PlannedAction(job.job_id, way.action, 0.0, seconds)
+            for job, way, seconds in zip(jobs, ways, each_s, strict=True)
         ),
     )
-    targets = {move.target for move in moves}
+    held = {name for job in jobs for name in order.move.nodes_after(job)}
     return Plan(
         preemptor=replace(stand_in(order, now), name=order.move.kind.value),
         made_at=now,
@@ -199,9 +208,9 @@ def _plan(
         problem=EvictionProblem(0, total_s, step_s, (), len(order.nodes)),
         curve=Curve(order.move.kind.value, (point,)),
         chosen=point,
-        placement_nodes=tuple(sorted({*order.nodes, *targets})),
+        placement_nodes=tuple(sorted({*order.nodes, *held})),
         free_nodes=(),
-        leaving=tuple(snapshot.job_by_id[move.job_id] for move in moves),
+        leaving=tuple(jobs),
         verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
         drain=order,
     )

@@ -1,14 +1,19 @@
 """Who could be moved and where to: from a snapshot to the hosts and residents of ``moves``. Pure.
 
-What is not known is not moved. A job counts only when it holds one node, for what one of several parts holds is not
-told; when nothing but processors, memory and features decides where it may run; and when the guards against preempting
-it too early or too often allow it, for nobody has asked for this job. All that others hold on a node is one resident
-that stays: Slurm's own count of processors less those of the jobs of one node.
+What is not known is not moved. A job counts only when it is known what it holds on each of its nodes; when nothing but
+processors, memory and features decides where it may run; and when the guards against preempting it too early or too
+often allow it, for nobody has asked for this job. All that others hold on a node is one resident that stays: Slurm's
+own count of processors less those of the jobs whose parts are known.
+
+Slurm tells a job's processors in all. Of a job of several nodes they are known to be spread evenly when on each of its
+nodes the node's own count, less that of jobs of one node there, leaves just that share; so with another job of several
+nodes on any of them nothing is known. It restarts as a whole: the nodes that it keeps have to be there for it too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +23,7 @@ from clearway.detection import read_claims, wanted_features
 from clearway.learning import History, key_of
 from clearway.migration.moves import Host, Part, Resident
 from clearway.migration.rooms import Rooms
-from clearway.model import Action, Choice, ClusterSnapshot, Job, JobState, MoveKind, Node, Option, Verdict
+from clearway.model import Action, Choice, ClusterSnapshot, Job, MoveKind, Node, Option, Verdict
 from clearway.policy import UnderWay, exemption_of, likely_end_s
 
 _OTHERS = "others on "  # no job has such an id
@@ -58,22 +63,54 @@ def inventory(
         known_s = [end_ready_s(job, now, 0.0), likely_end_s(job, history, config, now)]
         remaining_s = min((each for each in known_s if each is not None), default=None)
         way = _way(job, snapshot, config, now, history, actions)
-        why = _why_not(job, config, now, preempted, under_way) or _not_known(job, way, remaining_s, actions)
+        why = (
+            _why_not(job, config, now, preempted, under_way)
+            or _several(job, names, snapshot)
+            or _not_known(job, way, remaining_s, actions)
+        )
         if why is not None:
             fixed.append(Verdict(job.job_id, Choice.EXEMPT, *why))
-        if len(job.nodes) != 1:
+        parts = parts_of(job, snapshot)
+        if not parts:
             continue  # counted among the others
         move_s = None
         if why is None and way is not None:
             ways[job.job_id] = way
             claims, _ = read_claims(job)
-            restart_s = history.restart_s(*key_of(job, claims), 1) if claims is not None else None
+            restart_s = history.restart_s(*key_of(job, claims), len(parts)) if claims is not None else None
             move_s = way.checkpoint_s + config.execution.kill_allowance + (restart_s or 0.0)
-        may_use = frozenset(node.name for node in nodes if _may_go(job, node, rooms))
+        may_use = frozenset(node.name for node in nodes if _may_go(job, parts[0].processors, node, rooms))
         needs = bool(wanted_features(job) & _scarce_features(config))
-        part = Part(job.nodes[0], job.cpus)
-        residents.append(Resident(job.job_id, (part,), remaining_s, move_s, may_use, needs_scarce=needs))
+        residents.append(Resident(job.job_id, parts, remaining_s, move_s, may_use, needs_scarce=needs))
     return Inventory(hosts, (*residents, *_others(nodes, residents)), ways, tuple(fixed))
+
+
+def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
+    """What it holds on each of its nodes, equally much; empty when that is not known."""
+    share, rest = divmod(job.cpus, max(1, len(job.nodes)))
+    if len(job.nodes) > 1:
+        for name in job.nodes:
+            node = snapshot.node_by_name.get(name)
+            beside = [each for each in snapshot.jobs_on.get(name, ()) if each.job_id != job.job_id]
+            alone = all(len(each.nodes) == 1 for each in beside)
+            if rest or not share or node is None or not alone:
+                return ()
+            if node.alloc_cpus - sum(each.cpus for each in beside) != share:
+                return ()
+    return tuple(Part(name, share) for name in job.nodes)
+
+
+def _several(job: Job, names: AbstractSet[str], snapshot: ClusterSnapshot) -> tuple[str, str] | None:
+    """Code and reason why a job of several nodes is not moved; ``names`` are the nodes that moves may concern."""
+    if len(job.nodes) == 1:
+        return None
+    if job.contiguous or job.switches:
+        return "several_nodes", "its nodes have to lie together"
+    if not names >= set(job.nodes):
+        return "several_nodes", "it also runs on nodes that moves do not concern, and could not start there again"
+    if not parts_of(job, snapshot):
+        return "several_nodes", "it runs on several nodes, and what it holds on each is not known"
+    return None
 
 
 def _others(nodes: list[Node], residents: list[Resident]) -> list[Resident]:
@@ -122,14 +159,15 @@ def _scarce_features(config: Config) -> frozenset[str]:
     return frozenset(each.removeprefix("feature=") for each in config.promotion.scarce if each.startswith("feature="))
 
 
-def _may_go(job: Job, node: Node, rooms: Rooms) -> bool:
-    """Whether it could run there beside those that are there now, or anywhere it is already."""
+def _may_go(job: Job, processors: int, node: Node, rooms: Rooms) -> bool:
+    """Whether so much of it could run there beside those that are there now; where it wants whole nodes: alone."""
     return (
         node.name not in job.excluded_nodes
         and bool(set(job.partitions) & set(node.partitions))
         and wanted_features(job) <= set(node.features)
         and node.cpus >= job.cpus_per_node
-        and rooms.fits(node.name, job)
+        and not (job.exclusive and node.alloc_cpus)
+        and rooms.fits(node.name, processors, job.memory_mib)
     )
 
 
@@ -161,8 +199,6 @@ def _why_not(
     job: Job, config: Config, now: datetime, preempted: Mapping[str, int], under_way: UnderWay
 ) -> tuple[str, str] | None:
     """Code and reason why this job is not moved whatever that would gain."""
-    if job.state is JobState.RUNNING and len(job.nodes) > 1:
-        return "several_nodes", "it runs on several nodes, and what it holds on each is not known"
     plain = not any(mark in job.features for mark in "|[*!(")
     guards = (
         (job.reservation is not None, "reservation", f"it runs in reservation {job.reservation}"),

@@ -1,10 +1,10 @@
-"""What is free on nodes for jobs of one node: processors as Slurm counts them, memory by what jobs hold. Pure."""
+"""What is free on nodes for jobs, or parts of them: processors as Slurm counts them, memory by what jobs hold. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clearway.model import ClusterSnapshot, Job
+from clearway.model import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Rooms:
             {node.name: node.memory_mib - held.get(node.name, 0) for node in snapshot.nodes},
         )
 
-    def fits(self, node: str, job: Job) -> bool:
-        return self.cpus.get(node, 0) >= job.cpus and self.memory_mib.get(node, 0) >= job.memory_mib
+    def fits(self, node: str, cpus: int, memory_mib: int) -> bool:
+        return self.cpus.get(node, 0) >= cpus and self.memory_mib.get(node, 0) >= memory_mib
 
-    def take(self, node: str, job: Job) -> bool:
-        """Whether the job fits beside those that were counted before; then it is counted too."""
-        if not self.fits(node, job):
+    def take(self, node: str, cpus: int, memory_mib: int) -> bool:
+        """Whether that fits beside what was counted before; then it is counted too."""
+        if not self.fits(node, cpus, memory_mib):
             return False
-        self.cpus[node] -= job.cpus
-        self.memory_mib[node] -= job.memory_mib
+        self.cpus[node] -= cpus
+        self.memory_mib[node] -= memory_mib
         return True

@@ -38,7 +38,7 @@ def test_asked_about_asked_for_and_counted(api: ApiWorld) -> None:
     api.run_until(api.settled)
     told = api.client.get(f"/api/v1/evictions/{number}").json()
     assert told["state"] == "completed"
-    assert told["drain"]["move"]["moves"] == [{"job_id": moves, "source": "n1", "target": "n3"}]
+    assert told["drain"]["move"]["moves"] == [{"job_id": moves, "source": "n1", "target": "n3", "processors": 1}]
     assert told["drain"]["move"]["gain_node_s"] > 2 * told["drain"]["move"]["cost_node_s"] > 0
     metrics = api.client.get("/metrics").text
     assert 'clearway_moved_jobs_total{kind="compaction"} 1.0' in metrics

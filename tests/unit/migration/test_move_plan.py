@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from clearway.config import Config
 from clearway.decision import NoPlan
 from clearway.migration.move_plan import could_be_placed, plan_moves
-from clearway.model import Choice, ClusterSnapshot, JobState, MoveKind, Plan
+from clearway.migration.residents import parts_of
+from clearway.model import Choice, ClusterSnapshot, Job, JobState, MoveKind, Plan
 from clearway.policy import UnderWay
 from tests.builders import NOW, after, job, node
 
@@ -58,7 +60,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
                 }
             )
         )
-        jobs.append(job(number, on, cpus=size * len(on), memory_mib=mib, **fields))
+        jobs.append(job(number, on, cpus=size * len(on), memory_mib=mib, exclusive=False, **fields))
     nodes = [
         node(
             name,
@@ -79,12 +81,17 @@ def plan(kind: MoveKind, snapshot: ClusterSnapshot, jobs: int = 5) -> Plan | NoP
 
 
 @pytest.mark.parametrize("kind", list(MoveKind))
-def test_among_them_are_clusters_with_several_moves(kind: MoveKind) -> None:
-    def moves_two(snapshot: ClusterSnapshot) -> bool:
+@pytest.mark.parametrize("several", ["jobs", "nodes"])
+def test_among_them_are_clusters_with_several_moves_and_with_jobs_of_several_nodes(
+    kind: MoveKind, several: str
+) -> None:
+    def wanted(snapshot: ClusterSnapshot) -> bool:
         made = plan(kind, snapshot)
-        return isinstance(made, Plan) and len(made.leaving) >= 2
+        if not isinstance(made, Plan):
+            return False
+        return len(made.leaving) >= 2 if several == "jobs" else any(len(each.nodes) > 1 for each in made.leaving)
 
-    assert find(snapshots(), moves_two, settings=settings(max_examples=2_000, deadline=None, phases=[Phase.generate]))
+    assert find(snapshots(), wanted, settings=settings(max_examples=5_000, deadline=None, phases=[Phase.generate]))
 
 
 @pytest.mark.parametrize("kind", list(MoveKind))
@@ -101,14 +108,17 @@ def test_only_who_may_is_moved_and_everybody_fits(kind: MoveKind, snapshot: Clus
     assert made.drain is not None
     order = made.drain.move
     assert order is not None
-    assert 0 < len(order.moves) <= limit
+    assert 0 < len(order.job_ids) <= limit
     assert order.gain_node_s > 2.0 * order.cost_node_s > 0
     assert {move.job_id for move in order.moves} == {v.job_id for v in made.verdicts if v.choice is Choice.CHOSEN}
     cpus = {name: each.alloc_cpus for name, each in nodes.items()}
     memory = {name: sum(j.memory_mib for j in snapshot.jobs_on.get(name, ())) for name in nodes}
     for move in order.moves:
         moved = jobs[move.job_id]
-        assert moved.nodes == (move.source,)
+        assert move.source in moved.nodes
+        assert move.processors * len(moved.nodes) == moved.cpus
+        assert move.target not in moved.nodes
+        assert all(nodes[name].available for name in moved.nodes)
         assert moved.state is JobState.RUNNING
         assert moved.user != "vip"
         assert moved.comment == SAVES
@@ -118,19 +128,99 @@ def test_only_who_may_is_moved_and_everybody_fits(kind: MoveKind, snapshot: Clus
         assert nodes[move.source].available
         assert set(filter(None, [moved.features])) <= set(nodes[move.target].features)
         # What moved jobs leave is counted on by nobody: they may still be there.
-        cpus[move.target] += moved.cpus
+        cpus[move.target] += move.processors
         memory[move.target] += moved.memory_mib
         assert cpus[move.target] <= CPUS
         assert memory[move.target] <= MEMORY_MIB
     leaving = {move.job_id for move in order.moves}
     for name in made.drain.nodes:
         assert {each.job_id for each in snapshot.jobs_on[name]} <= leaving
-        assert name not in order.target_of.values()
+        assert all(name not in order.nodes_after(jobs[job_id]) for job_id in leaving)
+    assert all(len(order.nodes_after(jobs[job_id])) == len(jobs[job_id].nodes) for job_id in leaving)
     if kind is MoveKind.COMPACTION:
         assert set(made.drain.nodes) == {move.source for move in order.moves}
         assert all(snapshot.jobs_on.get(move.target) for move in order.moves)
     else:
         assert made.drain.nodes == ()
+
+
+WIDE = job(1, ("n1", "n2"), cpus=4, memory_mib=100, exclusive=False, comment=SAVES, time_limit_s=40_000)
+
+
+def two_nodes(*others: Job, alloc: tuple[int, int], wide: Job = WIDE, available: bool = True) -> ClusterSnapshot:
+    """The job of two nodes, and a third node with room beside a job that stays."""
+    stays = job(2, ("n3",), cpus=4, memory_mib=100, exclusive=False, time_limit_s=90_000)
+    fields: dict[str, Any] = {"cpus": CPUS, "memory_mib": MEMORY_MIB}
+    nodes = (
+        node("n1", alloc_cpus=alloc[0], **fields),
+        node("n2", alloc_cpus=alloc[1], available=available, **fields),
+        node("n3", alloc_cpus=4, **fields),
+    )
+    return ClusterSnapshot(NOW, (wide, stays, *others), nodes)
+
+
+def single(number: int, name: str, cpus: int) -> Job:
+    return job(number, (name,), cpus=cpus, memory_mib=100, exclusive=False)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "parts"),
+    [
+        (two_nodes(alloc=(2, 2)), [("n1", 2), ("n2", 2)]),
+        (two_nodes(single(3, "n2", 3), alloc=(2, 5)), [("n1", 2), ("n2", 2)]),
+        (two_nodes(alloc=(3, 1)), []),  # not evenly
+        (two_nodes(single(3, "n2", 3), alloc=(2, 4)), []),  # node and job records do not agree
+        (two_nodes(replace(WIDE, job_id="3"), alloc=(4, 4)), []),  # both may be uneven, and hide it
+        (two_nodes(wide=replace(WIDE, cpus=5), alloc=(3, 2)), []),
+        (two_nodes(wide=replace(WIDE, nodes=("n1", "gone")), alloc=(2, 0)), []),
+    ],
+)
+def test_parts_of_a_job_of_several_nodes(snapshot: ClusterSnapshot, parts: list[tuple[str, int]]) -> None:
+    assert [(part.node, part.processors) for part in parts_of(snapshot.jobs[0], snapshot)] == parts
+
+
+def test_a_job_of_two_nodes_leaves_one_of_them() -> None:
+    snapshot = two_nodes(single(3, "n2", 3), alloc=(2, 5))
+    made = plan(MoveKind.COMPACTION, snapshot)
+    assert isinstance(made, Plan)
+    assert made.drain is not None
+    order = made.drain.move
+    assert order is not None
+    assert [(m.job_id, m.source, m.target, m.processors) for m in order.moves] == [("1", "n1", "n3", 2)]
+    assert order.nodes_after(WIDE) == ("n2", "n3")
+    assert (made.drain.nodes, made.placement_nodes) == (("n1",), ("n1", "n2", "n3"))
+    # All of it stands still, two halves of a quarter of a node each, though one part alone moves.
+    (action,) = made.chosen.actions
+    assert order.cost_node_s == pytest.approx(0.5 * (action.checkpoint_s + CONFIG.execution.kill_allowance), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "why"),
+    [
+        (two_nodes(alloc=(3, 1)), "what it holds on each is not known"),
+        (two_nodes(wide=replace(WIDE, contiguous=True), alloc=(2, 2)), "have to lie together"),
+        (two_nodes(wide=replace(WIDE, switches=1), alloc=(2, 2)), "have to lie together"),
+        (two_nodes(alloc=(2, 2), available=False), "could not start there again"),
+    ],
+)
+@pytest.mark.parametrize("kind", list(MoveKind))
+def test_a_job_of_several_nodes_stays_where_something_is_not_known(
+    kind: MoveKind, snapshot: ClusterSnapshot, why: str
+) -> None:
+    made = plan(kind, snapshot)
+    assert isinstance(made, NoPlan)
+    (verdict,) = [each for each in made.verdicts if each.job_id == "1"]
+    assert verdict.code == "several_nodes"
+    assert why in verdict.reason
+
+
+def test_who_wants_whole_nodes_joins_nobody() -> None:
+    shares = job(1, ("n1",), cpus=2, memory_mib=100, comment=SAVES, time_limit_s=40_000, exclusive=False)
+    stays = job(2, ("n2",), cpus=4, memory_mib=100, time_limit_s=90_000, exclusive=False)
+    nodes = tuple(node(f"n{n}", cpus=CPUS, memory_mib=MEMORY_MIB, alloc_cpus=2 * n) for n in (1, 2))
+    assert isinstance(plan(MoveKind.COMPACTION, ClusterSnapshot(NOW, (shares, stays), nodes)), Plan)
+    alone = replace(shares, exclusive=True)
+    assert isinstance(plan(MoveKind.COMPACTION, ClusterSnapshot(NOW, (alone, stays), nodes)), NoPlan)
 
 
 def test_a_waiting_job_counts_when_there_is_room_for_it_now() -> None:
