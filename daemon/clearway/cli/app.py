@@ -279,6 +279,9 @@ def simulate(
         bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Another seed draws other urgent jobs and swap times.")] = 0,
+    save_swf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the recorded jobs that ran to this file, as SWF.")
+    ] = None,
     from_sacct: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
@@ -300,7 +303,7 @@ def simulate(
             raise typer.BadParameter("--from-sacct needs --config, which says who is urgent")
         if trace is not None and not sacct:
             raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
-        if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1:
+        if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1 or save_swf:
             raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
         site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
         try:
@@ -321,7 +324,7 @@ def simulate(
         seed=seed,
     )
     try:
-        run(question, sweep, output.value)
+        run(question, sweep, output.value, save_swf)
     except ClearwayError as error:
         complain(str(error))
         raise typer.Exit(BAD_INPUT) from None

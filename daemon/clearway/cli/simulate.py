@@ -22,7 +22,7 @@ from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.injection import urgent_jobs
 from clearway.simulation.metrics import Metrics, Spread, metrics
 from clearway.simulation.sacct import read_sacct
-from clearway.simulation.swf import read_swf
+from clearway.simulation.swf import read_swf, write_swf
 from clearway.simulation.trace import Trace
 
 _BROKEN_SHOWN = 5
@@ -44,8 +44,8 @@ class Question:
     seed: int = 0
 
 
-def simulate(question: Question, sweep: SweepOptions, output: str) -> None:
-    """Replay and print.
+def simulate(question: Question, sweep: SweepOptions, output: str, save: Path | None = None) -> None:
+    """Replay and print; ``save`` is where the record goes in Standard Workload Format.
 
     Raises:
         ClearwayError: with one line that says which file, scheduler or number cannot be used.
@@ -54,6 +54,8 @@ def simulate(question: Question, sweep: SweepOptions, output: str) -> None:
         _scheduler(name)
     trace, nodes = _read(question)
     tell_left_out(trace, nodes)
+    if save is not None:
+        _save(question, save)
     if alone(sweep, len(question.schedulers)):
         found = []
         for name in question.schedulers:
@@ -68,10 +70,22 @@ def simulate(question: Question, sweep: SweepOptions, output: str) -> None:
         render.console().print(_page(trace, nodes, found))
 
 
+def _recorded(question: Question) -> Trace:
+    return read_sacct(question.file) if question.sacct else read_swf(question.file)
+
+
+def _save(question: Question, path: Path) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as out:  # nobody's record is overwritten
+            write_swf(_recorded(question), out)
+    except OSError as error:
+        raise SimulationError(f"cannot write {path}: {error.strerror}") from None
+
+
 @lru_cache(maxsize=1)
 def _read(question: Question) -> tuple[Trace, int]:
     """The jobs and the nodes; once in every process."""
-    trace = read_sacct(question.file) if question.sacct else read_swf(question.file)
+    trace = _recorded(question)
     nodes = question.nodes
     if nodes is None:
         if trace.size is None:

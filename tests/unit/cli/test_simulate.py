@@ -26,6 +26,12 @@ oops
 """
 
 
+SACCT = """\
+101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4|normal|relax
+102|alice|bio|urgent|CANCELLED by 1000|1700000000|1700000010|1700000020|10|UNLIMITED|2|high|now
+"""
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.swf"
@@ -62,6 +68,25 @@ def test_urgent_jobs_of_a_queue_are_told_apart(log: Path) -> None:
     assert (ujfb["preemptions"], ujfb["lost_node_h"]) == (1, 0)
     assert ujfb["saved_node_h"] == pytest.approx(6 * 10 / 3_600)
     assert ujfb["productive_utilisation"] < ujfb["utilisation"]
+
+
+def test_what_sacct_answered_is_saved_as_swf(tmp_path: Path) -> None:
+    answer, saved = tmp_path / "jobs.txt", tmp_path / "jobs.swf"
+    answer.write_text(SACCT)
+    first = simulated(str(answer), "--sacct", "--nodes", "4", "--save-swf", str(saved))
+    again = simulated(str(saved), "--nodes", "4")
+    assert first["jobs"] == again["jobs"] == 2
+    assert "alice" not in saved.read_text()
+    assert first["schedulers"] == again["schedulers"]
+
+
+@pytest.mark.parametrize(("file", "why"), [("none/log.swf", "No such file or directory"), ("log.swf", "File exists")])
+def test_a_record_that_cannot_be_saved_is_one_line(log: Path, file: str, why: str) -> None:
+    result = runner.invoke(app, ["simulate", str(log), "--save-swf", str(log.parent / file)])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith(f"{file}: {why}")
+    assert not result.stdout
+    assert log.read_text() == LOG
 
 
 def test_the_same_seed_gives_the_same_bytes(log: Path) -> None:
