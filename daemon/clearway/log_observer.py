@@ -18,7 +18,8 @@ from clearway.execution.records import Eviction, Preemption, RollingDrain, StepR
 from clearway.explanation import Explanation
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.logs import get_logger
-from clearway.loop import CycleReport, Waiting
+from clearway.loop import CycleReport
+from clearway.making_room import Waiting
 from clearway.migration.rolling import newly_skipped
 from clearway.model import JobState
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from clearway.config import Config, Mode
 from clearway.decision import NoPlan
 from clearway.errors import DrainError
-from clearway.execution.executor import Executor, Observer
+from clearway.execution.executor import Executor, PlanObserver
 from clearway.execution.move_lifecycle import move_misfit
 from clearway.execution.progress import planned_preemptions
 from clearway.execution.records import Eviction, EvictionState, Request
@@ -32,12 +31,6 @@ _HOUR = timedelta(hours=1)
 _PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
 
 
-class MoveObserver(Observer, Protocol):
-    """Hears of plans as well."""
-
-    def planned(self, eviction: Eviction, seconds: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Moves:
     """Plans moves and stores them; the executor carries them out."""
@@ -45,7 +38,7 @@ class Moves:
     backend: SlurmBackend
     store: Store
     executor: Executor
-    observer: MoveObserver
+    observer: PlanObserver
     memory: Memory
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored

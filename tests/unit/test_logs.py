@@ -19,7 +19,8 @@ from clearway.errors import SlurmUnavailableError
 from clearway.execution.records import EvictionState, RollingDrain, RollingState, StepRecord, Turn, TurnState
 from clearway.log_observer import LogObserver
 from clearway.logs import configure_logging, get_logger
-from clearway.loop import CycleReport, Waiting
+from clearway.loop import CycleReport
+from clearway.making_room import Waiting
 from clearway.model import Amounts, DrainOrder, Needs, NodeResources, Skipped
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 

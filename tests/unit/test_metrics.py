@@ -22,7 +22,8 @@ from clearway.errors import (
 )
 from clearway.execution.records import EvictionState, Preemption, PreemptionState, Usage
 from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.loop import CycleReport, Waiting
+from clearway.loop import CycleReport
+from clearway.making_room import Waiting
 from clearway.metrics import Metrics, failure_kind, saved_node_s
 from clearway.model import Action, Skipped
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job

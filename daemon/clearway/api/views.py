@@ -12,7 +12,8 @@ from clearway.detection import read_claims
 from clearway.execution.records import Eviction, Preemption, Usage
 from clearway.explanation import Cost, Explanation
 from clearway.learning import History, Key
-from clearway.loop import CycleReport, Waiting
+from clearway.loop import CycleReport
+from clearway.making_room import Waiting
 from clearway.model import Plan
 
 MOST_SKIPPED = 50

@@ -53,6 +53,12 @@ class Observer(Protocol):
     def finished(self, eviction: Eviction) -> None: ...
 
 
+class PlanObserver(Observer, Protocol):
+    """Hears of plans as well."""
+
+    def planned(self, eviction: Eviction, seconds: float) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sightings:
     """What one cycle saw; ``reservations`` None when nothing under way needed them."""
