@@ -51,7 +51,8 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
                 good = _Story(out, daemon, cluster, clock, speed).tell(service.address)
                 if not once:
                     out.print("\nThe REST API stays up; Ctrl-C ends it.")
-                    threading.Event().wait()
+                    while not threading.Event().wait(1.0):
+                        pass  # a signal that comes in the moment before a wait begins does not end it
             except KeyboardInterrupt:
                 out.print("Interrupted.")
     return 0 if good else 1
