@@ -15,11 +15,9 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from clearway.sweeps.base import Task, Workers
-from clearway.sweeps.signals import answered
+from clearway.sweeps.signals import ENDING, LONGEST_WAIT_S, undisturbed
 
 T = TypeVar("T")
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LONGEST_WAIT_S = 0.5
 
 
 @contextmanager
@@ -29,13 +27,13 @@ def local_workers(processes: int) -> Iterator[Workers]:
     pool = ProcessPoolExecutor(max_workers=processes, initializer=_begin)
     done = False
     try:
-        with _undisturbed():
+        with undisturbed():
             # All are forked here: later a progress bar's thread could hold a lock that a fork would keep for ever.
             list(pool.map(abs, range(processes)))
         yield _Local(pool)
         done = True
     finally:
-        with _undisturbed():
+        with undisturbed():
             if not done:  # interrupted, or a task failed: nobody waits for the rest
                 for process in set(multiprocessing.active_children()) - others:
                     process.kill()
@@ -49,13 +47,13 @@ class _Local:
     def answers(self, function: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T]]:
         # Unlike as_completed it holds no lock that others need while it waits.
         ended: SimpleQueue[Future[T]] = SimpleQueue()
-        with _undisturbed():
+        with undisturbed():
             places = {self.pool.submit(function, *task): place for place, task in enumerate(tasks)}
             for future in places:
                 future.add_done_callback(ended.put)
         for _ in tasks:
             future = _next(ended)
-            with _undisturbed():
+            with undisturbed():
                 answer = future.result()
             yield places.pop(future), answer
 
@@ -64,27 +62,11 @@ def _next(ended: SimpleQueue[Future[T]]) -> Future[T]:
     """A signal that comes in the moment before a wait begins does not end it: so no wait is long."""
     while True:
         with suppress(Empty):
-            return ended.get(timeout=_LONGEST_WAIT_S)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals wait until this block has ended.
-
-    Their handlers raise. In the middle of the pool's code that would leave one of its locks locked for ever, and the
-    pool's own thread, and with it this process, waiting for it.
-    """
-    came: list[int] = []
-    try:
-        with answered(lambda _: lambda number, _: came.append(number), *_ENDING):
-            yield
-    finally:
-        for number in came:
-            signal.raise_signal(number)
+            return ended.get(timeout=LONGEST_WAIT_S)
 
 
 def _begin() -> None:
-    for number in _ENDING:
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)  # not what our parent does then
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # HiGHS prints to standard output what nobody asked for.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LONGEST_WAIT_S = 0.5  # of whoever waits while signals wait
 Answer = Callable[[int, Any], Any] | int | signal.Handlers | None
 
 
@@ -21,3 +23,19 @@ def answered(answer: Callable[[int], Answer], *numbers: int) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that ask to end wait until this block has ended.
+
+    Their handlers raise. In the middle of other people's code that could leave a lock locked for ever, for which
+    another thread waits; or it is lost, because nobody hears what is raised while an object is deleted.
+    """
+    came: list[int] = []
+    try:
+        with answered(lambda _: lambda number, _: came.append(number), *ENDING):
+            yield
+    finally:
+        for number in came:
+            signal.raise_signal(number)

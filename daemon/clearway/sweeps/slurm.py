@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,10 +30,9 @@ from distributed import Client, KilledWorker, Security, wait
 from clearway.errors import SimulationError, SlurmError
 from clearway.slurm.named_jobs import NamedJobs
 from clearway.sweeps.base import Task, Workers
-from clearway.sweeps.signals import answered
+from clearway.sweeps.signals import ENDING, LONGEST_WAIT_S, answered, undisturbed
 
-_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-with answered(signal.getsignal, *_TO_END):  # its import makes Ctrl-C a success
+with answered(signal.getsignal, *ENDING):  # its import makes Ctrl-C a success
     from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def slurm_workers(wanted: SlurmJobs, tell: Callable[[str], None]) -> Iterator[Wo
         yield _InSlurm(client, jobs, folder, refusals)
     finally:
         # An impatient second Ctrl-C must not keep jobs from being cancelled.
-        with answered(lambda _: signal.SIG_IGN, *_TO_END):
+        with answered(lambda _: signal.SIG_IGN, *ENDING):
             stack.close()
 
 
@@ -105,16 +105,22 @@ class _InSlurm:
     refusals: list[str]
 
     def answers(self, function: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T]]:
-        futures = {self.client.submit(function, *task, pure=False): place for place, task in enumerate(tasks)}
+        with undisturbed():
+            futures = {self.client.submit(function, *task, pure=False): place for place, task in enumerate(tasks)}
+        looked = time.monotonic()
         while futures:
-            with suppress(TimeoutError):
-                wait(list(futures), timeout=_LOOK_S, return_when="FIRST_COMPLETED")
-            answered = [(future, self._answer(future)) for future in futures if future.done()]
-            for future, answer in answered:
+            with undisturbed():
+                with suppress(TimeoutError):
+                    wait(list(futures), timeout=LONGEST_WAIT_S, return_when="FIRST_COMPLETED")
+                there = [(future, self._answer(future)) for future in futures if future.done()]
+            for future, answer in there:
                 if answer is not None:
                     yield futures.pop(future), answer[0]
-            if not any(answer for _, answer in answered):
+            if any(answer for _, answer in there):
+                looked = time.monotonic()
+            elif time.monotonic() - looked >= _LOOK_S:
                 self._look()
+                looked = time.monotonic()
 
     def _answer(self, future: Any) -> tuple[Any] | None:
         """None: its worker went before it could be fetched; Dask computes it again."""
