@@ -92,11 +92,15 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
             metrics = daemon.get("/metrics").text
         result = cluster.work / "eternal.result"
         assert result.read_text() == Path(f"{undisturbed}.result").read_text()
-        steps = [int(line.split()[0]) for line in (cluster.work / "eternal.log").read_text().splitlines()]
+        log = [line.split() for line in (cluster.work / "eternal.log").read_text().splitlines()]
+        steps = [int(step) for step, _ in log]
         repeated = len(steps) - STEPS
-        print(f"{repeated} of {STEPS} steps were repeated in {TIMES} preemptions")
+        # Its last run, which hurries, was not preempted.
+        at_risk = sum(run != str(TIMES) for _, run in log)
+        print(f"{repeated} of {at_risk} steps were repeated in {TIMES} preemptions")
         assert set(steps) == set(range(1, STEPS + 1))
         assert repeated < TIMES, "not even one each time"
+        assert repeated < at_risk / 100
         assert cluster.job(job)["Restarts"] == str(TIMES)
         assert [e.state for e in evictions] == [EvictionState.COMPLETED] * TIMES
         assert {(p.job_id, p.action, p.eternal) for e in evictions for p in e.preemptions} == {
