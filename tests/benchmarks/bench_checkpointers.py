@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +43,8 @@ PAPER_S = {  # Table 1: seconds by tasks and MB of each
     (4, 50): 52, (4, 100): 55, (4, 1000): 115,
 }  # fmt: skip
 PURGE_JOB_INTERVAL_S = 30  # of these the paper's Slurm waited on average
-LIMIT_S = 10.0  # one task of 1,000 MB, where the disk takes as much in 5 s and nobody else needs the processors
-LEAST_OF = 2  # for that one
+LIMIT_S = 10.0  # one task of 1,000 MB
+MOST_TIMES_ALONE = 3.0  # on a slow machine: beside what the program needs to save itself and to go on by itself
 LOOK_EVERY_S = 0.25  # the daemon's active_interval
 ROUNDS = 7
 TRIES = 3
@@ -184,33 +186,34 @@ def forget(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What this machine can do now: seconds to write 1,000 MB to its disk, and how often others get its processor."""
+def alone_s(site: Site) -> float:
+    """Seconds in which the program of 1,000 MB saves itself, is killed, and computes again, with nobody in between."""
+    folder = Path(tempfile.mkdtemp(dir=site.disk))
+    command = ["/usr/bin/python3", site.cluster.work / "holder.py", "1", "1000", folder]
+    log, state = folder / "log.0", folder / "state.0"
 
-    disk_s: float
-    shared_by: float
+    def until(done: Callable[[], object]) -> None:
+        end = time.monotonic() + 120
+        while not done():
+            assert time.monotonic() < end, "a program alone neither saves itself nor goes on"
+            time.sleep(0.01)
 
-    @property
-    def limit_s(self) -> float:
-        """As long as the disk alone is slower, writing and reading take longer; all else waits for processors."""
-        return (LIMIT_S + 2 * max(0.0, self.disk_s - 5.0)) * max(1.0, self.shared_by)
-
-    @staticmethod
-    def look(folder: Path) -> Machine:
-        path, block = folder / "written", os.urandom(1_000_000)
-        begin = time.perf_counter()
-        with path.open("wb") as out:
-            for _ in range(1000):
-                out.write(block)
-            out.flush()
-            os.fsync(out.fileno())
-        disk_s = time.perf_counter() - begin
-        path.unlink()
-        begin, own = time.perf_counter(), time.process_time()
-        while time.process_time() < own + 0.5:
-            pass
-        return Machine(disk_s, (time.perf_counter() - begin) / 0.5)
+    program = subprocess.Popen(command)
+    try:
+        until(lambda: len(steps(log)) > 10)
+        asked = time.time()
+        program.send_signal(signal.SIGUSR1)
+        until(state.exists)
+        program.kill()
+        program.wait()
+        reached = max(step for step, _ in steps(log))
+        program = subprocess.Popen(command)
+        until(lambda: max(step for step, _ in steps(log)) > reached)
+        return next(at for step, at in steps(log) if step > reached) - asked
+    finally:
+        program.kill()
+        program.wait()
+        shutil.rmtree(folder)
 
 
 def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False) -> Moved:
@@ -267,6 +270,15 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
     return Moved(saved_s, overhead_s, said.size_mib or 0)
 
 
+def largest(site: Site, name: str) -> tuple[Moved, float]:
+    """A move of 1,000 MB, and beside it the seconds of ``alone_s``."""
+    return move(site, name, 1, 1000), alone_s(site)
+
+
+def quick(moved: Moved, alone: float) -> bool:
+    return moved.overhead_s < max(LIMIT_S, MOST_TIMES_ALONE * alone)
+
+
 @pytest.mark.parametrize("name", ["application", "criu", "dmtcp"])
 @pytest.mark.timeout(600)
 def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,31 +292,27 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
     table = Table(title=f"{name}: seconds from the request until it computes again", title_justify="left")
     for heading in ("tasks", "MB each", "on disk, MiB", "saved after", "overhead", "paper", "paper without its wait"):
         table.add_column(heading, justify="right")
-    overheads = {}
-    machine = Machine.look(site.disk)
+    tries = [largest(site, name)]
+    while not quick(*tries[-1]) and len(tries) < TRIES:  # on a machine that others share whole runs are slow
+        tries.append(largest(site, name))
     for (tasks, mb), paper_s in PAPER_S.items():
         if name == "application" and tasks > 1:
             continue  # how tasks agree on a checkpoint is the program's own affair
-        largest = (tasks, mb) == (1, 1000)
-        moves = [move(site, name, tasks, mb) for _ in range(LEAST_OF if largest else 1)]
-        moves.sort(key=lambda moved: moved.overhead_s)
-        rows = {f"{mb:,}": moves[0]}
-        if largest:
-            rows["1,000 from disk"] = move(site, name, tasks, mb, from_disk=True)
+        if (tasks, mb) == (1, 1000):
+            rows = {"1,000": tries[-1][0], "1,000 from disk": move(site, name, tasks, mb, from_disk=True)}
+        else:
+            rows = {f"{mb:,}": move(site, name, tasks, mb)}
         for what, moved in rows.items():
             figures = [f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}"]
             figures.append(f"{paper_s - PURGE_JOB_INTERVAL_S}")
             table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *figures)
             assert moved.size_mib >= tasks * mb * 1_000_000 // (1 << 20)
             assert moved.overhead_s < paper_s
-        overheads[tasks, mb] = moves[0].overhead_s
-    table.caption = (
-        f"This disk takes 1,000 MB in {machine.disk_s:.1f} s; the processor is shared by {machine.shared_by:.1f}"
-    )
+    table.caption = f"1,000 MB took the program alone {tries[-1][1]:.1f} s"
     with capsys.disabled():
         print()
         Console(width=110).print(table)
-    assert overheads[1, 1000] < machine.limit_s
+    assert any(quick(*each) for each in tries), tries
 
 
 def test_to_be_movable_costs_little(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
