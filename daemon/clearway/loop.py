@@ -19,6 +19,7 @@ from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan
 from clearway.desk import PAUSED, Desk
 from clearway.drains import Drains
+from clearway.execution.due import approval_s
 from clearway.execution.executor import Executor, PlanObserver, Sightings
 from clearway.execution.records import Eviction, EvictionState, RollingDrain, Usage
 from clearway.explainer import Explainer
@@ -32,7 +33,7 @@ from clearway.model import Action, ClusterSnapshot, Plan
 from clearway.moves import Moves
 from clearway.plan_checks import plan_aged, plan_misfit
 from clearway.planning.base import Planner
-from clearway.policy import approval_s, promised_by, under_way_by
+from clearway.policy import promised_by, under_way_by
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
