@@ -72,7 +72,7 @@ def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
     """
     if not busy_s:
         return problem
-    gone_s = min(ceil(busy_s / problem.step_s) * problem.step_s, problem.max_delay_s)
+    gone_s = min(ceil(busy_s / problem.step_s), problem.last_step) * problem.step_s
     candidates = [
         replace(
             each,
