@@ -127,3 +127,34 @@ def test_a_drain_counts_what_is_written_for_an_urgent_job(make_world: Callable[.
     world.run_until(lambda: now(world, late).started_at is not None, 120)
     assert in_time(now(world, late))
     assert in_time(now(world, urgent))
+
+
+def test_a_plan_that_is_approved_after_another_one_has_begun_is_made_anew(make_world: Callable[..., World]) -> None:
+    fields = shared(NODE_MIB_S, allow_kill=True)
+    settings = fields["config"].model_dump(mode="json") | {}
+    settings["daemon"]["mode"] = "approve"
+    settings["execution"]["approval_time"] = 20
+    world = make_world(**fields | {"config": type(fields["config"]).model_validate(settings)})
+    occupy(world, 2)
+    world.urgent(1, work_s=5.0)
+    world.tick()
+    world.urgent(1, work_s=5.0)
+    world.tick()
+    first, second = (each.eviction_id for each in sorted(world.store.evictions(), key=lambda each: each.eviction_id))
+
+    def approve(eviction_id: int) -> None:
+        world.store.add_request("approve", eviction_id, "olga", world.clock.now())
+        world.tick()
+
+    approve(first)
+    world.run_until(lambda: saving(world) == 1, 10)
+    approve(second)
+    put_aside = world.store.eviction(second)
+    assert put_aside.outcome == "Not carried out: checkpoints of other evictions come before its own now."
+    world.run_until(lambda: len(world.store.evictions()) == 3, 10)
+    anew = next(each for each in world.store.evictions() if each.eviction_id not in (first, second))
+    assert [planned.action for planned in anew.plan.chosen.actions] == [Action.KILL]
+    approve(anew.eviction_id)
+    world.run_until(world.settled, 400)
+    assert in_time(world.store.eviction(first))
+    assert in_time(world.store.eviction(anew.eviction_id))

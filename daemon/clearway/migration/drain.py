@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from clearway.config import Config
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, why_no_checkpoint
-from clearway.decision import NoPlan, what_becomes
+from clearway.decision import NoPlan, kept_by_others, what_becomes
 from clearway.detection import matching_rule, read_claims
 from clearway.durations import format_duration
 from clearway.learning import History
@@ -159,7 +159,8 @@ def plan_drain(
     point = curve.choose()
     if point is None:
         return NoPlan(
-            f"saving its jobs takes longer than the {format_duration(problem.max_delay_s)} that the deadline leaves",
+            f"saving its jobs takes longer than the {format_duration(problem.max_delay_s)} that the deadline leaves"
+            + kept_by_others(problem),
             curve=curve,
         )
     chosen = {planned.job_id: planned for planned in point.actions}
