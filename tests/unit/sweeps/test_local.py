@@ -91,9 +91,9 @@ def signed(folder: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_the_sweep_however_it_ends(number: signal.Signals, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONG, str(tmp_path)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    # Tests that were themselves started in the background ignore Ctrl-C, and so would what they start.
+    command = ["env", "--default-signal", sys.executable, "-c", LONG, str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         assert _within(120, lambda: len(list(tmp_path.iterdir())) == 2)
         workers = [int(path.name) for path in tmp_path.iterdir()]
