@@ -242,13 +242,7 @@ class Loop:
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = replace(
-            eviction,
-            state=EvictionState.SUPERSEDED,
-            state_since=now,
-            finished_at=now,
-            outcome=f"Not carried out: {why}.",
-        )
+        done = eviction.superseded(why, now)
         self.store.save_eviction(done)
         self.observer.finished(done)
         return True

@@ -132,13 +132,7 @@ class Moves:
     def _put_aside(self, eviction: Eviction, why: str, now: datetime) -> None:
         if eviction.state.acting:
             return
-        done = replace(
-            eviction,
-            state=EvictionState.SUPERSEDED,
-            state_since=now,
-            finished_at=now,
-            outcome=f"Not carried out: {why}.",
-        )
+        done = eviction.superseded(why, now)
         self.store.save_eviction(done)
         self.observer.finished(done)
 

@@ -111,9 +111,9 @@ def test_a_trace_replayed_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmClust
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_sweep_leaves_no_job(cluster: SlurmCluster, shared: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONG], cwd=REPO, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    # Tests that were themselves started in the background ignore Ctrl-C, and so would what they start.
+    command = ["env", "--default-signal", sys.executable, "-c", LONG]
+    process = subprocess.Popen(command, cwd=REPO, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         cluster.wait_for(lambda: jobs(cluster) == ["RUNNING"] * 2, 60, "two running jobs")
         logs = cluster.wait_for(lambda: list(shared.glob("*/*.err")), 60, "the workers' output")

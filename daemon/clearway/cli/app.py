@@ -317,7 +317,7 @@ def simulate(
         sacct=sacct,
         nodes=nodes,
         processors_per_node=processors_per_node,
-        schedulers=tuple(name.strip() for name in (scheduler or "fcfs,easy").split(",")),
+        schedulers=tuple(dict.fromkeys(name.strip() for name in (scheduler or "fcfs,easy").split(","))),
         exact_limits=exact_limits,
         urgent_queues=tuple(urgent_queue or ()),
         inject_urgent=inject_urgent,

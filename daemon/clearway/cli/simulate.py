@@ -111,15 +111,25 @@ def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
     if question.urgent_queues:
         trace = trace.with_urgent_queues(question.urgent_queues)
         if not any(job.urgent for job in trace.jobs):
-            known = ", ".join(f"{number} ({name})" for number, name in sorted(trace.queues.items()))
+            queues = sorted({job.queue for job in trace.jobs})
+            known = ", ".join(
+                f"{each} ({trace.queues[each]})" if each in trace.queues else str(each) for each in queues
+            )
             raise SimulationError(f"no job is in the queue {', '.join(question.urgent_queues)}; there are {known}")
     if question.inject_urgent:
-        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed))
+        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed, question.processors_per_node))
     return trace
 
 
 def tell_left_out(trace: Trace, nodes: int) -> None:
-    """What of the record is not replayed, on standard error."""
+    """What of the record is not replayed, on standard error.
+
+    Raises:
+        SimulationError: nothing is left.
+    """
+    smallest = min(job.size for job in trace.jobs)
+    if smallest > nodes:
+        raise SimulationError(f"{trace.name}: no job fits {nodes:,} nodes; the smallest asks for {smallest:,}")
     lines = [f"{trace.name}: {line}; left out" for line in trace.broken[:_BROKEN_SHOWN]]
     if len(trace.broken) > _BROKEN_SHOWN:
         lines.append(f"{trace.name}: {len(trace.broken):,} lines are broken in all")
@@ -159,7 +169,8 @@ def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
 
 def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
     numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
-    title = f"{trace.name}: {len(trace.jobs):,} jobs, {nodes:,} nodes; means, times in hours"
+    replayed = sum(job.size <= nodes for job in trace.jobs)
+    title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"
     jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
     for each in found:
         for name, (count, spreads) in each.jobs.items():

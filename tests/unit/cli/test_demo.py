@@ -14,7 +14,9 @@ import pytest
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_cleans_up_and_is_no_success(tmp_path: Path, number: signal.Signals) -> None:
     # Simulated seconds as slow as real ones: it cannot have succeeded before it is interrupted.
-    command = [sys.executable, "-c", "from clearway.cli.app import main; main()", "simulate-cluster", "--once"]
+    # Nor may it ignore Ctrl-C, as tests do that were themselves started in the background.
+    python = ["env", "--default-signal", sys.executable, "-c", "from clearway.cli.app import main; main()"]
+    command = [*python, "simulate-cluster", "--once"]
     process = subprocess.Popen(
         [*command, "--speed", "1"],
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},

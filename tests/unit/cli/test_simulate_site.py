@@ -162,7 +162,7 @@ def test_what_sacct_refuses_is_one_line(
         (URGENT, (), "does not say how large the machine is; give --nodes"),
         ("", ("--nodes", "4"), "the configuration has no [[preemptors]]: nobody is urgent"),
         (URGENT.replace("high", "low"), ("--nodes", "4"), "none of 3 jobs is urgent by the [[preemptors]] rules"),
-        (URGENT, ("--nodes", "1"), "no urgent job fits 1 nodes"),
+        (URGENT, ("--nodes", "1"), "jobs: no job fits 1 nodes; the smallest asks for 2"),
         (f'{URGENT}[planning]\nplanner = "x"\n', ("--nodes", "4"), "unknown planner 'x'"),
         ("[[preemptors]]\n", ("--nodes", "4"), "a rule without any condition"),
     ],
