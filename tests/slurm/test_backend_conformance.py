@@ -177,3 +177,8 @@ class TestRealBackend(BackendConformance):
             backend = make_backend(cluster)
             yield RealSite(cluster, backend, prolog)
             backend.close()
+
+    def test_excluded_nodes_of_a_running_job(self, site: RealSite) -> None:
+        """A job that is moved must not be sent where it asked not to be."""
+        job_id = site._started(site._submit("--ntasks=1", "--mem=500", "--exclude=node[3-4]"))
+        assert site.backend.snapshot().job_by_id[job_id].excluded_nodes == ("node3", "node4")
