@@ -278,5 +278,11 @@ def _infeasible(situation: Situation) -> str:
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
         f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
-        f"{len(possible)} more could be freed; not enough {where}within {within}"
+        f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}"
     )
+
+
+def kept_by_others(problem: EvictionProblem) -> str:
+    """The end of a sentence on what cannot be done in time."""
+    busy = format_duration(problem.busy_s)
+    return f", of which checkpoints of other evictions keep the file system for {busy}" if problem.busy_s else ""

@@ -312,6 +312,7 @@ class EvictionProblem:
     preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
+    busy_s: int = 0  # checkpoints that were promised before keep the file system for so long
 
     @property
     def last_step(self) -> int:
