@@ -179,7 +179,12 @@ def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...]
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
-            reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
+            in_time = problem.in_time(candidate.options)
+            reason = (
+                f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
+                if in_time
+                else f"not possible in time: {_cheapest(candidate.options)}"
+            )
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):
