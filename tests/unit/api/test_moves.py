@@ -34,7 +34,7 @@ def test_asked_about_asked_for_and_counted(api: ApiWorld) -> None:
     assert not api.store.evictions()
     assert api.client.post("/api/v1/compactions").status_code == 401
     result, number = ask(api, "compactions")
-    assert result == "compact 1: placing"
+    assert result == "compact 1: moving 1 job(s) off n1"
     api.run_until(api.settled)
     told = api.client.get(f"/api/v1/evictions/{number}").json()
     assert told["state"] == "completed"
