@@ -26,6 +26,7 @@ from clearway.simulation.swf import read_swf, write_swf
 from clearway.simulation.trace import Trace
 
 _BROKEN_SHOWN = 5
+_NO_DECIMALS_FROM = 1_000
 _WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
 
 
@@ -172,6 +173,7 @@ def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
     replayed = sum(job.size <= nodes for job in trace.jobs)
     title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"
     jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
+    jobs.collapse_padding = True  # seven-digit slowdowns fit 80 columns
     for each in found:
         for name, (count, spreads) in each.jobs.items():
             if name != "all" or len(each.jobs) == 1 or "urgent" not in each.jobs:
@@ -193,6 +195,10 @@ def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
 
 
 def _cells(spreads: dict[str, Spread]) -> tuple[str, ...]:
-    hours = [f"{spreads[name].mean / 3_600:,.2f}" for name in ("wait_s", "response_s")]
-    slowdown = spreads["slowdown"]
-    return (*hours, f"{slowdown.mean:,.2f}", f"{slowdown.p95:,.2f}", f"{spreads['bounded_slowdown'].mean:,.2f}")
+    hours = [spreads[name].mean / 3_600 for name in ("wait_s", "response_s")]
+    slowdown, bounded = spreads["slowdown"], spreads["bounded_slowdown"]
+    return tuple(map(_short, (*hours, slowdown.mean, slowdown.p95, bounded.mean)))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.2f}" if value < _NO_DECIMALS_FROM else f"{value:,.0f}"

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from clearway.model import Action, DrainOrder, Job, MoveOrder, Plan, Verdict
 
+CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
+
 
 class PreemptionState(StrEnum):
     PLANNED = "planned"  # intent stored, nothing done

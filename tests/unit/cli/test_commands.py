@@ -400,6 +400,20 @@ def test_an_eviction_that_does_not_exist(site: Site) -> None:
         assert "no eviction 99" in one_line(result.stderr)
 
 
+def test_numbers_that_no_database_holds_are_refused(site: Site) -> None:
+    for arguments in (
+        ("explain",),
+        ("evictions", "show"),
+        ("evictions", "approve"),
+        ("evictions", "cancel"),
+        ("rolling", "show"),
+        ("rolling", "cancel"),
+    ):
+        result = site.run(*arguments, 10**20)
+        assert result.exit_code == 2
+        assert "2147483647" in result.stderr
+
+
 def test_approve_and_then_cancel(site: Site) -> None:
     with site.cycling():
         result = site.run("evictions", "approve", 1)

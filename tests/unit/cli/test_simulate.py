@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from clearway import registry
 from clearway.cli.app import app
 from clearway.simulation.injection import urgent_jobs
 from clearway.simulation.swf import read_swf
+from tests.unit.cli.simulating import runner, simulated
 
-runner = CliRunner()
 LOG = """\
 ; MaxProcs: 8
 ; Queue: 1 daily
@@ -39,12 +36,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.swf"
     path.write_text(LOG)
     return path
-
-
-def simulated(*options: str) -> dict[str, Any]:
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_the_json_has_the_form_that_programs_rely_on(log: Path) -> None:
@@ -106,6 +97,26 @@ def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
         "clearway: log: 1 jobs never ran; left out",
         "clearway: log: 1 jobs are larger than 4 nodes; left out",
     ]
+
+
+def test_a_number_is_whole_or_seen_to_be_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job of one second waits for three others of 40 days: its slowdown of ten millions fits 80 columns."""
+    path = tmp_path / "log.swf"
+    lines = [f"{n} 0 -1 3456000 8 {'-1 ' * 9}1 -1 -1 -1\n" for n in (1, 2, 3)]
+    path.write_text("; MaxProcs: 8\n" + "".join(lines) + f"4 0 -1 1 8 {'-1 ' * 9}2 -1 -1 -1\n")
+    shown = {}
+    for columns in ("80", "65"):
+        monkeypatch.setenv("COLUMNS", columns)
+        options = ["simulate", str(path), "--scheduler", "clearway-suspend,fcfs", "--urgent-queue", "1"]
+        result = runner.invoke(app, options)
+        assert result.exit_code == 0, result.stderr
+        assert all(len(line) <= int(columns) for line in result.stdout.splitlines())
+        shown[columns] = [line.split() for line in result.stdout.splitlines() if line.startswith("fcfs")]
+    whole = ["fcfs", "regular", "1", "2,880", "2,880", "10,368,001", "10,368,001", "17,280"]
+    assert shown["80"][0] == whole
+    cut = shown["65"][0]
+    assert cut != whole
+    assert all(got == want or got.endswith("\u2026") for got, want in zip(cut, whole, strict=True))
 
 
 @pytest.mark.parametrize(
