@@ -8,13 +8,14 @@ disappears before the job has left, the others find their nodes held, and only t
 Where one of them asks for parts of nodes, or for certain ones, they have turns: it is planned for alone, and the others
 after it. An urgent job that could have whole nodes as well has parts only where everybody else can still be served
 beside it, as far as there is time to look; else all of them are given whole nodes, together. How these turns would go
-on is looked at as well, and a plan for all of them at once is made (``planning.several.by_program``). That one is taken
+on is looked at as well, and a plan for all of them at once is made (``planning.several.at_once``). That one is taken
 where it serves more of them (who comes first counts more), or loses less, by the order of ``planning.base``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import ceil
@@ -22,10 +23,10 @@ from typing import Protocol
 
 from clearway.decision import Considered, NoPlan, plan_alone, plan_of, why_chosen
 from clearway.detection import Preemptor
-from clearway.model import Action, Choice, ClusterSnapshot, CurvePoint, Plan, PlannedAction, Verdict
+from clearway.model import Action, Choice, ClusterSnapshot, CurvePoint, EvictionProblem, Plan, PlannedAction, Verdict
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share, Together
-from clearway.planning.several import by_program, plan_together, unserved
+from clearway.planning.several import at_once, plan_together, unserved
 from clearway.planning.shared_bandwidth import one_after_another
 from clearway.policy import UnderWay
 
@@ -41,6 +42,13 @@ def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime)
             promised=under_way.promised | (leaving if plan.deadline <= deadline else set()),
         )
     return under_way
+
+
+_Cost = tuple[float, int, int, int]
+_NOTHING: _Cost = (0.0, 0, 0, 0)
+_NO_TIME = "planned in its turn: there was no time to find out whether a plan for all of them at once is better"
+_NONE_BETTER = "planned in its turn: no better plan for all of them at once was found, but there may be one"
+_BETTER = "better than turns, but not proven to be the best plan for all of them at once"
 
 
 class Consider(Protocol):
@@ -74,10 +82,7 @@ def decide_together(
     """
     cycle = _Cycle(consider, snapshot, planner, now, seconds_left)
     turns = cycle.turns(found)
-    able = cycle.able(found)
-    if len(able) < 2 or all(each.situation.problem.needs is None for each in able.values()):
-        return turns
-    return cycle.at_once(able, found, turns)
+    return cycle.at_once(found, turns) if turns.later or cycle.saw_needs else turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,37 +149,41 @@ class _Cycle:
             why_later=f"it is planned for in a cycle of its own, after {called} {first}",
         )
 
-    def able(self, found: Sequence[Preemptor]) -> dict[str, Considered]:
-        """Those of ``found`` that can be served alone, as far as there is time to look."""
-        able: dict[str, Considered] = {}
-        for preemptor in found if len(found) > 1 else ():
-            if preemptor.job.job_id not in self.alone and self.seconds_left() <= 0:
-                break
-            _sort(preemptor, self.considered(preemptor), able, {})
-        return able
+    @property
+    def saw_needs(self) -> bool:
+        """Whether anybody who was considered has needs that it could have."""
+        found = [each for each in self.alone.values() if isinstance(each, Considered)]
+        return len(found) > 1 and any(each.situation.problem.needs is not None for each in found)
 
-    def at_once(self, able: dict[str, Considered], found: Sequence[Preemptor], turns: Decided) -> Decided:
-        """A plan for all who are able at once where it is better than the turns to their end, else the turns."""
+    def at_once(self, found: Sequence[Preemptor], turns: Decided) -> Decided:
+        """A plan for all who can be served where it is better than the turns to their end, else the turns."""
+        able: dict[str, Considered] = {}
+        for preemptor in found:
+            if preemptor.job.job_id in self.alone or self.seconds_left() > 0:
+                _sort(preemptor, self.considered(preemptor), able, {})
         plans = self._to_the_end(turns)
+        if plans is None or len(self.alone) < len(found):
+            return _noted(turns, _NO_TIME)
+        if len(able) < 2:
+            return turns
         order = [preemptor.job.job_id for preemptor in found]
-        best = by_program(_parties(able), self.seconds_left) if plans is not None else None
-        if plans is None or best is None:
-            return _noted(turns, "there was no time to find out whether a plan for all of them at once is better")
-        in_turn, lost = _cost(plans), _cost(plans)[0]
         served = {plan.preemptor.job_id for plan in plans}
-        together = Together(best.shares, gap=0.0)
-        at_once = (round(together.cost[0], 6), *together.cost[1:])
-        if (unserved(together.served, order), at_once) < (unserved(served, order), in_turn):
-            note = (
-                "" if best.proven else "it is better than turns, but not proven to be the best for all of them at once"
-            )
-            return self._decided(able, best.shares, found, turns, note)
+        cost = _cost((plan.problem, plan.chosen) for plan in plans)
+        if served == able.keys() and cost <= _least(able):
+            return turns
+        best = at_once(_parties(able), self.seconds_left)
+        if best is None:
+            return _noted(turns, _NO_TIME)
+        instead = Together(best.shares, gap=0.0)
+        rank = (unserved(instead.served, order), (round(instead.cost[0], 6), *instead.cost[1:]))
+        if rank < (unserved(served, order), cost):
+            return self._decided(able, best.shares, found, turns, "" if best.proven else _BETTER)
         if best.proven:
             return turns
-        note = "no better plan for all of them at once was found in time"
-        if lost and together.served == served == able.keys():
-            needless = max(0.0, lost - best.least_node_s) / lost
-            note += f", and at most {100 * needless:.1f} % of what the turns lose is needless"
+        note = _NONE_BETTER
+        least_node_s = max(best.least_node_s, _least(able)[0])
+        if cost[0] and instead.served == served == able.keys():
+            note += f"; at most {100 * max(0.0, cost[0] - least_node_s) / cost[0]:.1f} % of what they lose is needless"
         return _noted(turns, note)
 
     def _to_the_end(self, turns: Decided) -> list[Plan] | None:
@@ -234,12 +243,12 @@ def _noted(decided: Decided, note: str) -> Decided:
     return replace(decided, plans=tuple(plans))
 
 
-def _cost(plans: Iterable[Plan]) -> tuple[float, int, int, int]:
+def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> _Cost:
     """As ``Together.cost``."""
     lost_node_s, return_node_s, checkpoint_s, preemptees = 0.0, 0, 0, 0
-    for plan in plans:
-        options = {(each.job_id, way.action): way for each in plan.problem.candidates for way in each.options}
-        for planned in plan.chosen.actions:
+    for problem, point in chosen:
+        options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
+        for planned in point.actions:
             if planned.action is not Action.END:
                 option = options.get((planned.job_id, planned.action))
                 lost_node_s += planned.lost_work_node_s
@@ -247,6 +256,18 @@ def _cost(plans: Iterable[Plan]) -> tuple[float, int, int, int]:
                 checkpoint_s += ceil(option.checkpoint_s) if option is not None else planned.checkpoint_s
                 preemptees += 1
     return round(lost_node_s, 6), return_node_s, checkpoint_s, preemptees
+
+
+def _least(able: Mapping[str, Considered]) -> _Cost:
+    """No plan for all of them costs less: what each costs alone, added up where no job can make room for two."""
+    alone = [_cost([(each.situation.problem, each.point)]) if each.curve.exact else _NOTHING for each in able.values()]
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for each in able.values():
+        for candidate in each.situation.problem.candidates:
+            nodes[candidate.job_id] |= set(candidate.node_names)
+    if any(len(names) > 1 for names in nodes.values()):
+        return max(alone)
+    return round(sum(cost[0] for cost in alone), 6), *(sum(cost[at] for cost in alone) for at in (1, 2, 3))  # type: ignore[return-value]
 
 
 def _sort(

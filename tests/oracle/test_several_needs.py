@@ -12,8 +12,9 @@ from math import ceil
 import pytest
 
 from clearway.model import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
+from clearway.planning import cheapest_nodes
 from clearway.planning.parties import Party, Share, Together
-from clearway.planning.several import by_program
+from clearway.planning.several import at_once, by_program, unserved
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
 
@@ -362,6 +363,31 @@ def test_the_answer_does_not_depend_on_the_order_of_candidates_and_ways(shape: s
             jobs = [replace(each, options=tuple(reversed(each.options))) for each in party.problem.candidates]
             turned.append(replace(party, problem=replace(party.problem, candidates=tuple(reversed(jobs)))))
         assert by_program(parties, endless) == by_program(turned, endless), seed
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_on_the_cheapest_nodes_alone_plans_stay_valid_and_claim_no_proof(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way for large clusters, taken for small ones."""
+    for name in ("FEW_NODES", "SPARE_NODES", "FEW_PLACES"):
+        monkeypatch.setattr(cheapest_nodes, name, 0)
+    served = worse = 0
+    for seed in seeds(SHAPES, shape, 3, 20):
+        parties = parties_of(seed)
+        found = at_once(parties, endless)
+        every = by_program(parties, endless)
+        assert found is not None
+        assert every is not None
+        check(parties, found.shares)
+        order = [party.job_id for party in parties]
+        ranks = [(unserved(Together(each.shares, 0.0).served, order), cost_of(each.shares)) for each in (found, every)]
+        assert ranks[0] >= ranks[1]
+        assert ranks[0] == ranks[1] or not found.proven
+        served += len(every.shares) > 0
+        worse += ranks[0] > ranks[1]
+    assert served >= 10
+    assert worse * 4 <= served
 
 
 def test_without_time_there_is_no_answer() -> None:

@@ -20,7 +20,7 @@ EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "by_program", lambda *_: None)
+    monkeypatch.setattr(together, "at_once", lambda *_: None)
 
 
 def test_nobody_is_left_out_for_a_node_that_only_one_can_use(world: World) -> None:

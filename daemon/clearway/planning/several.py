@@ -27,6 +27,7 @@ from dataclasses import replace
 
 from clearway.model import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
+from clearway.planning.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.in_turn import in_turn
 from clearway.planning.joint_program import Best, JointProgram
 from clearway.planning.parties import Party, Together
@@ -59,6 +60,13 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     lost = found.cost[0]
     served = len(found.shares) == len(parties)
     return replace(found, gap=(lost - min(lost, bound[0])) / lost if lost and served else 0.0)
+
+
+def at_once(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
+    """As ``by_program``, of large clusters over the cheapest nodes alone, which proves nothing."""
+    narrowed = with_the_cheapest_nodes(parties)
+    best = by_program(narrowed, seconds_left)
+    return best if best is None or narrowed == list(parties) else Best(best.shares, proven=False, least_node_s=0.0)
 
 
 def by_program(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
