@@ -46,9 +46,9 @@ def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime)
 
 _Cost = tuple[float, int, int, int]
 _NOTHING: _Cost = (0.0, 0, 0, 0)
-_NO_TIME = "planned in its turn: there was no time to find out whether a plan for all of them at once is better"
-_NONE_BETTER = "planned in its turn: no better plan for all of them at once was found, but there may be one"
-_BETTER = "better than turns, but not proven to be the best plan for all of them at once"
+_NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
+_NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
+_BETTER = "planned at once with others; that is better than in turns, but not proven to be the best"
 
 
 class Consider(Protocol):
@@ -267,7 +267,8 @@ def _least(able: Mapping[str, Considered]) -> _Cost:
             nodes[candidate.job_id] |= set(candidate.node_names)
     if any(len(names) > 1 for names in nodes.values()):
         return max(alone)
-    return round(sum(cost[0] for cost in alone), 6), *(sum(cost[at] for cost in alone) for at in (1, 2, 3))  # type: ignore[return-value]
+    lost_node_s, return_node_s, checkpoint_s, preemptees = zip(*alone, strict=True)
+    return round(sum(lost_node_s), 6), sum(return_node_s), sum(checkpoint_s), sum(preemptees)
 
 
 def _sort(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearway import together
+from clearway import making_room, together
+from clearway.cli import render
 from clearway.execution.records import EvictionState
 from clearway.model import JobState
+from clearway.planning.joint_program import Best
+from clearway.planning.parties import Party
+from clearway.planning.several import at_once
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import MortalDaemon
 from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config
 
 EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
+
+
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver's limit is in real seconds, whatever the clock of the simulated cluster says."""
+    monkeypatch.setattr(making_room, "_TOGETHER_S", 60.0)
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +56,9 @@ def test_nobody_is_left_out_for_a_node_that_only_one_can_use(world: World) -> No
     assert {e.revision for e in world.store.evictions()} == {0}
 
 
-def test_by_turns_one_of_them_has_no_plan(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_turns_one_of_them_has_no_plan(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def proposed() -> tuple[World, set[str]]:
         world = make_world(config=config("observe"))
         fill(world)
@@ -60,6 +72,30 @@ def test_by_turns_one_of_them_has_no_plan(make_world: Callable[..., World], monk
     world, both = proposed()
     assert {e.preemptor.job_id for e in world.store.evictions()} == {min(both)}
     assert "there was no time" in world.eviction().plan.note
+    render.eviction(world.eviction(), (), "table")
+    assert "It was planned in its turn; there was no time" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_not_proven_is_said(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    def unproven(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
+        best = at_once(parties, seconds_left)
+        return None if best is None else best._replace(proven=False, least_node_s=0.9 * best.least_node_s)
+
+    def notes(**second: Any) -> list[str]:
+        world = make_world()
+        fill(world)
+        small(world)
+        small(world, **second)
+        world.tick()
+        return [e.plan.note for e in world.store.evictions()]
+
+    assert notes() == [""]
+    monkeypatch.setattr(together, "at_once", unproven)
+    (note,) = notes()
+    assert note.startswith("planned in its turn; no better plan for all of them at once was found")
+    assert note.endswith("at most 10.0 % of what they lose is needless")
+    better = "planned at once with others; that is better than in turns, but not proven to be the best"
+    assert notes(required_nodes=("n1",)) == [better, better]
 
 
 def test_less_is_lost_than_by_turns(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ Method:
    Where the first plan serves everybody and reaches the bound, it is proven (in lost work, where candidates are many).
 3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
    solutions so far chose where they are many, as long as time allows.
+Where parties have needs (parts of nodes, certain nodes) there is the program alone (``at_once``): their turns are made
+by ``clearway.together``, which compares.
 Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
 beside those before it.
 """
