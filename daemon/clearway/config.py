@@ -173,7 +173,8 @@ class PlanningConfig(_Section):
         "serial",
         description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all those of a "
         "plan at once, as small jobs do not fill the file system; they are in time however it shares bandwidth, and "
-        "execution.concurrent_checkpoints does not count",
+        "execution.concurrent_checkpoints does not count for them. Drains with a deadline do so where they must; "
+        "several urgent jobs in a cycle, other drains and moves still write one after another",
     )
     explanation_time: Duration = Field(
         30.0,

@@ -182,7 +182,12 @@ def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...]
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
-            reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
+            in_time = problem.in_time(candidate.options)
+            reason = (
+                f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
+                if in_time
+                else f"not possible in time: {_cheapest(candidate.options)}"
+            )
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):
@@ -276,5 +281,11 @@ def _infeasible(situation: Situation) -> str:
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
         f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
-        f"{len(possible)} more could be freed; not enough {where}within {within}"
+        f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}"
     )
+
+
+def kept_by_others(problem: EvictionProblem) -> str:
+    """The end of a sentence on what cannot be done in time."""
+    busy = format_duration(problem.busy_s)
+    return f", of which checkpoints of other evictions keep the file system for {busy}" if problem.busy_s else ""

@@ -12,7 +12,7 @@ from clearway.errors import ClearwayError
 from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, Request
 from clearway.left_alone import leave_alone
-from clearway.migration.request import read_drain
+from clearway.migration.request import DrainRequest, read_request
 from clearway.model import ClusterSnapshot
 from clearway.moves import REQUESTS, Moves
 from clearway.rolling import RollingDrains
@@ -57,7 +57,7 @@ class Desk:
         return replace(request, result=self._of_eviction(request, now))
 
     def _drain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
-        wish = read_drain(request.document)
+        wish = read_request(DrainRequest, request.document)
         if wish.rolling is not None:
             rolling = self.rolling.order(request, wish, snapshot, config, now)
             size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"

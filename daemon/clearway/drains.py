@@ -18,7 +18,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request
 from clearway.memory import Memory
 from clearway.migration.drain import drain_number, first_plan, hold_reason, not_ours_to_drain, plan_drain
-from clearway.migration.request import DrainRequest, read_undrain
+from clearway.migration.request import DrainRequest, UndrainRequest, read_request
 from clearway.migration.rights import may_not_drain
 from clearway.migration.selection import chosen_nodes
 from clearway.model import Action, ClusterSnapshot, DrainOrder, Plan
@@ -154,7 +154,7 @@ class Drains:
         Raises:
             DrainError: one of them is not ours to bring back; nothing was done.
         """
-        nodes = chosen_nodes(read_undrain(request.document).nodes, snapshot)
+        nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, snapshot)
         self._check_rights(request.actor, nodes, snapshot, config)
         held: defaultdict[int, list[str]] = defaultdict(list)
         for name in nodes:

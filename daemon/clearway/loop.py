@@ -19,6 +19,7 @@ from clearway.costs import BY_ITSELF
 from clearway.decision import NoPlan
 from clearway.desk import PAUSED, Desk
 from clearway.drains import Drains
+from clearway.execution.due import approval_s, latest_of
 from clearway.execution.executor import Executor, PlanObserver, Sightings
 from clearway.execution.records import Eviction, EvictionState, RollingDrain, Usage
 from clearway.explainer import Explainer
@@ -32,7 +33,7 @@ from clearway.model import Action, ClusterSnapshot, Plan
 from clearway.moves import Moves
 from clearway.plan_checks import plan_aged, plan_misfit
 from clearway.planning.base import Planner
-from clearway.policy import approval_s, promised_by, under_way_by
+from clearway.policy import UnderWay, file_system_busy_s, promised_by, under_way_by
 from clearway.rolling import RollingDrains
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -229,18 +230,19 @@ class Loop:
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
         others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
         promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
+        together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
+        beside = UnderWay(evictions=tuple(e for e in others if e.state.acting and e.preemptor.job_id not in together))
+        left_s = (latest_of(eviction, self.config.execution) - now).total_seconds()
+        busy_s = file_system_busy_s(beside, snapshot, self.config, now, left_s)
         why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
-            eviction.plan, now, approval_s(eviction.mode, self.config.execution)
+            eviction.plan,
+            now,
+            approval_s(eviction.mode, self.config.execution),
+            max(0.0, busy_s - eviction.plan.problem.busy_s),
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = replace(
-            eviction,
-            state=EvictionState.SUPERSEDED,
-            state_since=now,
-            finished_at=now,
-            outcome=f"Not carried out: {why}.",
-        )
+        done = eviction.superseded(why, now)
         self.store.save_eviction(done)
         self.observer.finished(done)
         return True

@@ -12,7 +12,7 @@ from clearway.decision import Considered, NoPlan, consider, decide, free_already
 from clearway.detection import Preemptor, preemptors
 from clearway.eternal import ordinary, ordinary_preemptors
 from clearway.execution.executor import Executor, PlanObserver, Sightings
-from clearway.execution.progress import planned_preemptions
+from clearway.execution.progress import fresh_eviction
 from clearway.execution.records import Eviction, EvictionState, Usage
 from clearway.left_alone import left_alone, why_left_alone
 from clearway.memory import Memory
@@ -276,14 +276,11 @@ class MakingRoom:
             if excluded or plan_misfit(plan, fresh, promised_by(cycle.open_ones)):
                 return None
         eviction = self.store.create_eviction(
-            Eviction(
-                eviction_id=0,
-                mode=mode.value,
-                plan=plan,
-                preemptions=planned_preemptions(plan, cycle.now),
-                state=state,
-                state_since=cycle.now,
-                created_at=cycle.now,
+            fresh_eviction(
+                plan,
+                mode.value,
+                state,
+                cycle.now,
                 outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
             )
         )

@@ -312,10 +312,16 @@ class EvictionProblem:
     preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
+    busy_s: int = 0  # checkpoints that were promised before keep the file system for so long
 
     @property
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
+
+    def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """Those that the longest deadline has time for."""
+        last_s = self.last_step * self.step_s
+        return tuple(option for option in options if max(option.checkpoint_s, option.ready_s) <= last_s)
 
     def switch_of(self, placement: tuple[str, ...]) -> str:
         """The leaf switch that these nodes are under; "" where the preemptor does not ask for one."""

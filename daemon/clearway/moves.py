@@ -15,7 +15,7 @@ from clearway.decision import NoPlan
 from clearway.errors import DrainError
 from clearway.execution.executor import Executor, PlanObserver
 from clearway.execution.move_lifecycle import move_misfit
-from clearway.execution.progress import planned_preemptions
+from clearway.execution.progress import fresh_eviction
 from clearway.execution.records import Eviction, EvictionState, Request
 from clearway.memory import Memory
 from clearway.migration.move_plan import moves_config, plan_moves
@@ -115,17 +115,7 @@ class Moves:
         )
 
     def _create(self, plan: Plan, state: EvictionState, config: Config, now: datetime) -> Eviction:
-        return self.store.create_eviction(
-            Eviction(
-                eviction_id=0,
-                mode=config.daemon.mode.value,
-                plan=plan,
-                preemptions=planned_preemptions(plan, now),
-                state=state,
-                state_since=now,
-                created_at=now,
-            )
-        )
+        return self.store.create_eviction(fresh_eviction(plan, config.daemon.mode.value, state, now))
 
     def _old(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
@@ -142,13 +132,7 @@ class Moves:
     def _put_aside(self, eviction: Eviction, why: str, now: datetime) -> None:
         if eviction.state.acting:
             return
-        done = replace(
-            eviction,
-            state=EvictionState.SUPERSEDED,
-            state_since=now,
-            finished_at=now,
-            outcome=f"Not carried out: {why}.",
-        )
+        done = eviction.superseded(why, now)
         self.store.save_eviction(done)
         self.observer.finished(done)
 

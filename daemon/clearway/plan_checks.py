@@ -52,11 +52,18 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     return ""
 
 
-def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0) -> str:
-    """Why a plan that was not begun could not be finished in time any more; empty when it could."""
+def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float = 0.0) -> str:
+    """Why a plan that was not begun could not be finished in time any more; empty when it could.
+
+    ``later_s``: how much longer than it counted on the file system is kept by others.
+    """
     begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s)
     grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
-    return "too much time has passed since the plan was made" if now > begin_by + grace else ""
+    if now > begin_by + grace:
+        return "too much time has passed since the plan was made"
+    saves = any(each.checkpoint_s for each in plan.chosen.actions)
+    late = saves and now + timedelta(seconds=later_s) > begin_by + grace
+    return "checkpoints of other evictions come before its own now" if late else ""
 
 
 def _asks_for(job: Job) -> tuple[object, ...]:

@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from clearway.config import Config, ExecutionConfig, Mode
+from clearway.config import Config
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.detection import Preemptor, matching_rule, read_claims, wanted_features
 from clearway.durations import format_duration
 from clearway.eternal import is_eternal
+from clearway.execution.due import approval_s
 from clearway.execution.records import Eviction, EvictionState
+from clearway.execution.writes import busy_s, write_of, writes_of
 from clearway.learning import History, application, key_of
 from clearway.model import (
     Action,
@@ -43,6 +45,7 @@ class UnderWay:
     lasting: frozenset[str] = frozenset()  # jobs that were to end by themselves and did not: not counted on again
     promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
+    evictions: tuple[Eviction, ...] = ()  # whose checkpoints keep the file system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None
         jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
         nodes=frozenset(nodes),
         promised=promised_by(sooner),
+        evictions=tuple(acting),
     )
 
 
@@ -174,7 +178,14 @@ def eviction_situation(preemptor: Preemptor, partition: str, grounds: Grounds) -
         else:
             verdicts.append(_of_no_use(job, eligible, preemptor))
     last_s = int(horizon_s // step_s) * step_s
-    problem = EvictionProblem(needed, last_s, step_s, tuple(candidates), preemptor.job.num_nodes)
+    problem = EvictionProblem(
+        needed,
+        last_s,
+        step_s,
+        tuple(candidates),
+        preemptor.job.num_nodes,
+        busy_s=file_system_busy_s(under_way, snapshot, config, now, horizon_s),
+    )
     if sharing is not None:
         problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
         serve = {node.name for node in serving(problem, ())}
@@ -265,11 +276,6 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     return max(0.0, remaining_s - config.execution.kill_allowance - approval_s(config.daemon.mode, config.execution))
 
 
-def approval_s(mode: str, execution: ExecutionConfig) -> float:
-    """Seconds that a plan of this mode leaves for somebody to confirm it."""
-    return execution.approval_time if mode == Mode.APPROVE else 0.0
-
-
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
     """Whether the preemptor could run on this node, were it empty; ``reserved`` counts reservations against it."""
     return (
@@ -326,6 +332,25 @@ def shared_bandwidth(config: Config) -> float | None:
     if config.planning.checkpoints == "serial":
         return None
     return config.execution.checkpoint_bandwidth_mib_s or config.costs.file_system_mib_s
+
+
+def file_system_busy_s(
+    under_way: UnderWay, snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
+) -> int:
+    """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``writes``.
+
+    0 where checkpoints are planned one after another.
+    """
+    if shared_bandwidth(config) is None:
+        return 0
+    writes = writes_of(
+        under_way.evictions,
+        lambda e, p: write_of(e, p, snapshot, config.costs, config.execution),
+        lambda e, _: e.move is None,  # moves that have not begun are called off
+        lambda _: False,
+        now,
+    )
+    return busy_s(writes, now, horizon_s)
 
 
 def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:

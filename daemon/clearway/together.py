@@ -21,27 +21,35 @@ from datetime import datetime
 from math import ceil
 from typing import Protocol
 
+from clearway.config import Mode
 from clearway.decision import Considered, NoPlan, plan_alone, plan_of, why_chosen
 from clearway.detection import Preemptor
+from clearway.execution.progress import fresh_eviction
+from clearway.execution.records import Eviction, EvictionState
 from clearway.model import Action, Choice, ClusterSnapshot, CurvePoint, EvictionProblem, Plan, PlannedAction, Verdict
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share, Together
 from clearway.planning.several import at_once, plan_together, unserved
-from clearway.planning.shared_bandwidth import one_after_another
+from clearway.planning.shared_bandwidth import after_others, one_after_another
 from clearway.policy import UnderWay
 
 
 def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
     """The same with what these plans claim as well, none of which is carried out yet."""
-    for plan in plans:
+    for number, plan in enumerate(plans, 1):
         leaving = {job.job_id for job in plan.leaving}
         under_way = replace(
             under_way,
             jobs=under_way.jobs | leaving | {plan.preemptor.job_id},
             nodes=under_way.nodes | set(plan.placement_nodes),
             promised=under_way.promised | (leaving if plan.deadline <= deadline else set()),
+            evictions=(*under_way.evictions, _as_begun(plan, -number)),
         )
     return under_way
+
+
+def _as_begun(plan: Plan, number: int) -> Eviction:
+    return fresh_eviction(plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number)
 
 
 _Cost = tuple[float, int, int, int]
@@ -224,7 +232,7 @@ class _Cycle:
         for share in shares:
             others = tuple(sorted(other.job_id for other in shares if other is not share))
             each = able[share.job_id]
-            point = _point(share, each)
+            point = _point(share, each, _busy_s(able))
             verdicts = _verdicts(share, point, each, goes_for)
             decided[share.job_id] = plan_of(
                 each, point, share.nodes, verdicts, self.snapshot, self.now, others, share.counts_on
@@ -311,33 +319,45 @@ def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict
     }
 
 
-def _parties(able: dict[str, Considered]) -> list[Party]:
+def _busy_s(able: Mapping[str, Considered]) -> int:
+    """The longest wait for all of them: else each would be in time alone, but not in the order in which they are due."""
+    return max(each.situation.problem.busy_s for each in able.values())
+
+
+def _parties(able: Mapping[str, Considered]) -> list[Party]:
+    busy_s = _busy_s(able)
     return [
         Party(
             job_id,
             each.situation.preemptor.job.num_nodes,
-            one_after_another(each.situation.problem),
+            after_others(one_after_another(each.situation.problem), busy_s),
             each.situation.free_nodes,
         )
         for job_id, each in able.items()
     ]
 
 
-def _point(share: Share, considered: Considered) -> CurvePoint:
-    """The share as a point of a curve; freed are the nodes of its placement that were not free."""
+def _point(share: Share, considered: Considered, busy_s: int) -> CurvePoint:
+    """The share as a point of a curve; freed are the nodes of its placement that were not free.
+
+    ``busy_s`` is not in its times: it was planned as though that had passed.
+    """
+    problem = considered.situation.problem
+    ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in problem.candidates for way in each.options}
+    passed_s = busy_s if share.done_s or share.ending else 0
     planned = [
         PlannedAction(
             job_id,
             option.action,
             option.lost_work_node_s,
             ceil(option.checkpoint_s),
-            ceil(option.ready_s),
+            ready_s.get((job_id, option.action), ceil(option.ready_s)),
             0 if option.action is Action.END else option.return_node_s,
         )
         for job_id, option in sorted((*share.leaving, *share.ending), key=lambda each: each[0])
     ]
     return CurvePoint(
-        max_delay_s=share.done_s,
+        max_delay_s=min(share.done_s + passed_s, problem.max_delay_s) if busy_s else share.done_s,
         feasible=True,
         lost_work_node_s=sum(each.lost_work_node_s for each in planned),
         checkpoint_s=sum(each.checkpoint_s for each in planned),

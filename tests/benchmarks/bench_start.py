@@ -1,7 +1,8 @@
 """From sbatch of an urgent job to its first line, beside Slurm's own preempt/qos on the same cluster in one run.
 
 The jobs in the way exit at once when they are terminated, so what is measured is Clearway's own share: noticing,
-planning, placing and requeueing. The default pause between two cycles of an idle daemon is kept.
+planning, placing and requeueing. The default pause between two cycles of an idle daemon is kept. The limit holds for a
+quiet machine: where the yardstick takes longer between the measures, Clearway may take longer by as much.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.yardstick import Pace
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.machine import missing_requirements
 
 REPEATS = 5
 NODES_NEEDED = 2
-MOST_SECONDS_LATER = 2.0
+MOST_SECONDS_LATER = 2.0  # on a quiet machine, where it is one
 BUSY = "exec sleep 3600"
 
 
@@ -62,11 +64,12 @@ def fill(cluster: SlurmCluster) -> dict[str, float]:
     return began
 
 
-def measure(cluster: SlurmCluster, prepare: Callable[[], None], *urgent: str) -> tuple[float, float]:
+def measure(cluster: SlurmCluster, pace: Pace, prepare: Callable[[], None], *urgent: str) -> tuple[float, float]:
     """Seconds from sbatch to the urgent job's first line, and node-seconds that the others lost."""
     cluster.reset()
     began = fill(cluster)
     prepare()
+    pace.take()
     mark = cluster.work / "urgent-started"
     mark.unlink(missing_ok=True)
     submitted = time.time()
@@ -76,6 +79,7 @@ def measure(cluster: SlurmCluster, prepare: Callable[[], None], *urgent: str) ->
     )  # fmt: skip
     cluster.wait_for(mark.exists, 60, f"urgent job {job_id} to start")
     started = float(mark.read_text())
+    pace.take()
     preempted = [i for i in began if cluster.job(i)["Restarts"] != "0"]
     assert len(preempted) >= NODES_NEEDED
     return started - submitted, sum(started - began[i] for i in preempted)
@@ -85,7 +89,8 @@ def test_clearway_starts_urgent_jobs_about_as_soon_as_slurm_does(
     preempting_cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     cluster = preempting_cluster
-    slurm = [measure(cluster, lambda: None, "--qos=pushy") for _ in range(REPEATS)]
+    pace = Pace()
+    slurm = [measure(cluster, pace, lambda: None, "--qos=pushy") for _ in range(REPEATS)]
     folder = tmp_path / "daemon"
     keys = 'mode = "automatic"'  # the default pauses between cycles
     with RunningDaemon(cluster, folder, config=config_text(folder, cluster.conf, daemon=keys)) as daemon:
@@ -93,7 +98,7 @@ def test_clearway_starts_urgent_jobs_about_as_soon_as_slurm_does(
         def settled() -> None:
             daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 60, "earlier evictions to end")
 
-        ours = [measure(cluster, settled, "--partition=urgent") for _ in range(REPEATS)]
+        ours = [measure(cluster, pace, settled, "--partition=urgent") for _ in range(REPEATS)]
     table = Table(title="sbatch to running, 2 of 8 busy nodes (median of 5)", title_justify="left")
     for heading in ("", "seconds", "worst", "lost node-seconds"):
         table.add_column(heading, justify="right")
@@ -103,4 +108,6 @@ def test_clearway_starts_urgent_jobs_about_as_soon_as_slurm_does(
         table.add_row(name, f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}", f"{lost:.1f}")
     Console(width=110).print(table)
     later = statistics.median(f[0] for f in ours) - statistics.median(f[0] for f in slurm)
-    assert later <= MOST_SECONDS_LATER, f"Clearway starts urgent jobs {later:.2f} s later"
+    assert later <= MOST_SECONDS_LATER * pace.slower, (
+        f"Clearway starts urgent jobs {later:.2f} s later; the machine x{pace.slower:.1f}"
+    )

@@ -67,8 +67,10 @@ class Site(Protocol):
         ...
 
     def configuring(self) -> str:
-        """A job that is CONFIGURING for some seconds."""
+        """A job that is CONFIGURING until ``configured``."""
         ...
+
+    def configured(self, job_id: str) -> None: ...
 
     def finish(self, job_id: str) -> None:
         """Let the job end by itself, with success."""
@@ -251,6 +253,7 @@ class BackendConformance:
         assert len(job.nodes) == 1
         with pytest.raises(JobNotRunningError):
             site.backend.signal(job, "USR1", batch_only=True)
+        site.configured(job_id)
         wait_state(site, job_id, JobState.RUNNING)
 
     def test_an_ended_and_an_unknown_job(self, site: Site) -> None:

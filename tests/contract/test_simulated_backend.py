@@ -76,6 +76,9 @@ class SimulatedSite:
     def configuring(self) -> str:
         return self._submit(Program(work_s=LONG_S, boot_s=5.0), on=["node1"])
 
+    def configured(self, job_id: str) -> None:
+        """As time goes on."""
+
     def finish(self, job_id: str) -> None:
         entry = self.cluster.jobs[job_id]
         self.cluster._on_done(entry)

@@ -17,7 +17,7 @@ import pytest
 from clearway.checkpointing import Footprint
 from clearway.config import CostsConfig
 from clearway_checkpoint.dmtcp import Dmtcp
-from tests.real_dmtcp import dmtcp_folder
+from tests.real_dmtcp import dmtcp_folder, steps_in
 
 PYTHON = sys.executable
 # Threads, a child process and an open log; every step is written once, and the result depends on all of them.
@@ -95,7 +95,7 @@ class Run:
             )  # fmt: skip
 
     def steps(self) -> list[int]:
-        return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
+        return steps_in(self.log)
 
     def told(self) -> str:
         path = self.folder / "state" / "restarted"
@@ -225,14 +225,14 @@ LATE = "(sleep 1; image a; image b; script) >/dev/null 2>&1 & "
 
 
 @pytest.fixture
-def faulty(tmp_path: Path) -> Callable[[str], Run]:
-    def make(fault: str) -> Run:
+def faulty(tmp_path: Path) -> Callable[..., Run]:
+    def make(fault: str, limit_s: int = 120) -> Run:
         tools = tmp_path / "bin"
         tools.mkdir()
         (tools / "dmtcp_command").write_text(STAND_IN.format(fault=fault))
         (tools / "dmtcp_command").chmod(0o755)
         run = Run(tmp_path / "run", f"{tools}:{os.environ['PATH']}")
-        run.env["CLEARWAY_DMTCP_LIMIT_S"] = "3"
+        run.env["CLEARWAY_DMTCP_LIMIT_S"] = str(limit_s)
         run.driver = Dmtcp(run.env)
         (run.folder / "state" / "dmtcp").mkdir()
         (run.folder / "state" / "dmtcp" / "port").write_text("1")
@@ -242,7 +242,7 @@ def faulty(tmp_path: Path) -> Callable[[str], Run]:
     return make
 
 
-def test_request_that_returns_early_is_waited_for(faulty: Callable[[str], Run]) -> None:
+def test_request_that_returns_early_is_waited_for(faulty: Callable[..., Run]) -> None:
     run = faulty(LATE)
     generation = run.generation(1)
     saved = run.driver.checkpoint(generation, 1)
@@ -263,8 +263,8 @@ def test_request_that_returns_early_is_waited_for(faulty: Callable[[str], Run]) 
         ("sleep 60", "not complete within"),
     ],
 )
-def test_no_fault_ends_as_saved(faulty: Callable[[str], Run], fault: str, reason: str) -> None:
-    run = faulty(fault)
+def test_no_fault_ends_as_saved(faulty: Callable[..., Run], fault: str, reason: str) -> None:
+    run = faulty(fault, 3 if "within" in reason else 120)
     generation = run.generation(1)
     saved = run.driver.checkpoint(generation, 1)
     assert not saved.ok
@@ -272,8 +272,8 @@ def test_no_fault_ends_as_saved(faulty: Callable[[str], Run], fault: str, reason
     assert not run.driver.verify(generation).ok
 
 
-def test_images_of_an_earlier_attempt_do_not_count(faulty: Callable[[str], Run]) -> None:
-    run = faulty("exit 0")
+def test_images_of_an_earlier_attempt_do_not_count(faulty: Callable[..., Run]) -> None:
+    run = faulty("exit 0", 3)
     work = run.folder / "dir" / "dmtcp"
     for name in ("images/ckpt_a.dmtcp", "images/ckpt_b.dmtcp"):
         (work / name).write_text("old")
@@ -281,7 +281,7 @@ def test_images_of_an_earlier_attempt_do_not_count(faulty: Callable[[str], Run])
     assert not run.driver.checkpoint(run.generation(1), 1).ok
 
 
-def test_too_little_space_is_seen_before_anything_is_written(faulty: Callable[[str], Run]) -> None:
+def test_too_little_space_is_seen_before_anything_is_written(faulty: Callable[..., Run]) -> None:
     run = faulty('touch "$state/asked"; ' + LATE)
     df = run.folder.parent / "bin" / "df"
     df.write_text("#!/bin/sh\necho head\necho disk 1000 999 1 100% /\n")

@@ -48,7 +48,7 @@ def test_program_is_held_after_its_checkpoint_and_goes_on(bench: Bench) -> None:
         ( while [ ! -e "$FOLDER/stop" ]; do echo >> "$FOLDER/work"; sleep 0.05; done ) &
         while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
     """
-    step = bench.start("--hold", "6", "--checkpoint-file", f"{bench.folder}/ck", program=program)
+    step = bench.start("--hold", "12", "--checkpoint-file", f"{bench.folder}/ck", program=program)
     pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "work").exists())
     os.kill(pid, signal.SIGUSR1)

@@ -164,7 +164,7 @@ def test_without_a_sound_generation_it_starts_anew_and_says_so(bench: Bench, mon
 
 @pytest.mark.parametrize("fault", ["truncated", "lost", "killed", "hang"])
 def test_a_checkpoint_that_goes_wrong_is_not_claimed(bench: Bench, fault: str) -> None:
-    run = Run(bench, "--grace", "3")
+    run = Run(bench, "--grace", "12" if fault == "hang" else "120")
     run.ask()
     (run.folder / "fault").write_text(fault)
     run.ask(SaveState.FAILED)
@@ -222,7 +222,8 @@ def test_a_program_that_its_checkpoint_ended_goes_on_from_the_last_one(bench: Be
 
 
 def test_a_program_that_its_checkpointer_ends_again_and_again(bench: Bench) -> None:
-    run = Run(bench, program="echo 1 > $FOLDER/count; sleep 0.3; exit 99")
+    run = Run(bench, program='echo 1 > $FOLDER/count; until [ -e "$FOLDER/seen" ]; do sleep 0.05; done; exit 99')
+    (run.folder / "seen").touch()
     _, errors = run.step.communicate(timeout=60)
     assert run.step.returncode == 99
     assert errors.count("starting anew") == 3

@@ -89,9 +89,7 @@ class _Tried:
         self._return = self._each(np.add, lambda option: option.return_node_s)
         self._steps = self._each(np.add, lambda option: _on_file_system(option, step_s))
         self._count = self._each(np.add, lambda _: 1)
-        rest = self._each(
-            np.maximum, lambda option: whole_steps(option.checkpoint_s, step_s) - _on_file_system(option, step_s)
-        )
+        rest = self._each(np.maximum, lambda option: _rest(option, problem))
         self._in_time = self._steps + rest  # all checkpoints are complete by then however the file system is shared
         leaving = [[0 if choice is None else 1 << job for choice in mine] for job, mine in enumerate(choices)]
         self._gone = _combined(np.add, leaving)
@@ -132,6 +130,13 @@ def _combined(join: np.ufunc, amounts: Sequence[Sequence[int]], dtype: type = np
 
 def _on_file_system(option: Option, step_s: int) -> int:
     return whole_steps(option.checkpoint_s if option.file_system_s is None else option.file_system_s, step_s)
+
+
+def _rest(option: Option, problem: EvictionProblem) -> int:
+    """Steps that a checkpoint takes beside those with the whole file system: others come first, it goes on alone."""
+    alone = whole_steps(option.checkpoint_s, problem.step_s)
+    others = whole_steps(problem.busy_s, problem.step_s) if alone else 0
+    return others + alone - _on_file_system(option, problem.step_s)
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------------

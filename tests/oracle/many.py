@@ -148,7 +148,8 @@ def cost_in_time(problem: EvictionProblem, actions: Leaving, deadline_s: int) ->
     whole = [_on_file_system(option, problem.step_s) for option in used]
     alone = [whole_steps(option.checkpoint_s, problem.step_s) for option in used]
     longest_rest = max((own - mine for own, mine in zip(alone, whole, strict=True)), default=0)
-    assert (sum(whole) + longest_rest) * problem.step_s <= deadline_s
+    others = whole_steps(problem.busy_s, problem.step_s) if any(alone) else 0
+    assert (others + sum(whole) + longest_rest) * problem.step_s <= deadline_s
     lost = sum((Fraction(str(option.lost_work_node_s)) for option in used), Fraction(0))
     return lost, sum(option.return_node_s for option in used), sum(whole), len(used)
 

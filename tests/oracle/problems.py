@@ -55,6 +55,13 @@ def side_by_side(problem: EvictionProblem, seed: int) -> EvictionProblem:
     return replace(problem, candidates=tuple(candidates))
 
 
+def beside_others(problem: EvictionProblem, seed: int) -> EvictionProblem:
+    """The same problem where checkpoints of others come first, which sometimes takes all the time there is."""
+    rng = random.Random(seed)
+    most_s = problem.max_delay_s + problem.step_s
+    return replace(problem, busy_s=rng.choice((0, 1, problem.step_s, rng.randint(0, most_s), most_s)))
+
+
 def with_histories(problem: EvictionProblem, seed: int) -> EvictionProblem:
     """The same problem where jobs have a past and a future as well, as rules look at; ties among them are frequent."""
     rng = random.Random(seed)

@@ -11,13 +11,15 @@ import pytest
 
 from clearway.model import ACTION_ORDER, Action, Amounts, EvictionProblem, Option
 from tests.oracle.exhaustive import Answer, exhaustive, open_choices, whole_steps
-from tests.oracle.problems import random_problem, side_by_side, with_returns
+from tests.oracle.problems import beside_others, random_problem, side_by_side, with_returns
 from tests.oracle.typed_problems import typed_problem
 
 MADE: dict[str, Callable[[int], EvictionProblem]] = {
     "whole nodes": random_problem,
     "returns": lambda seed: with_returns(random_problem(seed), seed),
     "side by side": lambda seed: side_by_side(random_problem(seed), seed),
+    "beside others": lambda seed: beside_others(random_problem(seed), seed),
+    "side by side, beside others": lambda seed: beside_others(side_by_side(random_problem(seed), seed), seed),
     "parts of nodes": typed_problem,
     "no job": lambda seed: random_problem(seed, jobs=0),
     "no job, parts of nodes": lambda seed: typed_problem(seed, jobs=0),
@@ -136,7 +138,7 @@ def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: i
         if gone not in freed:
             continue
         used = [(job, option) for job, option in taken if option.action is not Action.END]
-        steps, needed = _file_system([option for _, option in used], problem.step_s)
+        steps, needed = _file_system([option for _, option in used], problem)
         if needed > step:
             continue
         lost = sum((Fraction(str(option.lost_work_node_s)) for _, option in used), Fraction(0))
@@ -153,11 +155,15 @@ def _best(problem: EvictionProblem, freed: Mapping[frozenset[str], int], step: i
     return None if best is None else best[1]
 
 
-def _file_system(used: Sequence[Option], step_s: int) -> tuple[int, int]:
+def _file_system(used: Sequence[Option], problem: EvictionProblem) -> tuple[int, int]:
     """Steps of the whole file system, and within how many steps all checkpoints are complete however it is shared."""
+    step_s = problem.step_s
     alone = [whole_steps(option.checkpoint_s, step_s) for option in used]
     whole = [
         own if option.file_system_s is None else whole_steps(option.file_system_s, step_s)
         for own, option in zip(alone, used, strict=True)
     ]
-    return sum(whole), sum(whole) + max((own - mine for own, mine in zip(alone, whole, strict=True)), default=0)
+    others = whole_steps(problem.busy_s, step_s) if any(alone) else 0
+    return sum(whole), others + sum(whole) + max(
+        (own - mine for own, mine in zip(alone, whole, strict=True)), default=0
+    )

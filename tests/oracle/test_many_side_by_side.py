@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clearway.model import EvictionProblem
 from tests.oracle.many import check_all, every_block, seeds
-from tests.oracle.problems import SHAPES, random_problem, side_by_side, with_returns
+from tests.oracle.problems import SHAPES, beside_others, random_problem, side_by_side, with_returns
 
 
 @every_block(SHAPES)
@@ -14,4 +14,5 @@ def test_planners_keep_what_is_claimed_of_them(shape: str, block: int) -> None:
 
 def _made(seed: int) -> EvictionProblem:
     problem = side_by_side(random_problem(seed), seed)
-    return with_returns(problem, seed) if seed % 3 == 0 else problem
+    problem = with_returns(problem, seed) if seed % 3 == 0 else problem
+    return beside_others(problem, seed) if seed // len(SHAPES) % 2 else problem

@@ -15,7 +15,7 @@ from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy
 from clearway.planning.milp import Milp
-from clearway.planning.shared_bandwidth import one_after_another, plan_rank
+from clearway.planning.shared_bandwidth import after_others, one_after_another, plan_rank
 from clearway.planning.ujfb import Ujfb
 from clearway.planning.weighted_cost import WeightedCost
 from clearway.simulation.file_system import fair_rates
@@ -33,7 +33,7 @@ from tests.oracle.bandwidth import (
 from tests.oracle.exhaustive import exhaustive, whole_steps
 from tests.oracle.many import answers, seeds
 from tests.oracle.milp import milp_sweep
-from tests.oracle.problems import SHAPES, random_problem, side_by_side
+from tests.oracle.problems import SHAPES, beside_others, random_problem, side_by_side
 from tests.oracle.test_core import KINDS, medium_problem
 
 BANDWIDTH = 10.0
@@ -126,6 +126,22 @@ def test_what_is_in_time_one_after_another_is_in_time_side_by_side() -> None:
             assert plan_rank(ours)[:2] <= plan_rank(theirs)[:2]
         for earlier, later in pairwise(point for point in shared.points if point.feasible):
             assert plan_rank(later) <= plan_rank(earlier) or later.actions == earlier.actions
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_after_others_it_is_the_best_of_all_as_well(shape: str) -> None:
+    """The serial problem without the time that others take, which several urgent jobs are planned by."""
+    checkpoints = 0
+    for seed in seeds(SHAPES, shape, 0, 60):
+        problem = beside_others(random_problem(seed), seed)
+        expected = exhaustive(problem)
+        assert answers(problem, EvictionDP().solve(problem)) == expected
+        later = after_others(problem, problem.busy_s)
+        assert later.busy_s == 0
+        passed = (problem.max_delay_s - later.max_delay_s) // problem.step_s
+        assert answers(later, EvictionDP().solve(later))[: later.last_step + 1] == expected[passed:]
+        checkpoints += sum(each is not None and each[1] > 0 for each in expected if problem.busy_s)
+    assert checkpoints or shape == "zeros"
 
 
 def test_two_slow_writers_are_saved_at_once() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,17 +15,19 @@ from clearway.planning.joint_program import Best
 from clearway.planning.parties import Party
 from clearway.planning.several import at_once
 from clearway.simulation.cluster import Program
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config
 
 EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
 
 
-@pytest.fixture(autouse=True)
-def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _time_enough() -> Iterator[None]:
     """The solver's limit is in real seconds, whatever the clock of the simulated cluster says."""
-    monkeypatch.setattr(making_room, "_TOGETHER_S", 60.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(making_room, "_TOGETHER_S", 60.0)
+        yield
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,34 +169,24 @@ def test_when_one_disappears_only_who_counted_on_its_jobs_is_planned_anew(world:
     assert len(restarted(world, jobs | {"both": both})) == 2
 
 
-def play(folder: Path, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Two urgent jobs for which one job leaves, with a kill -9 of the daemon before this effect."""
-    world = World(f"sqlite:///{folder}/store.sqlite")
-    daemon = MortalDaemon(world, blow_at)
-    jobs, both = wide(world)
-    urgent = [small(world), small(world)]
-    for _ in range(200):
-        daemon.tick()
-        if all(world.started(job_id) for job_id in urgent) and world.settled():
-            break
-    world.store.close()
-    return daemon.effects, {
-        "urgent": [world.cluster.jobs[job_id].runs for job_id in urgent],
-        "restarted": restarted(world, jobs | {"both": both}),
-        "running": world.state(both) is JobState.RUNNING,
-        "evictions": [e.state for e in world.store.evictions()],
-        "leftovers": world.leftovers(),
-    }
+class TestInterruption(Interruption):
+    """Two urgent jobs for which one job leaves."""
 
+    every, first = 17, 3
+    least_effects = 20
+    end: ClassVar[End] = {"restarted": {"both"}, "running": True, "leftovers": []}
 
-def test_a_kill_in_the_middle_changes_nothing_in_the_end(tmp_path: Path) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    effects, expected = play(tmp_path / "undisturbed", None)
-    assert expected["restarted"] == {"both"}
-    assert expected["leftovers"] == []
-    assert effects > 20
-    for blow_at in range(3, effects, 17):
-        folder = tmp_path / str(blow_at)
-        folder.mkdir()
-        _, end = play(folder, blow_at)
-        assert end == expected, blow_at
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        jobs, both = wide(world)
+        urgent = [small(world), small(world)]
+        for _ in range(200):
+            daemon.tick()
+            if all(world.started(job_id) for job_id in urgent) and world.settled():
+                break
+        return {
+            "urgent": [world.cluster.jobs[job_id].runs for job_id in urgent],
+            "restarted": restarted(world, jobs | {"both": both}),
+            "running": world.state(both) is JobState.RUNNING,
+            "evictions": [e.state for e in world.store.evictions()],
+            "leftovers": world.leftovers(),
+        }

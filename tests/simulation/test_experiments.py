@@ -42,6 +42,9 @@ def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
     for link in links:
         report = (out / link).read_text()
         assert not re.search(r"(src|href)=|@import|url\(", report), "a report needs no other file"
+        assert report.startswith("<!doctype html>")
+        assert '<meta name=viewport content="width=device-width' in report, "it can be read on a telephone"
+        assert "table{display:block;overflow-x:auto" in report, "a wide table does not make the page wide"
         HTMLParser().feed(report)
     losses = max(few.losses[-1])
     assert f"loses up to {losses:,.0f} node-hours more" in page

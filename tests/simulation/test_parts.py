@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from clearway import making_room
 from clearway.execution.records import EvictionState
 from clearway.model import Action, Amounts, JobState
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 
 
@@ -180,33 +179,25 @@ def test_proposals_made_at_once_name_a_job_each(make_world: Callable[..., World]
     assert [e.state for e in world.store.evictions()] == [EvictionState.PROPOSED] * 3
 
 
-def play(folder: Path, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Two small urgent jobs, with a kill -9 of the daemon before this effect; how many there are, and the end."""
-    world = World(f"sqlite:///{folder}/store.sqlite")
-    daemon = MortalDaemon(world, blow_at)
-    jobs = fill(world)
-    urgent = [small(world), small(world)]
-    for _ in range(200):
-        daemon.tick()
-        if all(world.started(job_id) for job_id in urgent) and world.settled():
-            break
-    world.store.close()
-    return daemon.effects, {
-        "urgent": [world.cluster.jobs[job_id].runs for job_id in urgent],
-        "restarted": restarted(world, jobs),
-        "evictions": [e.state for e in world.store.evictions()],
-        "leftovers": world.leftovers(),
-    }
+class TestInterruption(Interruption):
+    """Two small urgent jobs."""
 
+    every, first = 11, 3
+    least_effects = 20
+    end: ClassVar[End] = {"restarts": 2, "leftovers": []}
 
-def test_a_kill_in_the_middle_changes_nothing_in_the_end(tmp_path: Path) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    effects, expected = play(tmp_path / "undisturbed", None)
-    assert len(expected["restarted"]) == 2
-    assert expected["leftovers"] == []
-    assert effects > 20
-    for blow_at in range(3, effects, 11):
-        folder = tmp_path / str(blow_at)
-        folder.mkdir()
-        _, end = play(folder, blow_at)
-        assert end == expected, blow_at
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        jobs = fill(world)
+        urgent = [small(world), small(world)]
+        for _ in range(200):
+            daemon.tick()
+            if all(world.started(job_id) for job_id in urgent) and world.settled():
+                break
+        gone = restarted(world, jobs)
+        return {
+            "urgent": [world.cluster.jobs[job_id].runs for job_id in urgent],
+            "restarted": gone,
+            "restarts": len(gone),
+            "evictions": [e.state for e in world.store.evictions()],
+            "leftovers": world.leftovers(),
+        }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.simulation import urgent_study
-from clearway.simulation.urgent_report import as_html
+from clearway.simulation.urgent_report import _bars, as_html, label
 from clearway.simulation.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
 from clearway.sweeps.base import Sweep
 from clearway.sweeps.local import local_workers
@@ -76,6 +77,21 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
         assert heading in page
     assert not re.search(r"(src|href)=|@import|url\(", page), "it needs no other file"
     assert page.count("<svg") == page.count("</svg>") == 3 + 3 + 4 + 1
+    assert "<p>Urgent jobs: 30.</p>" in page
+    drawn = int(by_key["LANL-CM5", "0", "ujfb", "1"]["urgent_jobs"])
+    assert f"<p>Urgent jobs in one drawing, on average: {drawn}.</p>" in page
+
+
+def test_the_labels_of_neighbouring_bars_do_not_overlap() -> None:
+    """A digit of the figures' 11 px takes 6.4 of the picture's units, a point half as much."""
+    values = [0.0997, 0.103, 0.114, 1.008, 20.64, 155.2, 6_664.2, 9_999, 52_264.6, 152_736.4, 999_999]
+    picture = _bars("response", [f"s{number}" for number in range(8)], values[:8])
+    middles = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">[\d.k]+<', picture)]
+    assert len(middles) == 8
+    pitch = min(b - a for a, b in pairwise(middles))
+    for value in values:
+        shown = label(value)
+        assert 6.4 * (len(shown) - shown.count(".") / 2) <= pitch, shown
 
 
 def test_the_report_says_met_where_every_criterion_is(traces: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import socket
@@ -78,6 +79,7 @@ class SlurmCluster(SlurmClient):
         self._gpus = gpus or {}
         self._switches = switches or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._first_job_id = 1
         self._ports_kept: socket.socket | None = None
 
     # ---- life --------------------------------------------------------------------------------------------
@@ -274,15 +276,22 @@ class SlurmCluster(SlurmClient):
     # ---- daemons, for tests that break them --------------------------------------------------------------
 
     def start_controller(self, *, clean: bool = False) -> None:
-        """Start slurmctld; without ``clean`` it recovers the jobs it knew."""
+        """Start slurmctld; without ``clean`` it recovers the jobs it knew, and gives no id again that it has forgotten.
+
+        Users' files are named after jobs: the next job of an id would find those of another user, or of another run.
+        """
+        if not clean:
+            self._first_job_id += 1_000
+            kept = re.sub(r"^FirstJobId=.*\n", "", self.conf.read_text(), flags=re.MULTILINE)
+            self.conf.write_text(f"{kept}FirstJobId={self._first_job_id}\n")
         self._spawn("slurmctld", "slurmctld", "-D", *(["-c"] if clean else []), user="slurm")
         self.wait_for(self._controller_answers, 60, "an answer of slurmctld")
 
     def stop_controller(self, *, saved: bool = True) -> None:
-        """``kill -9`` of slurmctld; jobs go on. ``saved`` waits for its state, written up to 5 s late."""
-        if saved:
+        """``kill -9`` of slurmctld; jobs go on. ``saved`` waits for its state, written up to 5 s late if it is new."""
+        if saved and self.run("squeue", "-h").stdout.strip():
             file, asked = self.root / "state" / "job_state", time.time()
-            self.wait_for(lambda: time.time() > asked + 6 or (file.exists() and file.stat().st_mtime > asked))
+            self.wait_for(lambda: time.time() > asked + 20 or (file.exists() and file.stat().st_mtime > asked))
         self._end("slurmctld")
 
     def start_node(self, name: str) -> None:
@@ -329,12 +338,23 @@ class SlurmCluster(SlurmClient):
             if f"slurmd.{name}" not in self._processes:
                 self.start_node(name)
         self.wait_for(self._cancel_all, 60, "no job left")
-        for reservation in self.scontrol_reservations():
+        self.wait_for(self._delete_reservations, 60, "no reservation left")
+        brought_back: set[str] = set()  # asked again a node would be waited for again
+        self.wait_for(lambda: self._bring_back(brought_back) or self._all_idle(), 60, "all nodes idle")
+
+    def _delete_reservations(self) -> bool:
+        """Slurm refuses as long as a job is on its way out of one."""
+        left = self.scontrol_reservations()
+        for reservation in left:
             self.run("scontrol", "delete", f"ReservationName={reservation['ReservationName']}", check=False)
+        return not left
+
+    def _bring_back(self, already: set[str]) -> None:
+        """Those that are drained, or down for a while: also one that goes down only now."""
         for node in self.records("node"):
-            if node["State"] not in IDLE_STATES:
-                self.run("scontrol", "update", f"NodeName={node['NodeName']}", "State=RESUME", check=False)
-        self.wait_for(self._all_idle, 60, "all nodes idle")
+            if re.search("DOWN|DRAIN|FAIL", node["State"]) and node["NodeName"] not in already:
+                done = self.run("scontrol", "update", f"NodeName={node['NodeName']}", "State=RESUME", check=False)
+                already.update([node["NodeName"]] * (done.returncode == 0))
 
     def _cancel_all(self) -> bool:
         listed = self.run("squeue", "-h", "-o", "%A %T").stdout.split()

@@ -91,6 +91,22 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def stop_process(pid: int) -> None:
+    """SIGSTOP, and wait until every thread stands still: for a moment after the signal they go on."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 10 * SLACK
+    while any(state != "T" for state in _threads(pid)):
+        if time.monotonic() > end:
+            raise ClusterError(f"process {pid} does not stop")
+        time.sleep(0.01)
+
+
+def _threads(pid: int) -> Iterator[str]:
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            yield path.read_text().rpartition(")")[2].split()[0]
+
+
 def _processes_of(root: Path) -> Iterator[int]:
     """Job steps, jobs and clients of this cluster: who has its SLURM_CONF, and their children."""
     parents: dict[int, int] = {}

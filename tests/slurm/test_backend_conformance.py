@@ -46,8 +46,9 @@ def make_backend(cluster: SlurmCluster) -> SlurmBackend:
 class RealSite:
     user = "cwalice"
 
-    def __init__(self, cluster: SlurmCluster, backend: SlurmBackend) -> None:
+    def __init__(self, cluster: SlurmCluster, backend: SlurmBackend, prolog: Path | None = None) -> None:
         self.cluster = cluster
+        self.prolog = prolog
         self.backend = backend
         for left in cluster.work.glob("*.*"):  # job ids do not repeat within a cluster, but folders fill
             left.unlink(missing_ok=True)
@@ -113,6 +114,10 @@ class RealSite:
         self.wait(f"job {job_id} has nodes", lambda: self._state(job_id) is not JobState.PENDING)
         return job_id
 
+    def configured(self, job_id: str) -> None:
+        assert self.prolog is not None
+        self.prolog.with_name(job_id).touch()
+
     def _state(self, job_id: str) -> JobState | None:
         job = self.backend.job(job_id)
         return job.state if job else None
@@ -135,13 +140,16 @@ class RealSite:
 
 @pytest.fixture(scope="session")
 def slow_prolog() -> Iterator[Path]:
-    """A PrologSlurmctld: a job is CONFIGURING while it runs. slurmctld's own user must be able to run it.
+    """A PrologSlurmctld: a job is CONFIGURING until the prolog's folder has a file of its id. Slurm's user runs it.
 
     So it does not lie in a folder of pytest's: those are for root alone, and each run of pytest makes them so again.
     """
     folder = Path(tempfile.mkdtemp(prefix="clearway-prolog-"))
     path = folder / "prolog"
-    path.write_text(f'#!/bin/sh\n[ "$SLURM_JOB_NAME" != {SLOW_START} ] || sleep 8\n')
+    path.write_text(
+        f'#!/bin/sh\n[ "$SLURM_JOB_NAME" = {SLOW_START} ] || exit 0\n'
+        f"until [ -e {folder}/$SLURM_JOB_ID ] || ! [ -d {folder} ]; do sleep 0.2; done\n"
+    )
     for each in (folder, path):
         each.chmod(0o755)
     yield path
@@ -167,5 +175,10 @@ class TestRealBackend(BackendConformance):
         settings = [f"PrologSlurmctld={prolog}", "SchedulerParameters=bf_interval=1"]
         with SlurmCluster(extra_conf=settings) as cluster:
             backend = make_backend(cluster)
-            yield RealSite(cluster, backend)
+            yield RealSite(cluster, backend, prolog)
             backend.close()
+
+    def test_excluded_nodes_of_a_running_job(self, site: RealSite) -> None:
+        """A job that is moved must not be sent where it asked not to be."""
+        job_id = site._started(site._submit("--ntasks=1", "--mem=500", "--exclude=node[3-4]"))
+        assert site.backend.snapshot().job_by_id[job_id].excluded_nodes == ("node3", "node4")

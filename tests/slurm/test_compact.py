@@ -70,7 +70,7 @@ def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: Runni
         cluster.run("scancel", job_id)
         cluster.wait_state(job_id, "CANCELLED")
     assert [nodes_of(cluster, job_id) for job_id in jobs] == [{"node1"}, {"node2"}, {"node3"}]
-    assert partly_used(cluster) == {"node1", "node2", "node3"}
+    cluster.wait_for(lambda: partly_used(cluster) == {"node1", "node2", "node3"}, 10, "three partly used nodes")
     daemon.wait_for(lambda: daemon.post("/api/v1/compactions/what-if").json()["feasible"], 10, "a plan")
     assert partly_used(cluster) == {"node1", "node2", "node3"}
     done = clearway(daemon, "compact", "--wait")

@@ -13,13 +13,13 @@ from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SYSTEM_PATH
 from tests.slurm.preempted_program import install_launcher, preempted_and_back
 
-STEPS = 60
+STEPS = 600  # of a tenth of a second, until it may hurry
 TASK = """\
 import os, sys, time
 with open(sys.argv[1] + os.environ["SLURM_PROCID"], "a", buffering=1) as log:
     for step in range(int(sys.argv[2])):
         log.write(f"{step}\\n")
-        time.sleep(0.1)
+        time.sleep(0.0 if os.path.exists(sys.argv[1] + "hurry") else 0.1)
 sys.exit(5)
 """
 
@@ -59,6 +59,7 @@ sh {driver} verify "$generation"
 scancel --signal=KILL "$SLURM_JOB_ID.0"
 wait $program
 sh {driver} end
+touch {work}/rankhurry
 sh {driver} restart "$generation" -- {run}
 echo status=$?
 cat "$CLEARWAY_STATE/restarted"

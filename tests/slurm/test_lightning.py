@@ -130,4 +130,6 @@ def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluste
     assert {turn for turn, _ in turns} == set(range(1, TURNS + 1))
     assert again == list(range(again[0], TURNS + 1))
     # Its handler does not end it: what it computed from there until Slurm's SIGTERM is computed again.
-    assert len(turns) - TURNS <= 3
+    if kind == "stand-in":
+        assert again[0] == int((folder / "hpc_ckpt_1.ckpt").read_text()) + 1
+    assert len(turns) - TURNS <= 12

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from clearway.errors import SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.pyslurm import PyslurmBackend
 from tests.slurm.cluster import SlurmCluster
+from tests.slurm.machine import stop_process
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pyslurm") is None, reason="pyslurm is built for Slurm 26.05: tests/run slurm26"
 )
-TIMEOUT_S = 5.0  # also for the start of a worker on a busy machine; libslurm itself would try for 10 s and more
+PATIENT_S = 60.0  # also for the start of a worker on a busy machine
+SHORT_S = 5.0  # libslurm itself would try for 10 s and more
 
 
 def now() -> datetime:
@@ -29,9 +32,19 @@ def now() -> datetime:
 
 @pytest.fixture
 def backend(cluster: SlurmCluster) -> Iterator[PyslurmBackend]:
-    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=TIMEOUT_S)
+    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=PATIENT_S)
     yield backend
     backend.close()
+
+
+@contextmanager
+def impatient(backend: PyslurmBackend) -> Iterator[None]:
+    """What fails within this block does so after ``SHORT_S``, give or take a pause of the machine."""
+    backend._worker._timeout_s = SHORT_S
+    begin = time.monotonic()
+    yield
+    assert time.monotonic() - begin < SHORT_S + 30
+    backend._worker._timeout_s = PATIENT_S
 
 
 def pid_of(backend: PyslurmBackend) -> int:
@@ -52,13 +65,11 @@ def test_a_killed_worker_costs_one_call(backend: PyslurmBackend) -> None:
 
 def test_a_hanging_worker_is_ended_in_time(backend: PyslurmBackend) -> None:
     hung = pid_of(backend)
-    os.kill(hung, signal.SIGSTOP)
-    begin = time.monotonic()
+    stop_process(hung)
 
-    with pytest.raises(SlurmTimeoutError, match="within 5 s"):
+    with impatient(backend), pytest.raises(SlurmTimeoutError, match="within 5 s"):
         backend.snapshot()
 
-    assert time.monotonic() - begin < TIMEOUT_S + 4
     assert not Path(f"/proc/{hung}").exists()
     assert len(backend.snapshot().nodes) == 8
     assert backend.worker_restarts() == 1
@@ -68,15 +79,13 @@ def test_a_hanging_controller_is_waited_for_no_longer_than_the_limit(
     cluster: SlurmCluster, backend: PyslurmBackend
 ) -> None:
     pid_of(backend)
-    os.kill(cluster.controller_pid, signal.SIGSTOP)
-    begin = time.monotonic()
+    stop_process(cluster.controller_pid)
     try:
-        with pytest.raises(SlurmTimeoutError):
+        with impatient(backend), pytest.raises(SlurmTimeoutError, match="within 5 s"):
             backend.snapshot()
     finally:
         os.kill(cluster.controller_pid, signal.SIGCONT)
 
-    assert time.monotonic() - begin < TIMEOUT_S + 4
     assert len(backend.snapshot().nodes) == 8
 
 
@@ -85,7 +94,7 @@ def test_a_controller_that_is_down_and_comes_back(cluster: SlurmCluster, backend
     cluster.wait_state(job_id, "RUNNING")
     cluster.stop_controller()
 
-    with pytest.raises(SlurmUnavailableError):  # libslurm tries for 10 s: here the limit ends it
+    with impatient(backend), pytest.raises(SlurmUnavailableError):  # libslurm tries for 10 s: the limit ends it
         backend.snapshot()
     cluster.start_controller()
     cluster.wait_state(job_id, "RUNNING")
@@ -94,7 +103,7 @@ def test_a_controller_that_is_down_and_comes_back(cluster: SlurmCluster, backend
 
 
 def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path, cluster: SlurmCluster) -> None:
-    backend = PyslurmBackend(now=now, slurm_conf=str(tmp_path / "slurm.conf"), timeout_s=TIMEOUT_S)
+    backend = PyslurmBackend(now=now, slurm_conf=str(tmp_path / "slurm.conf"), timeout_s=SHORT_S)
     try:
         reason = backend.available()
     finally:

@@ -63,7 +63,7 @@ def test_a_job_goes_on_after_its_time_limit(cluster: SlurmCluster) -> None:
         runs[run].append(int(step))
     saved = int(state.read_text())
     assert runs["0"][:saved] == list(range(1, saved + 1))
-    # Until the launcher has seen the file the program goes on; then it is held. Some seconds of work at most are
-    # repeated, of the twenty and more that it had.
-    assert len(runs["0"]) <= saved + 15
+    # Until the launcher has seen the file the program goes on; then it is held. Of the ten seconds and more that are
+    # saved only a part is repeated.
+    assert len(runs["0"]) - saved < saved
     assert runs["1"] == list(range(saved + 1, saved + 11))

@@ -11,7 +11,6 @@ from fastapi import APIRouter, HTTPException, Response
 from clearway.api import schemas, views
 from clearway.api.context import Actor, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
-from clearway.decision import NoPlan
 from clearway.errors import DrainError
 from clearway.migration.drain import not_ours_to_drain, plan_drain
 from clearway.migration.request import DrainRequest, UndrainRequest
@@ -61,12 +60,4 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
             history=daemon.history(),
             actions=daemon.checkpointers(),
         )
-    impossible = isinstance(plan, NoPlan)
-    return schemas.WhatIfView(
-        taken_at=snapshot.taken_at,
-        feasible=not impossible,
-        why=plan.why if isinstance(plan, NoPlan) else "",
-        budget="",
-        plan=None if isinstance(plan, NoPlan) else views.plan_view(plan),
-        curve=None if plan.curve is None else schemas.CurveView.model_validate(plan.curve),
-    )
+    return views.what_if_view(snapshot.taken_at, plan)

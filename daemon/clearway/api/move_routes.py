@@ -10,7 +10,6 @@ from fastapi import APIRouter, Response
 from clearway.api import schemas, views
 from clearway.api.context import Actor, Context, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
-from clearway.decision import NoPlan
 from clearway.loop import CycleReport
 from clearway.migration.move_plan import plan_moves
 from clearway.model import MoveKind
@@ -62,13 +61,5 @@ def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.Wh
             history=daemon.history(),
             actions=daemon.checkpointers(),
         )
-    impossible = isinstance(plan, NoPlan)
-    return schemas.WhatIfView(
-        taken_at=snapshot.taken_at,
-        feasible=not impossible,
-        why=plan.why if isinstance(plan, NoPlan) else "",
-        budget="",
-        plan=None if isinstance(plan, NoPlan) else views.plan_view(plan),
-        curve=None,
-        verdicts=tuple(schemas.VerdictView.model_validate(verdict) for verdict in plan.verdicts) if impossible else (),
-    )
+    # Moves have no deadline, so nothing to trade.
+    return views.what_if_view(snapshot.taken_at, plan).model_copy(update={"curve": None})

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from clearway.api import schemas as s
 from clearway.config import BudgetConfig, Config
+from clearway.decision import NoPlan
 from clearway.detection import read_claims
 from clearway.execution.records import Eviction, Preemption, Usage
 from clearway.explanation import Cost, Explanation
@@ -83,6 +84,17 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
 
 def _missing(plan: Plan) -> int:
     return max(0, plan.nodes_needed - len(plan.free_nodes))
+
+
+def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -> s.WhatIfView:
+    if isinstance(plan, NoPlan):
+        curve = None if plan.curve is None else s.CurveView.model_validate(plan.curve)
+        verdicts = tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
+        return s.WhatIfView(
+            taken_at=taken_at, feasible=False, why=plan.why, budget="", plan=None, curve=curve, verdicts=verdicts
+        )
+    view = plan_view(plan)
+    return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=view, curve=view.curve)
 
 
 def plan_view(plan: Plan) -> s.PlanView:

@@ -49,20 +49,8 @@ def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfV
     preemptor = _preemptor(question, report.snapshot)
     with daemon.planning():
         decision = _decide(daemon, report, preemptor)
-    if isinstance(decision, NoPlan):
-        curve = None if decision.curve is None else schemas.CurveView.model_validate(decision.curve)
-        return schemas.WhatIfView(
-            taken_at=report.snapshot.taken_at, feasible=False, why=decision.why, budget="", plan=None, curve=curve
-        )
-    plan = views.plan_view(decision)
-    return schemas.WhatIfView(
-        taken_at=report.snapshot.taken_at,
-        feasible=True,
-        why="",
-        budget=over_budget(decision, report.usage, daemon.config().budget),
-        plan=plan,
-        curve=plan.curve,
-    )
+    budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
+    return views.what_if_view(report.snapshot.taken_at, decision, budget=budget)
 
 
 def _preemptor(question: WhatIf, snapshot: ClusterSnapshot) -> Preemptor:

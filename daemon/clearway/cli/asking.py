@@ -19,7 +19,7 @@ from clearway.config import Config, load_config
 from clearway.durations import parse_duration_s
 from clearway.errors import ClearwayError
 from clearway.execution.records import Request
-from clearway.store.base import Store
+from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
@@ -33,6 +33,7 @@ class Output(StrEnum):
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
 ]
+EvictionId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the eviction.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 

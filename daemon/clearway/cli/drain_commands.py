@@ -25,11 +25,12 @@ from clearway.decision import NoPlan
 from clearway.execution.records import TurnState
 from clearway.migration.request import LONGEST_LIST, MOST_AT_ONCE
 from clearway.model import Parallel
+from clearway.store.base import LARGEST_ID
 
 rolling_app = typer.Typer(
     help="Drains of a few nodes at a time: clearway drain --rolling.", no_args_is_help=True, rich_markup_mode=None
 )
-RollingId = Annotated[int, typer.Argument(help="Number of the rolling drain.")]
+RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
 def drain_nodes(

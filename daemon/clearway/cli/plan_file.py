@@ -39,15 +39,24 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
         print(str(error).replace("\n", "\\n"), file=sys.stderr)
         return BAD_INPUT
     if output == "json":
-        print(json.dumps(curve_to_json(curve, proof=problem.needs is not None), indent=2))
+        print(json.dumps(curve_to_json(curve, proof=_shares_nodes(problem)), indent=2))
     else:
         Console().print(_curve_table(problem, curve))
     return 0
 
 
+def _shares_nodes(problem: EvictionProblem) -> bool:
+    """Whether nodes have names, so that not every plan can be proven."""
+    return problem.needs is not None or any(candidate.node_names for candidate in problem.candidates)
+
+
 def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
-    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well."""
-    proven = {"exact": curve.exact, "gap": curve.gap} if proof else {}
+    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well.
+
+    A gap of null is not known: rules have no bound.
+    """
+    gap = curve.gap if curve.exact else curve.gap or None
+    proven = {"exact": curve.exact, "gap": gap} if proof else {}
     return {"planner": curve.planner, **proven, "curve": [_point_to_json(point) for point in curve.points]}
 
 

@@ -13,6 +13,7 @@ _SHOWN = 60  # characters of a wrong value
 
 TEXT = "printable text of 1 to 256 characters"
 NAMES = "a list of names"
+KEY = "[key]"  # what pydantic ends a place with when not the value but the key is wrong
 WANTED = {
     "nodes_needed": "an integer >= 0",
     "max_delay_s": "an integer >= 0",
@@ -26,6 +27,7 @@ WANTED = {
     "sys_checkpoint_s": "an integer >= 0 or null",
     "partition": TEXT,
     "switch": TEXT,
+    "remaining_s": "an integer >= 0 or null",
     "contiguous": "true or false",
     "one_switch": "true or false",
 } | dict.fromkeys(("features", "partitions", "required_nodes", "excluded_nodes", "node_names"), NAMES)
@@ -42,6 +44,8 @@ WANTED |= dict.fromkeys(
         "cores_per_node",
         "memory_mib_per_node",
         "preempt_priority",
+        "ran_s",
+        "waited_s",
     ),
     "an integer >= 0",
 )
@@ -67,6 +71,8 @@ def explain(error: ErrorDetails) -> str:
             return f"{field}: is not a known field"
         case "less_than_equal":
             return f"{field}: must be at most {error['ctx']['le']}, not {shown(error['input'])}"
+    if place and place[-1] == KEY:
+        return f"{_path(place[:-2])}: a key must be {TEXT}, not {shown(error['input'])}"
     wanted = _wanted(place)
     return f"{field}: must be {wanted}, not {shown(error['input'])}"
 

@@ -54,7 +54,13 @@ def _action(value: object) -> Action:
 
 _Seconds = Annotated[int, Field(ge=0, le=MOST_SECONDS)]
 _Amount = Annotated[int, Field(ge=0, le=MOST_OF_A_RESOURCE)]
-_Text = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+# What a schema can say of text that is not printable in every dialect of regular expressions.
+_UNPRINTABLE = "[\\u0000-\\u001f\\u007f-\\u00a0\\u00ad\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u3000\\ufeff]"
+_Text = Annotated[
+    str,
+    Field(min_length=1, max_length=256, json_schema_extra={"not": {"pattern": _UNPRINTABLE}}),
+    AfterValidator(_printable),
+]
 _LostWork = Annotated[
     int | float,
     PlainValidator(_number),
@@ -63,6 +69,11 @@ _LostWork = Annotated[
 _Action = Annotated[
     Action, PlainValidator(_action), PlainSerializer(str), WithJsonSchema({"type": "string", "enum": [*Action]})
 ]
+
+
+def _not_both(one: str, other: str, *, least: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Not both keys are there, each with a value that ``least`` describes."""
+    return {"not": {"required": [one, other], "properties": least}}
 
 
 def _either(these: tuple[str, ...], those: tuple[str, ...]) -> dict[str, Any]:
@@ -79,7 +90,13 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+_ONE_WAY_OF_GPUS = _not_both(
+    "gpus", "gpus_by_type", least={"gpus": {"minimum": 1}, "gpus_by_type": {"minProperties": 1}}
+)
+
+
 class AmountFields(_Strict):
+    model_config = ConfigDict(json_schema_extra=_ONE_WAY_OF_GPUS)
     gpus: _Amount = Field(0, description="GPUs without a type; on a node of one type they are of that type")
     gpus_by_type: dict[_Text, _Amount] = Field({}, description="GPUs by type, instead of gpus")
     cores: _Amount = 0
@@ -90,7 +107,8 @@ class AmountFields(_Strict):
 
 
 def _gpus(untyped: int, by_type: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(by_type.items())) or ((("", untyped),) if untyped else ())
+    told = sorted(by_type.items()) if by_type else [("", untyped)]
+    return tuple((gpu_type, count) for gpu_type, count in told if count)
 
 
 class NodeFields(AmountFields):
@@ -127,6 +145,12 @@ class NeedsFields(_Strict):
 
 
 class OptionFields(_Strict):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["action"], "properties": {"action": {"const": Action.END.value}}},
+            "then": {"properties": {cost: {"const": 0} for cost in ("lost_work_node_s", "checkpoint_s")}},
+        }
+    )
     action: _Action
     lost_work_node_s: _LostWork = 0
     checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
@@ -141,11 +165,20 @@ class OptionFields(_Strict):
 
 class CandidateFields(_Strict):
     model_config = ConfigDict(
-        json_schema_extra={"allOf": [_either(("nodes",), ("node_names",)), _either(("options",), COSTS)]}
+        json_schema_extra={
+            "allOf": [
+                _either(("nodes",), ("node_names",)),
+                _either(("options",), COSTS),
+                _not_both("holds", "holds_by_node", least={}),
+            ],
+            "dependentRequired": {"holds": ["node_names"], "holds_by_node": ["node_names"]},
+        }
     )
     job_id: _Text
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(1, description="when nobody shares them")
-    node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field([], validate_default=False)
+    node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field(
+        [], validate_default=False, json_schema_extra={"uniqueItems": True}
+    )
     holds: AmountFields = Field(AmountFields(), description="on each of its nodes; without it, whole nodes")
     holds_by_node: dict[_Text, AmountFields] = Field({}, description="where it is not the same on each")
     options: Annotated[list[OptionFields], Field(min_length=1)] = Field([], validate_default=False)
@@ -155,6 +188,9 @@ class CandidateFields(_Strict):
     preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = Field(
         0, description="of its QoS or its partition's tier: slurm-default takes the lowest first"
     )
+    ran_s: _Seconds = Field(0, description="since it started; for the rules that look at it")
+    remaining_s: _Seconds | None = Field(None, description="until its time limit; null: none, or not known")
+    waited_s: _Seconds = Field(0, description="from its submission to its start")
 
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
@@ -183,10 +219,17 @@ class ProblemFields(_Strict):
         json_schema_extra={
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             **_either(("nodes_needed",), ("needs", "nodes")),
+            "if": {"required": ["needs"]},
+            "then": {"properties": {"candidates": {"items": {"required": ["node_names"]}}}},
+            "else": {"properties": {"candidates": {"items": {"properties": {"holds": False, "holds_by_node": False}}}}},
         },
     )
     nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = Field(0, description="whole nodes")
-    needs: NeedsFields | None = Field(None, description="what the urgent job asks, instead of nodes_needed")
+    needs: NeedsFields | None = Field(
+        None,
+        description="what the urgent job asks, instead of nodes_needed",
+        json_schema_extra={"type": "object"},
+    )
     nodes: dict[_Text, NodeFields] = Field(
         {}, description="every node that candidates name, and idle ones, in Slurm's order"
     )

@@ -13,12 +13,14 @@ or names them. It has ``options``, or the three costs of the CoSim paper; null m
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from clearway.cli.problem_errors import BadProblemError, demand, explain, key, shown
-from clearway.cli.problem_fields import COSTS, AmountFields, CandidateFields, NodeFields, ProblemFields
+from clearway.cli.problem_fields import COSTS, AmountFields, CandidateFields, NeedsFields, NodeFields, ProblemFields
 from clearway.errors import ProblemFileError
 from clearway.model import Action, Amounts, Candidate, EvictionProblem, NodeResources
 
@@ -63,9 +65,8 @@ def _problem(fields: ProblemFields) -> EvictionProblem:
         demand("nodes_needed" not in given, "nodes_needed", "must not be given beside needs")
         demand("nodes" in given, "nodes", "is missing")
     nodes = {name: _node(f"nodes.{key(name)}", name, node) for name, node in fields.nodes.items()}
-    for field in ("required_nodes", "excluded_nodes") if fields.needs else ():
-        for index, name in enumerate(getattr(fields.needs, field)):
-            demand(name in nodes, f"needs.{field}[{index}]", f"{shown(name)} is not among nodes")
+    if fields.needs is not None:
+        _certain_nodes(fields.needs, nodes)
     places: dict[str, int] = {}
     candidates = []
     for index, candidate in enumerate(fields.candidates):
@@ -81,6 +82,16 @@ def _problem(fields: ProblemFields) -> EvictionProblem:
         candidates=tuple(candidates),
         needs=fields.needs.needs() if fields.needs else None,
         nodes=tuple(nodes.values()),
+    )
+
+
+def _certain_nodes(needs: NeedsFields, nodes: Collection[str]) -> None:
+    for field, names in (("required_nodes", needs.required_nodes), ("excluded_nodes", needs.excluded_nodes)):
+        for index, name in enumerate(names):
+            demand(name in nodes, f"needs.{field}[{index}]", f"{shown(name)} is not among nodes")
+    required = len(set(needs.required_nodes))
+    demand(
+        required <= needs.nodes, "needs.required_nodes", f"{required} certain nodes, but needs.nodes is {needs.nodes}"
     )
 
 
@@ -109,7 +120,7 @@ def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResourc
     if "nodes" in given:
         beside = next((field for field in ("holds", "holds_by_node") if field in given), "")
         demand(not beside, f"{place}.{beside}", "must not be given without node_names")
-        return Candidate(fields.job_id, fields.nodes, fields.ways(), preempt_priority=fields.preempt_priority)
+        return Candidate(fields.job_id, fields.nodes, fields.ways(), **_for_the_rules(fields))
     for index, name in enumerate(fields.node_names):
         at = f"{place}.node_names[{index}]"
         demand(fields.node_names.index(name) == index, at, f"{shown(name)} is named twice")
@@ -121,8 +132,13 @@ def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResourc
         options=fields.ways(),
         node_names=tuple(fields.node_names),
         holds=holds,
-        preempt_priority=fields.preempt_priority,
+        **_for_the_rules(fields),
     )
+
+
+def _for_the_rules(fields: CandidateFields) -> dict[str, Any]:
+    """What the exact planners do not look at."""
+    return fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
 
 
 def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> tuple[Amounts, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -74,9 +74,11 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
     made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
-        # Only sentences are broken where the screen is narrow: half an id or half a time is of no use.
+        # Only sentences are broken where the screen is narrow: half an id or half a time is of no use, and what is
+        # left of a number that is cut must not be taken for the number.
         sentence = name in _SENTENCES
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not sentence)
+        overflow: OverflowMethod = "fold" if sentence else "ellipsis"
+        made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
     return made
 
 

@@ -26,6 +26,7 @@ from clearway.simulation.swf import read_swf, write_swf
 from clearway.simulation.trace import Trace
 
 _BROKEN_SHOWN = 5
+_NO_DECIMALS_FROM = 1_000
 _WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
 
 
@@ -111,15 +112,25 @@ def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
     if question.urgent_queues:
         trace = trace.with_urgent_queues(question.urgent_queues)
         if not any(job.urgent for job in trace.jobs):
-            known = ", ".join(f"{number} ({name})" for number, name in sorted(trace.queues.items()))
+            queues = sorted({job.queue for job in trace.jobs})
+            known = ", ".join(
+                f"{each} ({trace.queues[each]})" if each in trace.queues else str(each) for each in queues
+            )
             raise SimulationError(f"no job is in the queue {', '.join(question.urgent_queues)}; there are {known}")
     if question.inject_urgent:
-        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed))
+        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed, question.processors_per_node))
     return trace
 
 
 def tell_left_out(trace: Trace, nodes: int) -> None:
-    """What of the record is not replayed, on standard error."""
+    """What of the record is not replayed, on standard error.
+
+    Raises:
+        SimulationError: nothing is left.
+    """
+    smallest = min(job.size for job in trace.jobs)
+    if smallest > nodes:
+        raise SimulationError(f"{trace.name}: no job fits {nodes:,} nodes; the smallest asks for {smallest:,}")
     lines = [f"{trace.name}: {line}; left out" for line in trace.broken[:_BROKEN_SHOWN]]
     if len(trace.broken) > _BROKEN_SHOWN:
         lines.append(f"{trace.name}: {len(trace.broken):,} lines are broken in all")
@@ -159,8 +170,10 @@ def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
 
 def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
     numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
-    title = f"{trace.name}: {len(trace.jobs):,} jobs, {nodes:,} nodes; means, times in hours"
+    replayed = sum(job.size <= nodes for job in trace.jobs)
+    title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"
     jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
+    jobs.collapse_padding = True  # seven-digit slowdowns fit 80 columns
     for each in found:
         for name, (count, spreads) in each.jobs.items():
             if name != "all" or len(each.jobs) == 1 or "urgent" not in each.jobs:
@@ -182,6 +195,10 @@ def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
 
 
 def _cells(spreads: dict[str, Spread]) -> tuple[str, ...]:
-    hours = [f"{spreads[name].mean / 3_600:,.2f}" for name in ("wait_s", "response_s")]
-    slowdown = spreads["slowdown"]
-    return (*hours, f"{slowdown.mean:,.2f}", f"{slowdown.p95:,.2f}", f"{spreads['bounded_slowdown'].mean:,.2f}")
+    hours = [spreads[name].mean / 3_600 for name in ("wait_s", "response_s")]
+    slowdown, bounded = spreads["slowdown"], spreads["bounded_slowdown"]
+    return tuple(map(_short, (*hours, slowdown.mean, slowdown.p95, bounded.mean)))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.2f}" if value < _NO_DECIMALS_FROM else f"{value:,.0f}"

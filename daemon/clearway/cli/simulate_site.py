@@ -29,7 +29,7 @@ from clearway.simulation.site_study import (
     schedulers,
     untold,
 )
-from clearway.simulation.trace import Trace
+from clearway.simulation.trace import Trace, ran
 from clearway.slurm.process import Commands
 
 _SACCT_TIMEOUT_S = 600.0  # months of a busy site
@@ -110,7 +110,7 @@ def _record(question: SiteQuestion, config: Config) -> Trace:
     start, end = question.period or ("", "")
     answer = _commands(config).run(sacct.command(start, end), env=sacct.ENVIRONMENT)
     name = f"{start} to {end}"
-    return sacct.ran(sacct.parse_sacct(answer.split("\n"), name), f"sacct, {name}")
+    return ran(sacct.parse_sacct(answer.split("\n"), name), f"sacct, {name}")
 
 
 def _nodes(question: SiteQuestion, config: Config) -> int:

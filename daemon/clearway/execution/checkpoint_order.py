@@ -4,7 +4,8 @@ Model: checkpoints that wait are all ready now; each takes ``seconds`` on the sh
 by its ``latest``. Written one after another, in the order of ``latest`` (Jackson's earliest-due-date rule), all of
 them are in time whenever any order has them all in time. The least slack (latest - seconds) is no such order: of one
 that takes 10 s and is due in 12 s, and one that takes 1 s and is due in 4 s, it begins the first and misses the
-second. Those that cannot be in time any more come last, so that they make nobody else late. Ties end on job_id.
+second. Those that cannot be in time any more come last, so that they make nobody else late. Of those that are due
+together those of one plan are not parted, and ties end on job_id.
 
 A checkpoint begins only when no more than ``limit`` would be under way and its rate fits into what the others leave of
 the bandwidth; one alone may always begin, whatever its estimate says. Nobody overtakes the next in order, even where
@@ -34,17 +35,23 @@ class Write:
     latest: datetime  # when it must be complete
     rate_mib_s: float = 0.0  # what it takes of the file system's bandwidth meanwhile
     whole_s: float | None = None  # how long it takes with the whole file system, shared; None: others wait for it
+    own_pace: bool = False  # nobody asks for it: the job begins it itself, before or after ``begun``
     plan: int = 0  # whose it is: that of this eviction
     begun: datetime | None = None
     done: datetime | None = None
+
+    @property
+    def whole(self) -> float:
+        """Seconds for which it keeps the whole file system, at most."""
+        return self.seconds if self.whole_s is None else self.whole_s
 
 
 def next_to_ask(waiting: Iterable[Write], now: datetime) -> Write | None:
     """The first in order; None when nothing waits."""
 
-    def order(write: Write) -> tuple[bool, datetime, float, str]:
+    def order(write: Write) -> tuple[bool, datetime, int, float, str]:
         hopeless = now + timedelta(seconds=write.seconds) > write.latest
-        return (hopeless, write.latest, write.seconds, write.job_id)
+        return (hopeless, write.latest, write.plan, write.seconds, write.job_id)
 
     return min(waiting, key=order, default=None)
 
@@ -66,20 +73,21 @@ def may_join(write: Write, first: Write | None, begun: Iterable[Write]) -> bool:
     """
     if first is not None and first.plan != write.plan:
         return False
+    return delays_nobody(write, begun)
+
+
+def delays_nobody(write: Write, begun: Iterable[Write], *, sharing: bool = False) -> bool:
+    """Whether those of other plans that are being written stay in time beside this one; ``sharing``: that share."""
     known = list(begun)
     return all(
-        _complete_by(each, known) + timedelta(seconds=_whole_s(write)) <= each.latest
+        complete_by(each, known) + timedelta(seconds=write.whole) <= each.latest
         for each in known
-        if each.done is None and each.plan != write.plan
+        if each.done is None and each.plan != write.plan and (each.whole_s is not None or not sharing)
     )
 
 
-def _complete_by(write: Write, known: Iterable[Write]) -> datetime:
+def complete_by(write: Write, known: Iterable[Write]) -> datetime:
     """When a checkpoint that has begun is complete at the latest."""
     assert write.begun is not None  # noqa: S101 - the caller has chosen those
-    beside_s = sum(_whole_s(each) for each in known if each.done is None or each.done >= write.begun)
-    return write.begun + timedelta(seconds=write.seconds - _whole_s(write) + beside_s)
-
-
-def _whole_s(write: Write) -> float:
-    return write.seconds if write.whole_s is None else write.whole_s
+    beside_s = sum(each.whole for each in known if each.done is None or each.done >= write.begun)
+    return write.begun + timedelta(seconds=write.seconds - write.whole + beside_s)

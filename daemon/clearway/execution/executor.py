@@ -11,20 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clearway.claims import CheckpointHow
 from clearway.config import CostsConfig, ExecutionConfig
-from clearway.costs import checkpoint_rate_mib_s
 from clearway.decision import NoPlan
 from clearway.errors import SlurmError
-from clearway.execution.checkpoint_order import Write, has_room, may_join, next_to_ask
+from clearway.execution.checkpoint_order import Write
 from clearway.execution.commands import Commander
 from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
+from clearway.execution.due import latest_of
 from clearway.execution.lessons import checkpoint_lesson
-from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step, saves
+from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step
 from clearway.execution.move_lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.progress import (
-    CHECKPOINTS,
     in_its_run,
     lost_nodes,
     planned_preemptions,
@@ -32,10 +30,10 @@ from clearway.execution.progress import (
     times,
     with_preemption,
 )
-from clearway.execution.records import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.execution.records import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
+from clearway.execution.writes import Writes, may_begin, write_of, writes_of
 from clearway.learning import CheckpointRecord
 from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
-from clearway.policy import approval_s
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -94,7 +92,7 @@ class Executor:
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] = []  # the other evictions under way, as of the one that advances
         # As of one eviction: see _may_ask.
-        self._writes: tuple[Eviction, Write | None, list[Write], list[Write]] | None = None
+        self._writes: tuple[Eviction, Writes] | None = None
         self._commander = Commander(backend, store, observer, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
@@ -293,7 +291,7 @@ class Executor:
         open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
         asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
         return Rules(
-            latest=self._latest(e),
+            latest=latest_of(e, self._config),
             may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
             may_kill=not open_saves,
             wanted=e.state.before_start,
@@ -307,61 +305,28 @@ class Executor:
             give_up_after=self._config.give_up_after,
         )
 
-    def _latest(self, e: Eviction) -> datetime:
-        """When nodes must begin to empty for the preemptor to start by its deadline."""
-        return e.plan.made_at + timedelta(seconds=e.plan.problem.max_delay_s + approval_s(e.mode, self._config))
-
     def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
         write = self._write(e, p, snapshot)
-        if write is None:
+        if write is None or write.own_pace:
             return True  # its claim is gone, or it saves itself at its own pace
         if self._writes is None or self._writes[0] is not e:  # each step makes another eviction of it
-            self._writes = (e, *self._look_at_writes(e, snapshot, now))
-        _, first, running, complete = self._writes
-        if write.whole_s is not None:
-            return may_join(write, first, [*running, *complete])
-        if first is None or first.job_id != p.job_id:
-            return False
+            self._writes = (e, self._look_at_writes(e, snapshot, now))
         bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
-        return has_room(first, running, self._config.concurrent_checkpoints, bandwidth)
+        return may_begin(write, self._writes[1], self._config.concurrent_checkpoints, bandwidth)
 
-    def _look_at_writes(
-        self, e: Eviction, snapshot: ClusterSnapshot, now: datetime
-    ) -> tuple[Write | None, list[Write], list[Write]]:
-        """The checkpoint that is the next over all evictions, those that are being written, and those that were."""
-        waiting: list[Write] = []
-        running: list[Write] = []
-        complete: list[Write] = []
-        for each in (e, *self._others):
-            for other in each.preemptions:
-                write = self._write(each, other, snapshot)
-                if write is None:
-                    continue
-                if other.state is PreemptionState.PLANNED and each.state.before_start and its_turn(each, other):
-                    waiting.append(write)
-                # One that is long overdue would hold up all others for as long as its eviction lasts.
-                elif other.state is PreemptionState.CHECKPOINTING and (each is e or now <= write.latest):
-                    running.append(write)
-                elif write.done is not None:
-                    complete.append(write)
-        return next_to_ask(waiting, now), running, complete
+    def _look_at_writes(self, e: Eviction, snapshot: ClusterSnapshot, now: datetime) -> Writes:
+        """The checkpoints of all evictions under way."""
+        return writes_of(
+            (e, *self._others),
+            lambda each, p: self._write(each, p, snapshot),
+            its_turn,
+            lambda each: each is e,
+            now,
+        )
 
     def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
-        """What this preemption's checkpoint asks of the file system; None where the daemon does not begin it."""
-        claims = saves(snapshot.job_by_id.get(p.job_id, p.job))
-        if p.action not in CHECKPOINTS or claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
-            return None
-        return Write(
-            job_id=p.job_id,
-            seconds=p.predicted_checkpoint_s,
-            latest=self._latest(e),
-            rate_mib_s=checkpoint_rate_mib_s(p.job, claims, self._costs),
-            whole_s=next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None),
-            plan=e.eviction_id,
-            begun=p.asked_at,
-            done=p.checkpointed_at,
-        )
+        return write_of(e, p, snapshot, self._costs, self._config)
 
     def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:
         """Whether nobody has, or can get, the processors of a suspended job before it is resumed.
@@ -454,7 +419,13 @@ class Executor:
         for p in before.preemptions:
             seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
             lesson = checkpoint_lesson(
-                before, p, now_by_id.get(p.job_id, p), seen, now, latest=self._latest(before), costs=self._costs
+                before,
+                p,
+                now_by_id.get(p.job_id, p),
+                seen,
+                now,
+                latest=latest_of(before, self._config),
+                costs=self._costs,
             )
             if lesson is not None:
                 self._learn_record(lesson)

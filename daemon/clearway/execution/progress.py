@@ -9,10 +9,8 @@ from datetime import datetime
 from clearway.claims import last_checkpoint
 from clearway.detection import read_claims
 from clearway.execution.lifecycle import Step
-from clearway.execution.records import Eviction, Preemption, PreemptionState
+from clearway.execution.records import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model import Action, ClusterSnapshot, JobState, Plan
-
-CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
 
 
 def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
@@ -31,6 +29,22 @@ def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
             state_since=now,
         )
         for order, planned in enumerate(plan.chosen.actions)
+    )
+
+
+def fresh_eviction(
+    plan: Plan, mode: str, state: EvictionState, now: datetime, *, eviction_id: int = 0, outcome: str = ""
+) -> Eviction:
+    """The eviction of a fresh plan, of which nothing is done yet."""
+    return Eviction(
+        eviction_id=eviction_id,
+        mode=mode,
+        plan=plan,
+        preemptions=planned_preemptions(plan, now),
+        state=state,
+        state_since=now,
+        created_at=now,
+        outcome=outcome,
     )
 
 

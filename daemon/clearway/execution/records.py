@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from clearway.model import Action, DrainOrder, Job, MoveOrder, Plan, Verdict
+
+CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
 
 
 class PreemptionState(StrEnum):
@@ -193,6 +195,11 @@ class Eviction:
             if p.action not in (Action.SUSPEND, Action.END)
             and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
         )
+
+    def superseded(self, why: str, now: datetime) -> Eviction:
+        """As it ends when it was never carried out: ``why``, half a sentence."""
+        outcome = f"Not carried out: {why}."
+        return replace(self, state=EvictionState.SUPERSEDED, state_since=now, finished_at=now, outcome=outcome)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from clearway.config import Config
 from clearway.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, why_no_checkpoint
-from clearway.decision import NoPlan, what_becomes
+from clearway.decision import NoPlan, kept_by_others, what_becomes
 from clearway.detection import matching_rule, read_claims
 from clearway.durations import format_duration
 from clearway.learning import History
@@ -39,7 +40,8 @@ from clearway.model import (
     Verdict,
 )
 from clearway.planning.base import Planner
-from clearway.policy import UnderWay
+from clearway.planning.shared_bandwidth import one_after_another
+from clearway.policy import UnderWay, file_system_busy_s, shared_bandwidth
 
 STAND_IN = "drain"  # no job of Slurm's has such an id
 _HOLD = "clearway drain"
@@ -147,11 +149,18 @@ def plan_drain(
     if stuck:
         return NoPlan(_in_the_way(stuck))
     problem = _problem(order, snapshot, leaving, ways, limit_s, saving_s, config)
-    curve = planner.solve(problem)
+    busy_s = file_system_busy_s(under_way, snapshot, config, now, problem.max_delay_s)
+    if order.deadline is None:  # it waits for others as long as it takes
+        problem = replace(
+            problem, max_delay_s=problem.max_delay_s + math.ceil(busy_s / problem.step_s) * problem.step_s
+        )
+    problem = replace(problem, busy_s=busy_s)
+    problem, curve = _solve(problem, planner)
     point = curve.choose()
     if point is None:
         return NoPlan(
-            f"saving its jobs takes longer than the {format_duration(problem.max_delay_s)} that the deadline leaves",
+            f"saving its jobs takes longer than the {format_duration(problem.max_delay_s)} that the deadline leaves"
+            + kept_by_others(problem),
             curve=curve,
         )
     chosen = {planned.job_id: planned for planned in point.actions}
@@ -173,6 +182,20 @@ def plan_drain(
         verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
         drain=order,
     )
+
+
+def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem, Curve]:
+    """Checkpoints one after another where that loses no more: then urgent jobs can have theirs in between."""
+    serial = one_after_another(problem)
+    apart = planner.solve(serial)
+    if serial == problem:
+        return problem, apart
+    beside = planner.solve(problem)
+    one, other = apart.choose(), beside.choose()
+    loses_more = other is not None and (
+        one is None or (one.lost_work_node_s, one.return_node_s) > (other.lost_work_node_s, other.return_node_s)
+    )
+    return (problem, beside) if loses_more else (serial, apart)
 
 
 def _problem(
@@ -248,6 +271,7 @@ def _ways(
         requeueable=requeueable and job.job_id not in under_way.avoid,
         history=history,
         actions=actions,
+        shared_mib_s=shared_bandwidth(config) if order.deadline is not None else None,
     )
     return list(options)
 

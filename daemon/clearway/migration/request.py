@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -79,6 +79,9 @@ class UndrainRequest(BaseModel):
     nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
 
 
+R = TypeVar("R", DrainRequest, UndrainRequest)
+
+
 def drain_request(**fields: object) -> DrainRequest:
     """Raises ``DrainError``, with the first thing that is wrong."""
     try:
@@ -87,16 +90,10 @@ def drain_request(**fields: object) -> DrainRequest:
         raise DrainError(_first(error)) from None
 
 
-def read_drain(document: str) -> DrainRequest:
+def read_request(kind: type[R], document: str) -> R:
+    """What ``document`` asks for; raises ``DrainError``, with the first thing that is wrong."""
     try:
-        return DrainRequest.model_validate_json(document)
-    except ValidationError as error:
-        raise DrainError(_first(error)) from None
-
-
-def read_undrain(document: str) -> UndrainRequest:
-    try:
-        return UndrainRequest.model_validate_json(document)
+        return kind.model_validate_json(document)
     except ValidationError as error:
         raise DrainError(_first(error)) from None
 

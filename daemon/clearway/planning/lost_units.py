@@ -75,6 +75,11 @@ class Losses:
         more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
         return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
 
+    @property
+    def returns(self) -> bool:
+        """Whether any option has a return, counted or too small to be."""
+        return self.base > 1 or self.coarse > 1
+
     def lost_node_s(self, loss: int) -> float:
         """Node-seconds of lost work in a sum."""
         return self.lost.node_s(loss // self.base)

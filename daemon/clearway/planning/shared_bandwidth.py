@@ -19,6 +19,10 @@ least the larger of the two terms and no less than a_j for each j: the bound is 
 A checkpoint without ``file_system_s`` has w_j = a_j, e_j = 0: all of them together are the CoSim paper's serial model,
 the sum of a_j. As w_i <= a_i, what is in time one after another is in time here as well.
 
+Checkpoints of other plans are complete within busy_s seconds (``EvictionProblem.busy_s``, by the same bound), if need
+be before these begin: then all are complete within busy_s and the above, for what is said of their own rate and of all
+data holds of each of the two parts. It is as if every e_j were longer by busy_s.
+
 Method: whole steps W_j = ceil(w_j), E_j = ceil(a_j) - W_j, which rounds each a_j up and no sum down. For each value E
 of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, delays less by E. Of the best plans of
 all E for a deadline the best in the order of ``planning.base`` is the best of all, as each plan belongs to one E at
@@ -44,8 +48,10 @@ FEW_RESTS = 8
 
 
 def overlaps(problem: EvictionProblem) -> bool:
-    """Whether any checkpoint leaves room for others beside it."""
-    return any(option.file_system_s is not None for candidate in problem.candidates for option in candidate.options)
+    """Whether any checkpoint leaves room for others beside it, or has to wait for others."""
+    return problem.busy_s > 0 or any(
+        option.file_system_s is not None for candidate in problem.candidates for option in candidate.options
+    )
 
 
 def one_after_another(problem: EvictionProblem) -> EvictionProblem:
@@ -57,6 +63,30 @@ def one_after_another(problem: EvictionProblem) -> EvictionProblem:
         for each in problem.candidates
     ]
     return replace(problem, candidates=tuple(candidates))
+
+
+def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
+    """A serial problem once the file system has been kept by others for so long; jobs go on ending meanwhile.
+
+    What is in time there is in time, and takes ``busy_s`` longer. Where no time is left only checkpoints are late.
+    """
+    if not busy_s:
+        return problem
+    gone_s = min(ceil(busy_s / problem.step_s), problem.last_step) * problem.step_s
+    candidates = [
+        replace(
+            each,
+            options=tuple(
+                [
+                    replace(option, ready_s=max(0.0, option.ready_s - gone_s))
+                    for option in each.options
+                    if not option.checkpoint_s or busy_s <= gone_s
+                ]
+            ),
+        )
+        for each in problem.candidates
+    ]
+    return replace(problem, candidates=tuple(candidates), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
 
 
 def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
@@ -90,7 +120,7 @@ def plan_rank(point: CurvePoint) -> tuple[object, ...]:
 
 def _rests(problem: EvictionProblem) -> tuple[list[int], bool]:
     """The values of E to solve for, 0 among them, and whether they are all there are."""
-    steps = [_steps(option, problem.step_s) for each in problem.candidates for option in each.options]
+    steps = [_steps(option, problem) for each in problem.candidates for option in each.options]
     every = sorted({own for whole, own in steps if own and whole + own <= problem.last_step})
     if len(problem.candidates) <= FEW_CANDIDATES or len(every) <= FEW_RESTS:
         return [0, *every], True
@@ -100,21 +130,23 @@ def _rests(problem: EvictionProblem) -> tuple[list[int], bool]:
 def _as_planned(action: PlannedAction, option: Option, step_s: int) -> PlannedAction:
     return replace(
         action,
-        checkpoint_s=sum(_steps(option, step_s)) * step_s,
+        checkpoint_s=ceil(option.checkpoint_s / step_s) * step_s,
         ready_s=ceil(option.ready_s),
         file_system_s=option.file_system_s,
     )
 
 
-def _steps(option: Option, step_s: int) -> tuple[int, int]:
+def _steps(option: Option, problem: EvictionProblem) -> tuple[int, int]:
     """W and E of an option, in whole steps."""
+    step_s = problem.step_s
     alone = ceil(option.checkpoint_s / step_s)
+    wait = ceil(problem.busy_s / step_s) if alone else 0
     if option.file_system_s is None:
-        return alone, 0
+        return alone, wait
     if not 0 <= option.file_system_s <= option.checkpoint_s:
         raise ValueError("file_system_s must be a number of seconds between 0 and checkpoint_s")
     whole = ceil(option.file_system_s / step_s)
-    return whole, alone - whole
+    return whole, alone - whole + wait
 
 
 def _within(problem: EvictionProblem, rest: int) -> EvictionProblem:
@@ -124,11 +156,11 @@ def _within(problem: EvictionProblem, rest: int) -> EvictionProblem:
     def options(candidate: Candidate) -> tuple[Option, ...]:
         found = []
         for option in candidate.options:
-            whole, own = _steps(option, problem.step_s)
+            whole, own = _steps(option, problem)
             if own <= rest:
                 ready_s = max(0.0, option.ready_s - gone_s)
                 found.append(replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s))
         return tuple(found)
 
     candidates = tuple([replace(each, options=options(each)) for each in problem.candidates])
-    return replace(problem, candidates=candidates, max_delay_s=problem.max_delay_s - gone_s)
+    return replace(problem, candidates=candidates, max_delay_s=problem.max_delay_s - gone_s, busy_s=0)

@@ -136,7 +136,7 @@ class Contest:
             checkpoint_s=steps * self.problem.step_s,
             nodes_freed=self._supply.nodes(nodes + window.freed),
             actions=actions,
-            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.base > 1 else 0,
+            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
         )
 
     def _plan(self, way: Way) -> PlannedAction:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from operator import attrgetter
 
+from clearway.report_page import head
 from clearway.simulation.compaction_study import (
     COMPACTION,
     DAY_S,
@@ -25,13 +26,7 @@ from clearway.simulation.shared_nodes import HOUR_S
 
 _COLOURS = {"empty": "#cfe3f5", "partly used": "#d08700", "full": "#2166ac"}
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 620, 280, 40, 16, 54
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td{white-space:nowrap}td:first-child,th:first-child{text-align:left}"
-    "svg{width:40rem;max-width:100%;font:11px sans-serif}"
-    ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em}"
-)
+_STYLE = "td{white-space:nowrap}svg{width:40rem}.misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em}"
 _COLUMNS = (
     *("partitions", "moves", "load", "mean_run_h", "seed", "group", "empty_percent", "partly_used_percent"),
     *("full_percent", "held_percent", "jobs", "finished", "moved", "stalled_node_h", "wait_s"),
@@ -39,13 +34,12 @@ _COLUMNS = (
 _ABOUT = """\
 <h1>Moving running jobs: the Slurm+DMTCP paper's simulations</h1>
 <p>Eight nodes of 16 processors, one day, jobs of exponential sizes (mean 4 processors) and run times (mean {hours:g} h)
-at random times, {seeds} drawings of each. <b>Compaction</b> moves jobs off the emptiest nodes onto other partly used
+at random times; drawings of each: {seeds}. <b>Compaction</b> moves jobs off the emptiest nodes onto other partly used
 ones, so that whole nodes become empty; <b>promotion</b> moves jobs from the six lesser nodes to the two better ones.
 Both are planned every minute when no job waits, and only where what is gained (node-seconds, by the jobs'
 expected ends) exceeds what stands still meanwhile. The planner knows nothing of a job's run time but the mean of all. A
 move takes 89 s for one processor to 608 s for 128, as the paper measured, and both places are held until it is
-over.</p>
-<p>This is planning and simulation only: Clearway does not compact or promote on a cluster yet.</p>"""
+over. On a cluster <code>clearway compact</code> and <code>clearway promote</code> plan by the same rule.</p>"""
 _DIFFERENCES = """\
 <h2>What differs from the paper</h2><ul>
 <li>The paper ran its days on a real cluster, one for each load; these are simulated.</li>
@@ -81,8 +75,7 @@ def as_csv(study: CompactionStudy) -> str:
 
 def as_html(study: CompactionStudy) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Moving running jobs</title>",
-        f"<style>{_STYLE}</style>",
+        head("Moving running jobs", _STYLE),
         _ABOUT.format(hours=MEAN_RUN_H, seeds=study.seeds),
         "<h2>Compaction (Figures 3 and 4)</h2>",
         _compaction(study, (MEAN_RUN_H,)),
@@ -167,5 +160,9 @@ def _figure(study: CompactionStudy) -> str:
                 )
             name = "with" if place else "without"
             parts.append(f'<text x="{left + width * 0.2:.1f}" y="{floor + 16}" text-anchor="middle">{name}</text>')
+    meaning = (
+        "<p>How eight nodes of that mean run time spend the day, the left bar of each pair without moves, the right "
+        "one with them. The middle colour, nodes that hold jobs but have room left, ought to shrink.</p>"
+    )
     key = "".join(f'<span style="border-left:1em solid {colour}">{name}</span>' for name, colour in _COLOURS.items())
-    return "\n".join([*parts, "</svg>", f"<p class=key>{key}</p>"])
+    return "\n".join([meaning, *parts, "</svg>", f"<p class=key>{key}</p>"])

@@ -8,16 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from clearway.report_page import head
 from clearway.simulation.cosim_study import DELAYS_S, CosimStudy, Times
 
 _COLOURS = ("#2166ac", "#1b7837", "#b2182b")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 400, 270, 64, 62, 40
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left;white-space:nowrap}"
-    "svg{width:25rem;max-width:100%;font:11px sans-serif}"
-)
+_STYLE = "td:first-child,th:first-child{white-space:nowrap}svg{width:25rem}"
 _PAPER = {
     "Scenario-1": "backtracking is faster than the dynamic program",
     "Scenario-2": "backtracking falls behind the dynamic program",
@@ -69,8 +65,7 @@ def as_csv(study: CosimStudy) -> str:
 
 def as_html(study: CosimStudy) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Who makes room</title>",
-        f"<style>{_STYLE}</style>",
+        head("Who makes room", _STYLE),
         _ABOUT,
         _RESPONSE.format(patience=study.patience_s),
         _times_table(study.times),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
 from clearway.durations import format_duration
+from clearway.report_page import head
 from clearway.simulation.drain_study import (
     BUSY,
     DRAIN,
@@ -23,12 +24,7 @@ from clearway.simulation.drain_study import (
 
 SHARES = (0.5, 0.9, 1.0)
 _COLUMNS = ("workload", "at_s", "nodes", "way", "image_gib_per_node", *(each.name for each in fields(Course)))
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td{white-space:nowrap}td:first-child,th:first-child,td:nth-child(3),th:nth-child(3){text-align:left}"
-    "svg{width:46rem;max-width:100%;font:11px sans-serif}"
-)
+_STYLE = "td{white-space:nowrap}td:nth-child(3),th:nth-child(3){text-align:left}svg{width:46rem}"
 _HEAD = (
     "workload", "nodes", "how", "half of them", "nine in ten", "the longest", "quicker than waiting",
     "idle (node-hours)", "jobs moved", "stood still (node-hours)", "work repeated (node-hours)",
@@ -45,6 +41,10 @@ what Clearway plans for images of {images} GiB a node, written one after another
 1,000 MiB/s from a node. <b>Requeue</b> ends jobs that cannot be saved. Idle node-hours are those of the chosen nodes
 until the last of them is empty; what moved jobs stand still for, and repeat, is counted on all their nodes. Means
 beside quantiles of the time.</p>"""
+_MEANING = """\
+<p>Each bar is a row of the table (workload, number of nodes, how): it begins at the time within which half of the
+times all nodes were empty and ends at that of nine in ten. Time grows to the right on a logarithmic axis: every line is
+many times as long as the one before it.</p>"""
 _LIMITS = """\
 <h2>What this is not</h2><ul>
 <li>Where and when moved jobs go on is not simulated: on a full machine they wait for other nodes, at the head of the
@@ -67,14 +67,14 @@ def as_html(study: DrainStudy) -> str:
     lines = ["".join(f"<td>{cell}" for cell in row) for row in table(study)]
     moments = len({(sample.workload, sample.at_s) for sample in study.samples})
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>How long nodes take to become empty</title>",
-        f"<style>{_STYLE}</style>",
+        head("How long nodes take to become empty", _STYLE),
         _ABOUT.format(moments=moments, busy=BUSY, seed=study.seed, images=" and ".join(map(str, IMAGES_GIB))),
         *(f"<p>Not found, and left out: {name}.</p>" for name in study.absent),
         "<table><tr>" + "".join(f"<th>{name}" for name in _HEAD) + "</tr>",
         *(f"<tr>{line}</tr>" for line in lines),
         "</table>",
         "<h2>From the median to nine in ten</h2>",
+        _MEANING,
         _figure(study),
         _LIMITS,
     ]

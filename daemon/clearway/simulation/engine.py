@@ -40,6 +40,9 @@ from typing import Protocol
 from clearway.errors import SimulationError
 from clearway.simulation.trace import TraceJob, in_order
 
+LARGEST_MACHINE = 20_000_000  # nodes or processors: twice what the largest of all machines has
+_LATEST_S = 1e11  # three thousand years: what comes later is not in a calendar
+
 
 class State(Enum):
     WAITING = "waiting"
@@ -348,8 +351,11 @@ def replay(
     ``observe`` sees the machine after each instant; ``progress`` hears how many jobs have ended, now and then.
 
     Raises:
-        SimulationError: when the scheduler breaks a rule, or leaves a job waiting for ever.
+        SimulationError: when the machine is larger than any or the jobs outlast the calendar, when the scheduler
+            breaks a rule, or leaves a job waiting for ever.
     """
+    if nodes > LARGEST_MACHINE:
+        raise SimulationError(f"a machine of {nodes:,} nodes is not replayed: {LARGEST_MACHINE:,} at most")
     ordered = in_order(jobs)
     replayed = [ReplayedJob(job, index) for index, job in enumerate(job for job in ordered if job.size <= nodes)]
     machine = Machine(nodes, seed)
@@ -390,6 +396,8 @@ def _play(
             now_s = jobs[coming].submit_s
         else:
             now_s = events[0][0]
+        if now_s > _LATEST_S:
+            raise SimulationError(f"the jobs take longer than {_LATEST_S:,.0f} s")
         machine.now_s = now_s
         while events and events[0][0] <= now_s:
             _, _, epoch, job = pop(events)

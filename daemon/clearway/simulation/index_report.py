@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from clearway.durations import format_duration
+from clearway.report_page import head
 from clearway.simulation import compaction_study, drain_study
 from clearway.simulation.compaction_study import LOADS, CompactionStudy
 from clearway.simulation.cosim_study import DELAYS_S, CosimStudy
@@ -20,7 +21,7 @@ from clearway.walltime.study import Study
 from clearway.walltime.study_report import near
 
 _STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
+    "body{max-width:50em}"
     "dt{font-weight:bold}dd{margin:0 0 .4em 1.5em}section{border-top:1px solid #ddd;padding-top:.2em}"
     ".missing{color:#b2182b}"
 )
@@ -57,8 +58,7 @@ class Entry:
 
 def as_html(entries: Iterable[Entry]) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Clearway's experiments</title>",
-        f"<style>{_STYLE}</style>",
+        head("Clearway's experiments", _STYLE),
         _ABOUT,
         *map(_section, entries),
     ]
@@ -108,8 +108,8 @@ URGENT = Entry(
     "urgent",
     "How late are urgent jobs? (UJFB)",
     "Urgent jobs come to a busy machine. How long do they wait under each scheduler, and who pays for it?",
-    "The right figure is the worst delay of an urgent job (1 is none), the others what regular jobs bear. Low bars are "
-    "good everywhere; axes are logarithmic, so a bar twice as high is many times as much.",
+    "Urgent Lateness is the worst delay of an urgent job (1 is none), the other figures what regular jobs bear. Low "
+    "bars are good everywhere; axes are logarithmic, so a bar twice as high is many times as much.",
 )
 REALTIME = Entry(
     "realtime",
@@ -118,6 +118,10 @@ REALTIME = Entry(
     "Each box holds the middle half of the jobs, the line in it the median, the dot the mean; whiskers leave out one "
     "job in twenty at either end. Low boxes on the left are quick urgent jobs, on the right content batch jobs.",
 )
+
+
+def _absent(files: Sequence[str]) -> list[str]:
+    return [f"Not found, so left out: {', '.join(files)}."] if files else []
 
 
 def cosim(study: CosimStudy) -> list[str]:
@@ -159,7 +163,7 @@ def drain(study: DrainStudy) -> list[str]:
                 f" by waiting, within {format_duration(quantile(drained, 0.5))} when jobs with images of "
                 f"{IMAGES_GIB[-1]} GiB a node are moved."
             )
-    return sentences
+    return sentences + _absent(study.absent)
 
 
 def urgent(study: UrgentStudy) -> list[str]:
@@ -173,7 +177,7 @@ def urgent(study: UrgentStudy) -> list[str]:
     for workload in study.traces:
         late = ", ".join(f"{study.lateness(workload, key):,.2f} under {name}" for key, name in names)
         sentences.append(f"{workload}: the worst slowdown of an urgent job is {late}.")
-    return sentences
+    return sentences + _absent(study.absent)
 
 
 def realtime(study: RealtimeStudy) -> list[str]:
@@ -187,4 +191,4 @@ def realtime(study: RealtimeStudy) -> list[str]:
             f"Mira, {week}, one job in ten urgent: mean slowdowns of urgent and of batch jobs beside a machine that "
             f"treats all alike: {'; '.join(changes)}."
         )
-    return sentences
+    return sentences + _absent(study.absent)

@@ -3,7 +3,8 @@
 The workload is replayed first come, first served without them, which tells how busy the machine is when (the paper's
 Figure 2). Of every 720 hours between the first and the last submission, one moment is drawn among those at which at
 least 75 % of the nodes are held; periods without any get no urgent job. Each urgent job is one of the three of the
-paper's Table 1, drawn too. The same seed draws the same jobs, whoever schedules them afterwards.
+paper's Table 1, drawn too, of those that the machine can hold. The same seed draws the same jobs, whoever schedules
+them afterwards.
 
 The paper does not say where in a month its moments lie; here every second that is busy enough is as likely.
 """
@@ -14,6 +15,7 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from random import Random
 
+from clearway.errors import SimulationError
 from clearway.simulation.engine import Machine, replay
 from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.trace import Trace, TraceJob
@@ -23,8 +25,18 @@ BUSY = 0.75
 TSUNAMI = ((128, 600), (256, 390), (512, 240))  # processors, seconds: Table 1
 
 
-def urgent_jobs(trace: Trace, nodes: int, seed: int) -> tuple[TraceJob, ...]:
-    """The urgent jobs to add; their ids follow the largest of the trace."""
+def urgent_jobs(trace: Trace, nodes: int, seed: int, processors_per_node: int = 1) -> tuple[TraceJob, ...]:
+    """The urgent jobs to add to a trace that counts nodes of so many processors; their ids follow its largest.
+
+    Raises:
+        SimulationError: the machine is smaller than every urgent job.
+    """
+    sizes = [(-(-processors // processors_per_node), run_s) for processors, run_s in TSUNAMI]
+    choices = [(size, run_s) for size, run_s in sizes if size <= nodes]
+    if not choices:
+        raise SimulationError(
+            f"no urgent job to inject fits {nodes:,} nodes: the smallest asks for {TSUNAMI[0][0]} processors"
+        )
     used: list[tuple[int, int]] = []
 
     def watch(machine: Machine) -> None:
@@ -43,7 +55,7 @@ def urgent_jobs(trace: Trace, nodes: int, seed: int) -> tuple[TraceJob, ...]:
         second = rng.randrange(lengths[-1])
         place = bisect_right(lengths, second)
         submit_s = busy[place][1] - (lengths[place] - second)
-        size, run_s = rng.choice([each for each in TSUNAMI if each[0] <= nodes])
+        size, run_s = rng.choice(choices)
         drawn.append(TraceJob(next_id + len(drawn), submit_s, run_s, size, requested_s=run_s, urgent=True))
     return tuple(drawn)
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from clearway.report_page import head
 from clearway.simulation.metrics import Spread
 from clearway.simulation.realtime_study import (
     APPROACHES,
@@ -25,11 +26,10 @@ _COLOURS = {
     "WCJS just in time": "#1b7837",
     "Clearway": "#b2182b",
 }
+_LEAST_TICKS = 3
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 470, 260, 48, 26, 40
 _STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:30rem;max-width:100%;font:11px sans-serif}"
+    "body{max-width:64em}svg{width:30rem}"
     ".misses{color:#b2182b;font-weight:bold}.key span{padding:0 .6em;font-weight:bold}"
 )
 _PERCENT = 10  # that the paper's text speaks of
@@ -46,9 +46,10 @@ last checkpoint, made by the system each hour, by the application for 5 or 10 % 
 time</b>, before they leave. <b>Clearway</b> saves just in time too; it puts urgent jobs first, lets them wait for at
 most 0.1 of their time limit, and plans with the daemon's own code: jobs that end in time are waited
 for, and the smallest images are written.</p>
-<p><i>Slowdown</i> is the time from submission to end divided by the run time, with run times below ten minutes taken
-for ten minutes: 1 means no wait. <i>Turnaround</i> is the time from submission to end. {seeds} drawings of urgent jobs
-are pooled. An image takes at least 512 s to write, and to read again: a node holds 16 GiB and sends 32 MiB/s.</p>"""
+<p><i>Slowdown</i> is bounded as in the paper: the wait and the run time together, divided by the run time, where a run
+time below ten minutes is taken for ten minutes both times; 1 means no wait. <i>Turnaround</i> is the time from
+submission to end. Drawings of urgent jobs that are pooled: {seeds}. An image takes at least 512 s to write, and to
+read again: a node holds 16 GiB and sends 32 MiB/s.</p>"""
 _DIFFERENCES = """\
 <h2>What differs from the paper</h2><ul>
 <li>The weeks are other ones: the paper names neither its week nor its load. In week 1 our baseline comes near the
@@ -82,15 +83,14 @@ def as_csv(study: RealtimeStudy) -> str:
 
 def as_html(study: RealtimeStudy) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Real-time jobs</title>",
-        f"<style>{_STYLE}</style>",
+        head("Real-time jobs", _STYLE),
         _ABOUT.format(seeds=study.seeds),
     ]
     if study.absent:
         parts.append(f"<p class=misses>Not found, so left out: {escape(', '.join(study.absent))}.</p>")
     parts += [_summary(study), _table_3(study)]
     for week in study.weeks:
-        parts += [f"<h2>Mira, {week} ({WEEKS[week]})</h2>", _table(study, week), _key()]
+        parts += [f"<h2>Mira, {week} ({WEEKS[week]})</h2>", _table(study, week)]
         for category in CATEGORIES:
             parts.append(_figures(study, week, category))
     parts += [_other_ways(study), _DIFFERENCES]
@@ -189,7 +189,7 @@ def _key() -> str:
 
 def _figures(study: RealtimeStudy, week: str, category: str) -> str:
     title = "all jobs" if category == "all" else f"{category} jobs"
-    parts = [f"<h3>{title.capitalize()}</h3>"]
+    parts = [f"<h3>{title.capitalize()}</h3>", _key()]
     for measure, unit in (("slowdown", "slowdown"), ("turnaround_h", "turnaround (h)")):
         for kind in ("urgent", "batch"):
             groups = []
@@ -220,8 +220,7 @@ def _boxes(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, Spread]]]
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text x="{_WIDTH / 2}" y="14" text-anchor="middle">{escape(title)}</text>',
     ]
-    for step in range(5):
-        value = low * (high / low) ** (step / 4)
+    for value in ticks(low, high):
         parts += [
             f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{up(value):.1f}" y2="{up(value):.1f}" stroke="#ddd"/>',
             f'<text x="{_LEFT - 5}" y="{up(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>',
@@ -245,6 +244,17 @@ def _boxes(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, Spread]]]
                 f'<circle cx="{x:.1f}" cy="{up(spread.mean):.1f}" r="2.5" fill="{colour}"/>',
             ]
     return "\n".join([*parts, "</svg>"])
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from ``low`` to ``high`` on a logarithmic axis: at least three where the axis has room for them."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), [each / 10 for each in range(10, 100)]):
+        found = [step * 10.0**power for power in powers for step in steps]
+        found = [value for value in found if low <= value <= high]
+        if len(found) >= _LEAST_TICKS:
+            return found
+    return [low, high]
 
 
 def _line(x1: float, x2: float, y1: float, y2: float, colour: str, width: float) -> str:

@@ -1,9 +1,10 @@
 """A workload from Slurm's accounting: the command to ask with, and how its answer becomes a trace.
 
 ``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a requeued
-job counts. Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by
-their order in the alphabet; the partitions' names stay known as the trace's queues, and each job keeps its own as
-``Names``. A job that has not ended is left out. The job's name comes last: it alone may hold the delimiter.
+job counts. Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by their
+order in the alphabet; the partitions' names stay known as the trace's queues, and each job keeps its own as ``Names``.
+A job that has not ended is left out, and so is a job that stands there again, as where two overlapping periods were
+put together. The job's name comes last: it alone may hold the delimiter.
 """
 
 from __future__ import annotations
@@ -13,10 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from clearway.errors import TraceError
-from clearway.simulation.trace import UNKNOWN, BrokenLine, Names, Trace, TraceJob, in_order
+from clearway.simulation.trace import (
+    LARGEST,
+    UNKNOWN,
+    BrokenLine,
+    Names,
+    Trace,
+    TraceJob,
+    in_order,
+    ran,
+    recorded_lines,
+)
 
 _STATUS = {"COMPLETED": 1, "CANCELLED": 5}
+_DIGITS = len(str(LARGEST))
+_NO_TIME = {"Unknown", "None", ""}  # it has not started, or not ended
 
 
 class _Row(NamedTuple):
@@ -61,23 +73,9 @@ def read_sacct(path: Path) -> Trace:
     Raises:
         TraceError: when it cannot be read, or holds no job that ran.
     """
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return ran(parse_sacct(lines, path.stem), str(path))
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from None
-
-
-def ran(trace: Trace, origin: str) -> Trace:
-    """The trace, if there is anything to replay.
-
-    Raises:
-        TraceError: no job of it ran.
-    """
-    if not trace.jobs:
-        first = f"; {trace.broken[0]}" if trace.broken else ""
-        raise TraceError(f"{origin}: no job that ran ({len(trace.broken)} broken lines{first})")
-    return trace
+    with recorded_lines(path) as lines:
+        trace = parse_sacct(lines, path.stem)
+    return ran(trace, str(path))
 
 
 def parse_sacct(lines: Iterable[str], name: str) -> Trace:
@@ -95,15 +93,19 @@ def parse_sacct(lines: Iterable[str], name: str) -> Trace:
     )
     jobs: list[TraceJob] = []
     never_ran = 0
+    seen: set[int] = set()
     for number, row in rows:
         try:
             job = _job(row, users[row.User], accounts[row.Account], partitions[row.Partition])
+            if job is not None and job.job_id in seen:
+                raise ValueError(f"job {job.job_id} again")  # noqa: TRY301 - as broken as a word that is no number
         except ValueError as error:
             broken.append(BrokenLine(number, str(error)))
             continue
         if job is None:
             never_ran += 1
         else:
+            seen.add(job.job_id)
             jobs.append(job)
     first_s = min((job.submit_s for job in jobs), default=0)
     return Trace(
@@ -118,9 +120,9 @@ def parse_sacct(lines: Iterable[str], name: str) -> Trace:
 
 def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
     """None for a job that never ran, or still does."""
-    if not row.Start.isdecimal() or not row.End.isdecimal():
+    if row.Start in _NO_TIME or row.End in _NO_TIME:
         return None
-    submit_s, start_s = _number(row.Submit), _number(row.Start)
+    submit_s, start_s, _ = map(_time, (row.Submit, row.Start, row.End))
     run_s, size = _number(row.ElapsedRaw), _number(row.NNodes)
     if not run_s or not size:
         return None
@@ -129,7 +131,7 @@ def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
         submit_s=submit_s,
         run_s=run_s,
         size=size,
-        requested_s=60 * int(row.TimelimitRaw) if row.TimelimitRaw.isdecimal() else UNKNOWN,
+        requested_s=_number(row.TimelimitRaw, 60) if row.TimelimitRaw.isdecimal() else UNKNOWN,
         wait_s=start_s - submit_s,
         status=_STATUS.get(row.State.partition(" ")[0], 0),  # "CANCELLED by 1000"
         user=user,
@@ -139,7 +141,15 @@ def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
     )
 
 
-def _number(word: str) -> int:
+def _time(word: str) -> int:
+    if not word.isdecimal():
+        raise ValueError(f"{word[:40]!r} is not a Unix time (sacct tells those with SLURM_TIME_FORMAT=%s)")
+    return _number(word)
+
+
+def _number(word: str, times: int = 1) -> int:
     if not word.isdecimal():
         raise ValueError(f"{word[:40]!r} is not a number")
-    return int(word)
+    if len(word) > _DIGITS or times * int(word) > LARGEST:
+        raise ValueError(f"{word[:40]!r} is beyond {LARGEST // times:,}")
+    return times * int(word)

@@ -8,21 +8,25 @@ become -1 or repeat what is known.
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import re
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from clearway.errors import TraceError
-from clearway.simulation.trace import UNKNOWN, BrokenLine, Trace, TraceJob, in_order
+from clearway.simulation.trace import (
+    LARGEST,
+    UNKNOWN,
+    BrokenLine,
+    Trace,
+    TraceJob,
+    in_order,
+    ran,
+    recorded_lines,
+)
 
 _FIELDS = 18
-_QUEUE = re.compile(r"Queue:\s+(\d+)\s+(\S+)")
-_START = re.compile(r"UnixStartTime:\s+(\d+)")
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_QUEUE = re.compile(r"Queue:\s+(\d{1,12})\s+(\S+)")
+_START = re.compile(r"UnixStartTime:\s+(\d{1,12})\b")
 
 
 def read_swf(path: Path) -> Trace:
@@ -31,20 +35,9 @@ def read_swf(path: Path) -> Trace:
     Raises:
         TraceError: when it cannot be read at all, is cut short, or holds no job that ran.
     """
-    try:
-        with path.open("rb") as raw:
-            magic = raw.read(6)
-        reader = gzip.open if magic.startswith(_GZIP) else lzma.open if magic == _XZ else open
-        with reader(path, "rt", encoding="utf-8", errors="replace") as lines:
-            trace = parse_swf(lines, _name(path))
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from None
-    except (EOFError, lzma.LZMAError, zlib.error) as error:
-        raise TraceError(f"{path}: {error}") from None
-    if not trace.jobs:
-        first = f"; {trace.broken[0]}" if trace.broken else ""
-        raise TraceError(f"{path}: no job that ran ({len(trace.broken)} broken lines{first})")
-    return trace
+    with recorded_lines(path) as lines:
+        trace = parse_swf(lines, _name(path))
+    return ran(trace, str(path))
 
 
 def parse_swf(lines: Iterable[str], name: str) -> Trace:
@@ -64,7 +57,7 @@ def parse_swf(lines: Iterable[str], name: str) -> Trace:
             job = _job(words)
             if job.job_id in seen:
                 raise ValueError(f"job {job.job_id} again")  # noqa: TRY301 - as broken as a word that is no number
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             broken.append(BrokenLine(number, str(error)))
             continue
         seen.add(job.job_id)
@@ -91,11 +84,14 @@ def _job(words: list[str]) -> TraceJob:
     job_id, submit, wait, run, allocated, _, memory, asked, requested, _, status, *who = map(_number, words)
     if submit < 0:
         raise ValueError("it was submitted before the trace began")
+    size = allocated if allocated > 0 else asked
+    if max(submit, run, size, requested) > LARGEST:
+        raise ValueError(f"a time or a size is beyond {LARGEST:,}")
     return TraceJob(
         job_id=job_id,
         submit_s=submit,
         run_s=run,
-        size=allocated if allocated > 0 else asked,
+        size=size,
         requested_s=requested if requested > 0 else UNKNOWN,
         wait_s=wait,
         memory_kib=memory,
@@ -110,13 +106,16 @@ def _job(words: list[str]) -> TraceJob:
 
 def _number(word: str) -> int:
     try:
-        return int(word)
+        if "_" not in word:  # Python's own way to write a million
+            return int(word)
     except ValueError:
         pass
     try:
-        return round(float(word))  # some logs have fractions of seconds
-    except ValueError:
-        raise ValueError(f"{word[:40]!r} is not a number") from None
+        if "_" not in word:
+            return round(float(word))  # some logs have fractions of seconds
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{word[:40]!r} is not a number")
 
 
 def write_swf(trace: Trace, out: TextIO) -> None:

@@ -5,11 +5,21 @@ Times are whole seconds since the trace's first moment, sizes are processors or 
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import math
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from clearway.errors import TraceError
 
 UNKNOWN = -1
+LARGEST = 10**10  # seconds (317 years), processors: what is beyond was never recorded
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_DIGITS = 12  # of a number in a header or of a queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ class Trace:
             for line in self.header:
                 name, _, value = line.partition(":")
                 digits = value.split()[:1]
-                if name.strip() == key and digits and digits[0].isdigit():
+                if name.strip() == key and digits and is_small_number(digits[0]) and int(digits[0]):
                     return int(digits[0])
         return None
 
@@ -97,11 +107,46 @@ class Trace:
         """The same jobs; those of the queues with these names (or numbers) are urgent."""
         wanted = set(names)
         queues = {number for number, name in self.queues.items() if name in wanted}
-        queues |= {int(name) for name in wanted if name.isdigit()}
+        queues |= {int(name) for name in wanted if is_small_number(name)}
         return replace(self, jobs=tuple(replace(job, urgent=job.queue in queues) for job in self.jobs))
 
     def with_jobs(self, more: Iterable[TraceJob]) -> Trace:
         return replace(self, jobs=in_order((*self.jobs, *more)))
+
+
+@contextmanager
+def recorded_lines(path: Path) -> Iterator[Iterable[str]]:
+    """The lines of a text file, plain or compressed with gzip or xz, whatever it is called.
+
+    Raises:
+        TraceError: when it cannot be read, or is cut short; also while the lines are read.
+    """
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(6)
+        reader = gzip.open if magic.startswith(_GZIP) else lzma.open if magic == _XZ else open
+        with reader(path, "rt", encoding="utf-8-sig", errors="replace") as lines:
+            yield lines
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
+        raise TraceError(f"{path}: {error}") from None
+
+
+def ran(trace: Trace, origin: str) -> Trace:
+    """The trace, if there is anything to replay.
+
+    Raises:
+        TraceError: no job of it ran.
+    """
+    if not trace.jobs:
+        first = f"; {trace.broken[0]}" if trace.broken else ""
+        raise TraceError(f"{origin}: no job that ran ({len(trace.broken)} broken lines{first})")
+    return trace
+
+
+def is_small_number(word: str) -> bool:
+    return word.isdecimal() and len(word) <= _DIGITS
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from html import escape
 from itertools import pairwise
 
+from clearway.report_page import head
 from clearway.simulation.urgent_study import (
     BINS,
     IN_TURN,
@@ -28,12 +29,7 @@ from clearway.simulation.urgent_study import (
 
 _COLOURS = ("#111111", "#d08700", "#2166ac", "#1b7837", "#5e9c76", "#b2182b", "#762a83", "#9970ab")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 320, 240, 44, 64, 36, 44
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:14px}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:20rem;max-width:100%;font:11px sans-serif}"
-    ".misses{color:#b2182b;font-weight:bold}"
-)
+_STYLE = "svg{width:20rem}.misses{color:#b2182b;font-weight:bold}"
 _TITLES = {
     "fcfs": "FCFS",
     "ujf": "UJF",
@@ -91,8 +87,7 @@ def as_csv(study: UrgentStudy) -> str:
 
 def as_html(study: UrgentStudy) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Urgent jobs</title>",
-        f"<style>{_STYLE}</style>",
+        head("Urgent jobs", _STYLE),
         _ABOUT.format(count=len(SCHEDULERS), seeds=study.seeds),
     ]
     if study.absent:
@@ -171,7 +166,8 @@ def _table(study: UrgentStudy, workload: Workload) -> str:
             f"<td>{_mean(study, workload, name, 'preemptions'):,.1f}<td>{preempted}"
         )
     urgent = _mean(study, workload, "ujfb", "urgent_jobs")
-    return "\n".join([*rows, f"</table><p>{urgent:,.1f} urgent jobs a drawing.</p>"])
+    drawn = "" if workload.urgent_queue else " in one drawing, on average"
+    return "\n".join([*rows, f"</table><p>Urgent jobs{drawn}: {f'{urgent:,.1f}'.removesuffix('.0')}.</p>"])
 
 
 def _figure(study: UrgentStudy, workload: Workload) -> str:
@@ -180,9 +176,9 @@ def _figure(study: UrgentStudy, workload: Workload) -> str:
     slowdowns = [_mean(study, workload, name, "slowdown") for name in SCHEDULERS]
     late = [study.lateness(workload.name, name) for name in SCHEDULERS]
     meaning = (
-        "<p>Left: how long a regular job takes from submission to end. Middle: how many times its run time that is. "
-        "Both want low bars, and UJFB's as low as Backfill's and EASY's: that is the price of urgency. Right: the "
-        "worst delay of an urgent job, where 1 is none. Logarithmic axes.</p>"
+        "<p>Response: how long a regular job takes from submission to end. Slowdown: how many times its run time that "
+        "is. Both want low bars, and UJFB's as low as Backfill's and EASY's: that is the price of urgency. Urgent "
+        "Lateness: the worst delay of an urgent job, where 1 is none. Logarithmic axes; k: thousand, M: million.</p>"
     )
     return meaning + "".join(
         (
@@ -292,7 +288,7 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text x="{_WIDTH / 2}" y="13" text-anchor="middle">{escape(title)}</text>',
         f'<line x1="{_LEFT - 4}" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="#888"/>',
-        f'<text x="{_LEFT - 6}" y="{floor + 4}" text-anchor="end">{_short(low)}</text>',
+        f'<text x="{_LEFT - 6}" y="{floor + 4}" text-anchor="end">{label(low)}</text>',
     ]
     for number, (name, value) in enumerate(zip(names, values, strict=True)):
         x, tall = _LEFT + number * width, height(value)
@@ -302,14 +298,18 @@ def _bars(title: str, names: Sequence[str], values: Sequence[float], *, logarith
                 f'<rect x="{x + width * 0.15:.1f}" y="{floor - tall:.1f}" width="{width * 0.7:.1f}" '
                 f'height="{tall:.1f}" fill="{_COLOURS[number % len(_COLOURS)]}"/>'
             ),
-            f'<text x="{middle:.1f}" y="{floor - tall - 3:.1f}" text-anchor="middle">{_short(value)}</text>',
+            f'<text x="{middle:.1f}" y="{floor - tall - 3:.1f}" text-anchor="middle">{label(value)}</text>',
             f'<text transform="translate({middle + 4:.1f},{floor + 8}) rotate(30)">{escape(name)}</text>',
         ]
     return "\n".join([*parts, "</svg>"])
 
 
-def _short(value: float) -> str:
-    """Narrower than a bar."""
-    if value >= 10_000:
-        return f"{value / 1_000:,.0f}k"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def label(value: float) -> str:
+    """Narrower than a bar: the table has more digits."""
+    if value >= 999_500:
+        return f"{value / 1e6:.1f}M"
+    if value >= 1_000:
+        return f"{value / 1_000:.0f}k" if value >= 9_950 else f"{value / 1_000:.1f}k"
+    if value >= 100 or not value:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if value >= 1 else f"{value:.2g}"

@@ -108,7 +108,7 @@ class CliBackend:
         if found is None:
             return None
         job, _ = found
-        if job.state is JobState.PENDING:
+        if job.state is JobState.PENDING or (job.state.holds_nodes and job_id not in self._excluded):
             self._read_excluded(f"--jobs={job_id}")
         return self._with_excluded(job)
 
@@ -160,29 +160,32 @@ class CliBackend:
         return None
 
     def _refresh_excluded(self, jobs: list[Job], now: datetime) -> int:
-        """Ask for excluded nodes if a waiting job is new or the last answer is old; how many queries it took."""
-        waiting = {job.job_id for job in jobs if job.state is JobState.PENDING}
-        if not waiting:
+        """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
+
+        Of running jobs as well: wherever they are moved, they must not be sent there.
+        """
+        asking = {job.job_id for job in jobs if job.state is JobState.PENDING or job.state.holds_nodes}
+        if not asking:
             return 0
         fresh = self._excluded_at is not None and abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
-        if fresh and waiting <= self._excluded.keys():
+        if fresh and asking <= self._excluded.keys():
             return 0
-        self._excluded = dict.fromkeys(waiting, ())  # a job that is gone by now must not be asked for again
-        self._read_excluded("--states=PENDING")
+        self._excluded = dict.fromkeys(asking, ())  # a job that is gone by now must not be asked for again
+        self._read_excluded()
         self._excluded_at = now
         return 1
 
-    def _read_excluded(self, option: str) -> None:
+    def _read_excluded(self, *options: str) -> None:
         token = secrets.token_hex(8)
         text = self._commands.run(
-            ["squeue", "--all", "--local", "--noheader", option],
+            ["squeue", "--all", "--local", "--noheader", *options],
             env={"SQUEUE_FORMAT": parse.excluded_nodes_format(token)},
         )
         found, _ = parse.read_excluded_nodes(text, token)
         self._excluded.update(found)
 
     def _with_excluded(self, job: Job) -> Job:
-        excluded = self._excluded.get(job.job_id, ()) if job.state is JobState.PENDING else ()
+        excluded = self._excluded.get(job.job_id, ())
         return replace(job, excluded_nodes=excluded) if excluded else job
 
     # ---- jobs --------------------------------------------------------------------------------------------------

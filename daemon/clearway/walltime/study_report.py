@@ -7,17 +7,13 @@ import io
 import math
 from html import escape
 
+from clearway.report_page import head
 from clearway.walltime.request_sequence import Strategy
 from clearway.walltime.study import FIGURE_7_CHUNKS, FIGURE_CHUNKS, TAUS, Cell, Figure, Study
 
 _COLOURS = ("#111111", "#d08700", "#2166ac", "#b2182b", "#1b7837", "#762a83", "#a6611a", "#00868b", "#c51b7d")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 620, 330, 60, 45, 150
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 6px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}svg{width:39rem;max-width:100%;font:12px sans-serif}"
-    ".far{color:#b2182b}"
-)
+_STYLE = "table{font-size:13px}td,th{padding:2px 6px}svg{width:39rem;font-size:12px}.far{color:#b2182b}"
 _MEANING = {
     "Figure 5": "What the five strategies cost as checkpoints and restarts become dearer. Where they are cheap, "
     "checkpointing every request is best; where they are dear, none. Between, only the dynamic program, which chooses, "
@@ -97,8 +93,7 @@ def as_html(study: Study) -> str:
     shown = sum(near(cell, cell.shown, cell.shown_tau) for cell in study.cells)
     counts = ", ".join(f"{name} {count:,}" for name, count in study.chunks.items())
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Stochastic jobs</title>",
-        f"<style>{_STYLE}</style>",
+        head("Stochastic jobs", _STYLE),
         _ABOUT,
         *(_table(study, strategy) for strategy in (Strategy.ALL_CKPT_PER, Strategy.NO_CKPT_PER)),
         _DIFFERENCES.format(stated=stated, shown=shown, all=len(study.cells), counts=counts),

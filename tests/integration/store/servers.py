@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Self
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 240
 _PATH = ":".join(
     [
         os.environ.get("PATH", ""),

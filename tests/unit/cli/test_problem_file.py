@@ -208,10 +208,27 @@ SEEN_BY_SCHEMA = [
         "candidates[2].preempt_priority: must be an integer >= 0, not -1",
     ),
     (_set(("candidates", 0, "holds"), {"gpus": 1.5}), "candidates[0].holds.gpus: must be an integer >= 0, not 1.5"),
+    (_set(("candidates", 0, "remaining_s"), -1), "candidates[0].remaining_s: must be an integer >= 0 or null, not -1"),
+    (_set(("candidates", 0, "ran_s"), None), "candidates[0].ran_s: must be an integer >= 0, not null"),
+    (_set(("needs",), None), "needs: must be an object, not null"),
+    (_set(("candidates", 0, "holds_by_node"), {}), "candidates[0].holds_by_node: must not be given beside holds"),
+    (
+        _set(("candidates", 0, "job_id"), "7\u202e"),
+        "candidates[0].job_id: must be printable text of 1 to 256 characters",
+    ),
+    (
+        _set(("candidates", 1, "holds_by_node", "\n"), {}),
+        "candidates[1].holds_by_node: a key must be printable text of 1 to 256 characters, not",
+    ),
+    (_set(("candidates", 0, "node_names", 1), "n1"), 'candidates[0].node_names[1]: "n1" is named twice'),
+    (
+        _set(("candidates", 2, "options", 0, "checkpoint_s"), 1),
+        "candidates[2].options[0].checkpoint_s: must be 0 for end",
+    ),
+    (_set(("nodes", "n2", "gpus"), 1), "nodes.n2.gpus: must not be given beside gpus_by_type"),
 ]
 SEEN_BY_READER = [  # what a schema cannot say
     (_set(("candidates", 0, "node_names", 1), "n9"), 'candidates[0].node_names[1]: "n9" is not among nodes'),
-    (_set(("candidates", 0, "node_names", 1), "n1"), 'candidates[0].node_names[1]: "n1" is named twice'),
     (_set(("candidates", 0, "holds", "gpus"), 9), 'candidates[0].holds.gpus: must be at most what node "n1" has (8)'),
     (
         _set(("candidates", 1, "holds_by_node", "n2"), {"gpus_by_type": {"h100": 1}}),
@@ -219,10 +236,9 @@ SEEN_BY_READER = [  # what a schema cannot say
     ),
     (_drop(("candidates", 1, "holds_by_node", "n3")), "candidates[1].holds_by_node.n3: is missing"),
     (
-        _set(("candidates", 2, "options", 0, "checkpoint_s"), 1),
-        "candidates[2].options[0].checkpoint_s: must be 0 for end",
+        _set(("needs", "required_nodes"), ["n1", "n2", "n3"]),
+        "needs.required_nodes: 3 certain nodes, but needs.nodes is 2",
     ),
-    (_set(("nodes", "n2", "gpus"), 1), "nodes.n2.gpus: must not be given beside gpus_by_type"),
     (_set(("nodes", "n2", "gpus_by_type"), {"a100": 4, "h100": 4}), "nodes.n2.held.gpus: must be told by type"),
     (_set(("needs", "required_nodes"), ["n1", "x"]), 'needs.required_nodes[1]: "x" is not among nodes'),
     (_set(("candidates", 1, "job_id"), "7"), 'candidates[1].job_id: "7" is already the job_id of candidates[0]'),
@@ -256,6 +272,65 @@ def test_what_only_shared_nodes_know_is_refused_without_them(file: Path) -> None
             read_problem(file)
 
 
+def test_a_schema_refuses_without_needs_what_only_shared_nodes_know() -> None:
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    for change in (
+        _set(("candidates", 0, "holds"), {"gpus": 1}),
+        _set(("candidates", 0, "holds_by_node"), {"a": {}}),
+        _set(("candidates", 2, "holds"), {}),
+        _set(("needs",), None),
+    ):
+        document = general()
+        change(document)
+        assert not validator.is_valid(document)
+
+
+def test_zero_gpus_of_a_type_hold_no_node(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = {
+        "needs": {"nodes": 1},
+        "nodes": {"n1": {"gpus_by_type": {"a100": 1}, "held": {"gpus_by_type": {"a100": 0}}}},
+        "max_delay_s": 0,
+        "step_s": 60,
+        "candidates": [],
+    }
+    file.write_text(json.dumps(document))
+    assert run_plan_file(file, "eviction-dp", "json") == 0
+    assert json.loads(capsys.readouterr().out)["curve"][0]["feasible"] is True
+
+
+def test_rules_go_by_the_times_that_candidates_tell(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def chosen(planner: str) -> list[str]:
+        assert run_plan_file(file, planner, "json") == 0
+        return [each["job_id"] for each in json.loads(capsys.readouterr().out)["curve"][0]["actions"]]
+
+    times = {
+        "1": {"ran_s": 300, "remaining_s": 50},
+        "2": {"ran_s": 200, "remaining_s": 90, "waited_s": 9_000},
+        "3": {"ran_s": 100, "remaining_s": 80, "waited_s": 10},
+        "4": {"ran_s": 400, "remaining_s": 70, "waited_s": 0},
+    }
+    kill = {"action": "kill", "lost_work_node_s": 5}
+    candidates = [{"job_id": job_id, "nodes": 1, "options": [kill], **told} for job_id, told in times.items()]
+    file.write_text(json.dumps({"nodes_needed": 1, "max_delay_s": 0, "step_s": 1, "candidates": candidates}))
+    assert chosen("youngest-first") == chosen("youngest-prune") == ["3"]
+    assert chosen("ujfb") == ["2"]
+    assert chosen("weighted-cost") == ["3"]  # 1.06 x 1.56; 1 and 4 are almost done: 1.86 and 1.85
+    del candidates[3]["remaining_s"]  # no time limit: the longest of all
+    file.write_text(json.dumps({"nodes_needed": 1, "max_delay_s": 0, "step_s": 1, "candidates": candidates}))
+    assert chosen("ujfb") == ["4"]
+
+
+def test_how_far_a_plan_is_proven_is_told_wherever_nodes_have_names(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for document in (general(), shared()):
+        file.write_text(json.dumps(document))
+        for planner, proof in (("eviction-dp", (True, 0)), ("greedy", (False, None))):
+            assert run_plan_file(file, planner, "json") == 0
+            answer = json.loads(capsys.readouterr().out)
+            assert (answer["exact"], answer["gap"]) == proof
+
+
 def test_the_shipped_schema_is_that_of_the_reader() -> None:
     assert SCHEMA_FILE.read_text() == problem_schema()
 
@@ -277,12 +352,20 @@ def test_the_schema_takes_and_refuses_what_the_reader_does() -> None:
         assert not validator.is_valid(document), line
 
 
-def test_the_examples_in_the_documentation_are_read(file: Path) -> None:
+def test_the_examples_in_the_documentation_have_the_answers_shown(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (Path(__file__).parents[3] / "docs/howto/problem-files.md").read_text()
     examples = [block.split("```")[0] for block in page.split("```json\n")[1:]]
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
-    assert len(examples) == 2
-    for example in examples:
+    answers = [block.split("```")[0] for block in page.split("```\n$ clearway plan ")[1:]]
+    assert len(examples) == len(answers) == 2
+    monkeypatch.setenv("COLUMNS", "100")
+    for example, shown in zip(examples, answers, strict=True):
         file.write_text(example)
         assert read_problem(file).candidates
         assert validator.is_valid(json.loads(example))
+        command, expected = shown.split("\n", 1)
+        output = "json" if "--output json" in command else "table"
+        assert run_plan_file(file, "eviction-dp", output) == 0
+        assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == expected.splitlines()

@@ -39,7 +39,7 @@ def test_it_ends_when_the_last_is_back(site: Site) -> None:
             while site.world.cluster.nodes[name].available or site.world.store.rolling_drains()[0].nodes("emptying"):  # type: ignore[arg-type]  # by its word
                 assert waiting.is_alive()
             assert site.run("undrain", name).stdout == f"brought back {name}\n"
-        waiting.join(30)
+        waiting.join(120)
     (result,) = done
     assert result.exit_code == 1  # one was skipped
     first, last = result.stdout.splitlines()

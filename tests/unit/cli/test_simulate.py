@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from clearway import registry
 from clearway.cli.app import app
+from clearway.simulation.injection import urgent_jobs
+from clearway.simulation.swf import read_swf
+from tests.unit.cli.simulating import runner, simulated
 
-runner = CliRunner()
 LOG = """\
 ; MaxProcs: 8
 ; Queue: 1 daily
@@ -37,12 +36,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.swf"
     path.write_text(LOG)
     return path
-
-
-def simulated(*options: str) -> dict[str, Any]:
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_the_json_has_the_form_that_programs_rely_on(log: Path) -> None:
@@ -98,7 +91,7 @@ def test_the_same_seed_gives_the_same_bytes(log: Path) -> None:
 def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
     result = runner.invoke(app, ["simulate", str(log), "--processors-per-node", "2", "--scheduler", "easy"])
     assert result.exit_code == 0
-    assert "log: 4 jobs, 4 nodes; means, times in hours" in result.stdout
+    assert "log: 3 jobs, 4 nodes; means, times in hours" in result.stdout
     assert result.stderr.splitlines() == [
         "clearway: log: line 9: 1 fields, not 18; left out",
         "clearway: log: 1 jobs never ran; left out",
@@ -106,18 +99,87 @@ def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
     ]
 
 
+def test_a_number_is_whole_or_seen_to_be_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job of one second waits for three others of 40 days: its slowdown of ten millions fits 80 columns."""
+    path = tmp_path / "log.swf"
+    lines = [f"{n} 0 -1 3456000 8 {'-1 ' * 9}1 -1 -1 -1\n" for n in (1, 2, 3)]
+    path.write_text("; MaxProcs: 8\n" + "".join(lines) + f"4 0 -1 1 8 {'-1 ' * 9}2 -1 -1 -1\n")
+    shown = {}
+    for columns in ("80", "65"):
+        monkeypatch.setenv("COLUMNS", columns)
+        options = ["simulate", str(path), "--scheduler", "clearway-suspend,fcfs", "--urgent-queue", "1"]
+        result = runner.invoke(app, options)
+        assert result.exit_code == 0, result.stderr
+        assert all(len(line) <= int(columns) for line in result.stdout.splitlines())
+        shown[columns] = [line.split() for line in result.stdout.splitlines() if line.startswith("fcfs")]
+    whole = ["fcfs", "regular", "1", "2,880", "2,880", "10,368,001", "10,368,001", "17,280"]
+    assert shown["80"][0] == whole
+    cut = shown["65"][0]
+    assert cut != whole
+    assert all(got == want or got.endswith("\u2026") for got, want in zip(cut, whole, strict=True))
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         (["--scheduler", "esay"], "unknown scheduler 'esay'; known are clearway, "),
         (["--urgent-queue", "never"], "no job is in the queue never; there are 1 (daily), 2 (now)"),
+        (["--urgent-queue", "\u00b2"], "no job is in the queue \u00b2; there are 1 (daily), 2 (now)"),
+        (["--inject-urgent"], "no urgent job to inject fits 8 nodes: the smallest asks for 128 processors"),
+        (["--nodes", "1"], "log: no job fits 1 nodes; the smallest asks for 2"),
+        (["--nodes", "999999999999"], "a machine of 999,999,999,999 nodes is not replayed: 20,000,000 at most"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(log: Path, options: list[str], why: str) -> None:
     result = runner.invoke(app, ["simulate", str(log), *options])
     assert result.exit_code == 2
-    assert why in result.stderr
-    assert result.stderr.count("\n") == 1
+    *left_out, last = result.stderr.splitlines()
+    assert why in last
+    assert all(line.endswith("; left out") for line in left_out)
+    assert not result.stdout
+
+
+def test_a_queue_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text("".join(line for line in LOG.splitlines(keepends=True) if "Queue" not in line))
+    result = runner.invoke(app, ["simulate", str(path), "--urgent-queue", "now"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "clearway: no job is in the queue now; there are 1, 2\n"
+
+
+def test_a_scheduler_that_is_named_twice_is_asked_once(log: Path) -> None:
+    made = simulated(str(log), "--scheduler", "easy, fcfs,easy")
+    assert [each["scheduler"] for each in made["schedulers"]] == ["easy", "fcfs"]
+
+
+def test_jobs_beyond_the_calendar_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    lines = (f"{n} 0 -1 9000000000 8 -1 -1 8 9000000000 -1 1 1 1 1 2 -1 -1 -1\n" for n in range(1, 15))
+    path.write_text("; MaxProcs: 8\n" + "".join(lines))
+    names = ",".join(registry.names(registry.SCHEDULERS))
+    options = ["simulate", str(path), "--scheduler", names, "--urgent-queue", "2", "--processes", "1"]
+    result = runner.invoke(app, options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "clearway: the jobs take longer than 100,000,000,000 s\n"
+
+
+def test_injected_jobs_ask_for_nodes_where_the_machine_has_nodes(tmp_path: Path) -> None:
+    """A day on which half of 32 nodes of 16 processors is held twice over: urgent jobs are of 8, 16 or 32 nodes."""
+    path = tmp_path / "log.swf"
+    path.write_text("; MaxProcs: 512\n" + "".join(f"{n} 0 -1 86400 256 {'-1 ' * 12}-1\n" for n in range(1, 5)))
+    drawn = set()
+    for seed in range(8):
+        trace = read_swf(path).on_nodes(16)
+        (job,) = urgent_jobs(trace, 32, seed, 16)
+        drawn.add((job.size, job.run_s))
+        options = ["--inject-urgent", "--seed", str(seed), "--processors-per-node", "16", "--scheduler", "easy"]
+        made = simulated(str(path), *options)["schedulers"][0]
+        assert (made["nodes"], made["jobs"]["urgent"]["count"]) == (32, 1)
+        asked_node_s = 4 * 16 * 86_400 + job.size * job.run_s
+        end_s = asked_node_s / 32 / made["productive_utilisation"]
+        assert end_s == pytest.approx(2 * 86_400 + job.run_s), "the busy machine lets it in at an end only"
+    assert drawn <= {(8, 600), (16, 390), (32, 240)}
+    assert len(drawn) > 1
 
 
 def test_a_trace_without_a_size_needs_one(tmp_path: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.simulation.sacct import command
+from tests.unit.cli.simulating import runner, simulated
 
-runner = CliRunner()
 BEGIN_S = 1_700_000_000
 
 
@@ -39,12 +37,6 @@ def config(tmp_path: Path, text: str = URGENT) -> str:
     path = tmp_path / "clearway.toml"
     path.write_text(text)
     return str(path)
-
-
-def simulated(*options: str) -> dict[str, Any]:
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def runs(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -162,7 +154,7 @@ def test_what_sacct_refuses_is_one_line(
         (URGENT, (), "does not say how large the machine is; give --nodes"),
         ("", ("--nodes", "4"), "the configuration has no [[preemptors]]: nobody is urgent"),
         (URGENT.replace("high", "low"), ("--nodes", "4"), "none of 3 jobs is urgent by the [[preemptors]] rules"),
-        (URGENT, ("--nodes", "1"), "no urgent job fits 1 nodes"),
+        (URGENT, ("--nodes", "1"), "jobs: no job fits 1 nodes; the smallest asks for 2"),
         (f'{URGENT}[planning]\nplanner = "x"\n', ("--nodes", "4"), "unknown planner 'x'"),
         ("[[preemptors]]\n", ("--nodes", "4"), "a rule without any condition"),
     ],

@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.lost_units import fitting_units
 
 
@@ -34,3 +36,11 @@ def test_numbers_with_too_many_decimals_are_rounded_to_what_fits() -> None:
 def test_lost_work_that_is_no_amount_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="lost work must be a finite number"):
         fitting_units([1, wrong])
+
+
+def test_what_coming_back_costs_is_told_where_it_is_too_little_to_be_counted() -> None:
+    huge = Candidate("1", 1, (Option(Action.KILL, 1e15),))
+    small = Candidate("2", 1, (Option(Action.KILL, 0.125, return_node_s=3),))
+    curve = EvictionDP().solve(EvictionProblem(1, 0, 1, (huge, small)))
+    assert [planned.job_id for planned in curve.points[0].actions] == ["2"]
+    assert curve.points[0].return_node_s == 3

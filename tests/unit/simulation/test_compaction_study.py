@@ -207,7 +207,8 @@ def test_the_command_writes_a_report_that_needs_nothing_else(tmp_path: Path) -> 
     result = CliRunner().invoke(app, ["experiment", "compaction", "--out", str(tmp_path / "out"), "--seeds", "1"])
     assert result.exit_code == 0, result.output
     page = (tmp_path / "out/report.html").read_text()
-    assert "does not compact or promote on a cluster yet" in page
+    assert "On a cluster <code>clearway compact</code> and <code>clearway promote</code> plan by the same rule" in page
+    assert page.index("the left bar of each pair") < page.index("<svg"), "the figure is explained before it comes"
     assert "53.5 to 41.7 %" in page
     assert "http" not in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out/compaction.csv").read_text())))

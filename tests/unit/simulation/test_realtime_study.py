@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clearway.errors import SimulationError, TraceError
-from clearway.simulation import realtime_study
-from clearway.simulation.realtime_report import as_csv, as_html
+from clearway.simulation import index_report, realtime_study
+from clearway.simulation.realtime_report import as_csv, as_html, ticks
 from clearway.simulation.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
 from clearway.simulation.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
 from clearway.simulation.swf import read_swf, write_swf
@@ -94,8 +94,26 @@ def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realt
     page = as_html(small_study)
     assert "Not found, so left out: mira-2018-wk2.swf.xz" in page
     assert "http" not in page
+    (sentence,) = (each for each in index_report.realtime(small_study) if "left out" in each)
+    assert sentence == "Not found, so left out: mira-2018-wk2.swf.xz."
+    for section in page.split("<h3>")[1:]:
+        assert section.index("Boxes: 25 % to 75 %") < section.index("<svg"), "the colours are named beside each figure"
     rows = list(csv.DictReader(io.StringIO(as_csv(small_study))))
     assert len(rows) == sum(len(cell.groups) for cell in small_study.cells)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0387, 11.2, [0.1, 1, 10]),
+        (1, 10.4, [1, 2, 5, 10]),
+        (1, 2.25, [1, 1.5, 2]),
+        (1, 1.35, [1, 1.1, 1.2, 1.3]),
+        (1, 1.05, [1, 1.05]),
+    ],
+)
+def test_an_axis_has_round_numbers(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
 
 
 def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:

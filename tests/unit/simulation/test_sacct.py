@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.errors import TraceError
 from clearway.simulation.sacct import command, parse_sacct, read_sacct
-from clearway.simulation.trace import UNKNOWN, Names
+from clearway.simulation.trace import LARGEST, UNKNOWN, Names
 
 ANSWER = """\
 101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4|normal|relax
@@ -29,7 +32,7 @@ def test_an_answer_becomes_a_trace() -> None:
     assert (trace.start_epoch_s, trace.never_ran) == (1_700_000_000, 3)
     assert [str(line) for line in trace.broken] == [
         "line 8: 11 fields, not 13",
-        "line 9: '2023-11-14T22:15:00' is not a number",
+        "line 9: '2023-11-14T22:15:00' is not a Unix time (sacct tells those with SLURM_TIME_FORMAT=%s)",
     ]
     cancelled, completed, failed = trace.jobs
     assert [job.job_id for job in trace.jobs] == [102, 101, 103]
@@ -40,6 +43,55 @@ def test_an_answer_becomes_a_trace() -> None:
     assert cancelled.names == Names("alice", "bio", "urgent", "high", "now|at once")
     assert trace.queues == {1: "batch", 2: "urgent"}
     assert [job.urgent for job in trace.with_urgent_queues(["urgent"]).jobs] == [True, False, False]
+
+
+def test_a_job_of_two_periods_counts_once() -> None:
+    """Months that were asked for one by one overlap in the jobs that ran across midnight."""
+    trace = parse_sacct((ANSWER + ANSWER).splitlines(), "site")
+    assert [job.job_id for job in trace.jobs] == [102, 101, 103]
+    assert [str(line) for line in trace.broken if "again" in line.why] == [
+        "line 10: job 101 again",
+        "line 11: job 102 again",
+        "line 12: job 103 again",
+    ]
+
+
+WORDS = st.one_of(
+    st.integers(-2, 10**11).map(str),
+    st.sampled_from(["", "Unknown", "None", "UNLIMITED", "x", "9" * 5_000, "\u00b2", "\u0663", "\x00", "2026-01-01"]),
+)
+
+
+@given(st.lists(st.lists(WORDS, min_size=12, max_size=14).map("|".join), max_size=8))
+def test_every_line_is_a_job_or_counted(lines: list[str]) -> None:
+    trace = parse_sacct(lines, "site")
+    assert len(trace.jobs) + len(trace.broken) + trace.never_ran == len(lines)
+    assert len({job.job_id for job in trace.jobs}) == len(trace.jobs)
+    assert all(LARGEST >= each > 0 for job in trace.jobs for each in (job.run_s, job.size, job.limit_s))
+
+
+@pytest.mark.parametrize("word", ["9" * 400, "9" * 5_000, "10000000001"])
+@pytest.mark.parametrize("field", [0, 5, 6, 7, 8, 9, 10])
+def test_a_number_that_sacct_cannot_have_told_breaks_its_line(word: str, field: int) -> None:
+    words = ANSWER.splitlines()[0].split("|")
+    words[field] = word
+    trace = parse_sacct(["|".join(words)], "site")
+    assert not trace.jobs
+    most = "166,666,666" if field == 9 else "10,000,000,000"  # minutes
+    assert [str(line) for line in trace.broken] == [f"line 1: {word[:40]!r} is beyond {most}"]
+
+
+def test_dates_in_place_of_unix_times_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text("1|u|a|p|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:10|2026-01-01T00:01:00|50|10|1|q|n\n")
+    with pytest.raises(TraceError, match=r"line 1: '2026-01-01T00:00:00' is not a Unix time \(.*SLURM_TIME_FORMAT=%s"):
+        read_sacct(path)
+
+
+def test_an_answer_may_be_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt.gz"
+    path.write_bytes(gzip.compress(ANSWER.encode()))
+    assert len(read_sacct(path).jobs) == 3
 
 
 def test_it_is_replayed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearway.errors import TraceError
 from clearway.simulation.swf import parse_swf, read_swf, write_swf
-from clearway.simulation.trace import UNKNOWN, Trace, TraceJob
+from clearway.simulation.trace import LARGEST, UNKNOWN, Trace, TraceJob
 from tests.benchmarks.trace_problems import FOLDER
 
 LOG = """\
@@ -57,6 +57,34 @@ def test_broken_lines_cost_themselves_alone_and_are_named() -> None:
         "line 5: it was submitted before the trace began",
         "line 6: 1 fields, not 18",
     ]
+
+
+@pytest.mark.parametrize("word", ["9" * 400, "9" * 5_000, "1e300", "inf", "nan", "1_0", "10000000001"])
+@pytest.mark.parametrize("field", [1, 3, 4, 8])
+def test_a_time_or_a_size_that_nobody_can_have_recorded_breaks_its_line(word: str, field: int) -> None:
+    good = LOG.splitlines()[6]
+    words = good.replace("7", "6", 1).split()
+    words[field] = word
+    trace = parse_swf([good, " ".join(words)], "log")
+    assert [job.job_id for job in trace.jobs] == [7]
+    (line,) = trace.broken
+    told = {f"{word[:40]!r} is not a number", "a time or a size is beyond 10,000,000,000"}
+    assert line.number == 2
+    assert line.why in told
+
+
+@pytest.mark.parametrize("size", ["0", "-4", "many", "\u00b2", "9" * 5_000])
+def test_a_header_without_a_usable_size_says_none(size: str) -> None:
+    head = f"; MaxProcs: {size}\n; UnixStartTime: {'9' * 5_000}\n; Queue: {'9' * 5_000} q\n; MaxNodes: 50\n"
+    trace = parse_swf(io.StringIO(head + LOG.splitlines()[6]), "log")
+    assert (trace.size, trace.start_epoch_s, trace.queues, len(trace.jobs)) == (50, None, {}, 1)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_bytes(b"\xef\xbb\xbf; MaxProcs: 8\r\n" + LOG.splitlines()[6].encode() + b"\r\n")
+    trace = read_swf(path)
+    assert (trace.size, trace.broken, len(trace.jobs)) == (8, (), 1)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +150,23 @@ def test_what_is_written_is_read_again(written: list[TraceJob]) -> None:
     text.seek(0)
     again = parse_swf(text, "log")
     assert (again.jobs, again.broken, again.size) == (trace.jobs, (), 100)
+
+
+WORDS = st.one_of(
+    st.integers(-2, 10**11).map(str),
+    st.floats().map(str),
+    st.sampled_from(["9" * 5_000, "1e400", "1_0", "\u00b2", "\u0663", "\x00", "x", ";"]),
+)
+
+
+@given(st.lists(st.lists(WORDS, min_size=17, max_size=19).map(" ".join), max_size=8))
+def test_every_line_is_a_job_or_counted(lines: list[str]) -> None:
+    trace = parse_swf(lines, "log")
+    comments = sum(line.startswith(";") for line in lines)
+    assert len(trace.jobs) + len(trace.broken) + trace.never_ran == len(lines) - comments
+    assert len({job.job_id for job in trace.jobs}) == len(trace.jobs)
+    assert all(0 <= job.submit_s <= LARGEST for job in trace.jobs)
+    assert all(0 < each <= LARGEST for job in trace.jobs for each in (job.run_s, job.size, job.limit_s))
 
 
 def test_a_recorded_year_is_read_whole() -> None:

@@ -51,7 +51,7 @@ def test_excluded_nodes_are_asked_for_when_a_waiting_job_is_new(
     backend: CliBackend, slurm: FakeSlurm, clock: Clock
 ) -> None:
     backend.snapshot()
-    becomes(slurm, **WAITING)
+    becomes(slurm, **WAITING, JobID="110")
     first = backend.snapshot()
     assert (first.queries, first.jobs[0].excluded_nodes) == (3, ("n3", "n4"))
     again = backend.snapshot()
@@ -65,14 +65,25 @@ def test_excluded_nodes_are_asked_for_when_a_waiting_job_is_new(
     assert (late.queries, late.jobs[0].excluded_nodes) == (3, ())
 
 
+def test_excluded_nodes_of_running_jobs_are_known_and_asked_for_once(backend: CliBackend, slurm: FakeSlurm) -> None:
+    """A job may be moved, and must not be sent where it asked not to be."""
+    assert backend.snapshot().jobs[0].excluded_nodes == ("n3", "n4")  # never seen waiting
+    again = backend.snapshot()
+    assert (again.queries, again.jobs[0].excluded_nodes) == (2, ("n3", "n4"))
+    assert seen(backend).excluded_nodes == ("n3", "n4")
+    slurm.rows.append(GOOD | {"JobID": "102"})
+    late = backend.snapshot()
+    assert (late.queries, [job.excluded_nodes for job in late.jobs]) == (3, [("n3", "n4")] * 2)
+
+
 def test_what_slurm_preempts_by_is_read_every_ten_minutes(backend: CliBackend, slurm: FakeSlurm, clock: Clock) -> None:
     first = backend.snapshot()
-    assert (first.queries, first.preempt_priorities.of(first.jobs[0])) == (4, 7)
+    assert (first.queries, first.preempt_priorities.of(first.jobs[0])) == (5, 7)  # excluded nodes as well
     clock.now += timedelta(seconds=READ_EVERY_S - 1)
     slurm.shown["config"] = "PreemptType             = preempt/qos\n"
     slurm.shown["assoc_mgr"] = QOS_RECORDS
     again = backend.snapshot()
-    assert (again.queries, again.preempt_priorities) == (2, first.preempt_priorities)
+    assert (again.queries, again.preempt_priorities) == (3, first.preempt_priorities)
     clock.now += timedelta(seconds=1)
     assert (late := backend.snapshot()).queries == 4
     assert late.preempt_priorities == PreemptPriorities({"normal": 30, "big": 0xFFFF}, of_qos=True)
