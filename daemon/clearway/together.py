@@ -320,7 +320,7 @@ def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict
 
 
 def _busy_s(able: Mapping[str, Considered]) -> int:
-    """The longest wait for all of them: else each would be in time alone, but not in the order in which they are due."""
+    """The longest wait of any: else each would be in time alone, but not in the order in which they are due."""
     return max(each.situation.problem.busy_s for each in able.values())
 
 
