@@ -297,13 +297,13 @@ class Site:
         return json.loads(result.stdout)
 
     @contextmanager
-    def cycling(self) -> Iterator[None]:
+    def cycling(self, each_s: float = 0.01) -> Iterator[None]:
         """The daemon at work meanwhile: it answers requests."""
         stop = threading.Event()
 
         def work() -> None:
             while not stop.wait(0.02):
-                self.world.tick(0.01)
+                self.world.tick(each_s)
 
         thread = threading.Thread(target=work)
         thread.start()
