@@ -24,3 +24,8 @@ def dmtcp_folder() -> Path:
         pytest.skip(probe.reason)
     assert probe.ok, probe.reason
     return Path(found).parent
+
+
+def steps_in(log: Path) -> list[int]:
+    """The steps that a program has written down so far."""
+    return [int(line) for line in log.read_text().split()] if log.exists() else []

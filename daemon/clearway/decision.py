@@ -101,11 +101,13 @@ def _situations(preemptor: Preemptor, partition: str, grounds: Grounds) -> Itera
         yield eviction_situation(preemptor, partition, replace(grounds, whole=True))
 
 
-def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:
-    """The plan that serves a preemptor best, whatever becomes of others."""
+def plan_alone(
+    considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
+) -> Plan:
+    """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
     situation, point = considered.situation, considered.point
     nodes = _placement_nodes(situation, point)
-    verdicts = _explain(situation, point, nodes, planner)
+    verdicts = _explain(situation, point, nodes, planner) if explained else ()
     return plan_of(considered, point, nodes, verdicts, snapshot, now)
 
 
@@ -117,10 +119,11 @@ def plan_of(
     snapshot: ClusterSnapshot,
     now: datetime,
     together: tuple[str, ...] = (),
+    counts_on: Sequence[str] = (),
 ) -> Plan:
-    """A plan from what was chosen: ``verdicts`` are those of the candidates."""
+    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``counts_on`` leave for others."""
     situation, preemptor = considered.situation, considered.situation.preemptor
-    gone = situation.leaving | {planned.job_id for planned in point.actions}
+    gone = situation.leaving | {planned.job_id for planned in point.actions} | set(counts_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
@@ -179,7 +182,12 @@ def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...]
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
-            reason = f"not needed: {_cheapest(candidate.options)}, and the chosen set costs less without it"
+            in_time = problem.in_time(candidate.options)
+            reason = (
+                f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
+                if in_time
+                else f"not possible in time: {_cheapest(candidate.options)}"
+            )
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):

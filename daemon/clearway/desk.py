@@ -12,13 +12,15 @@ from clearway.errors import ClearwayError
 from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, Request
 from clearway.left_alone import leave_alone
-from clearway.migration.request import read_drain
+from clearway.migration.request import DrainRequest, read_request
 from clearway.model import ClusterSnapshot
 from clearway.moves import REQUESTS, Moves
 from clearway.rolling import RollingDrains
+from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
 PAUSED = "paused"
+_PAUSED = ", when the pause is over (clearway resume)"
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,15 @@ class Desk:
         return replace(request, result=self._of_eviction(request, now))
 
     def _drain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
-        wish = read_drain(request.document)
+        wish = read_request(DrainRequest, request.document)
         if wish.rolling is not None:
             rolling = self.rolling.order(request, wish, snapshot, config, now)
             size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
             return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
         eviction = self.drains.drain(request, wish, snapshot, config, now)
         self.planned(eviction, 0.0)
-        result = f"drain {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+        begins = f"emptying {short(eviction.plan.placement_nodes)}" + (_PAUSED if self.store.get_value(PAUSED) else "")
+        result = f"drain {eviction.eviction_id}: {eviction.outcome or begins}"
         return replace(request, eviction_id=eviction.eviction_id, result=result)
 
     def _of_eviction(self, request: Request, now: datetime) -> str:

@@ -18,7 +18,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.records import Eviction, EvictionState, PreemptionState, Request
 from clearway.memory import Memory
 from clearway.migration.drain import drain_number, first_plan, hold_reason, not_ours_to_drain, plan_drain
-from clearway.migration.request import DrainRequest, read_undrain
+from clearway.migration.request import DrainRequest, UndrainRequest, read_request
 from clearway.migration.rights import may_not_drain
 from clearway.migration.selection import chosen_nodes
 from clearway.model import Action, ClusterSnapshot, DrainOrder, Plan
@@ -52,6 +52,7 @@ class Drains:
         taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
         if taken:
             return taken[0]
+        wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
         self.check(order, snapshot, config)
         return self.begin(order, snapshot, config, now)
@@ -77,8 +78,8 @@ class Drains:
         if why:
             raise DrainError(why)
         later = order.begin_at is not None and order.begin_at > now
-        if order.deadline is not None and order.deadline <= max(now, order.begin_at or now):
-            raise DrainError("its deadline comes before its beginning")
+        if order.deadline is not None and order.deadline <= now:
+            raise DrainError("its deadline has passed")
         return self.store.create_eviction(
             Eviction(
                 eviction_id=0,
@@ -154,7 +155,7 @@ class Drains:
         Raises:
             DrainError: one of them is not ours to bring back; nothing was done.
         """
-        nodes = chosen_nodes(read_undrain(request.document).nodes, snapshot)
+        nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, snapshot)
         self._check_rights(request.actor, nodes, snapshot, config)
         held: defaultdict[int, list[str]] = defaultdict(list)
         for name in nodes:

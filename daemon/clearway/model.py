@@ -318,6 +318,11 @@ class EvictionProblem:
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
 
+    def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """Those that the longest deadline has time for."""
+        last_s = self.last_step * self.step_s
+        return tuple(option for option in options if max(option.checkpoint_s, option.ready_s) <= last_s)
+
     def switch_of(self, placement: tuple[str, ...]) -> str:
         """The leaf switch that these nodes are under; "" where the preemptor does not ask for one."""
         if self.needs is None or not self.needs.one_switch:
@@ -496,6 +501,7 @@ class Plan:
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
     ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+    note: str = ""  # "it was ...": what is not proven of how it was planned beside others
 
     @property
     def called(self) -> str:

@@ -17,7 +17,7 @@ import pytest
 from clearway.checkpointing import Footprint
 from clearway.config import CostsConfig
 from clearway_checkpoint.dmtcp import Dmtcp
-from tests.real_dmtcp import dmtcp_folder
+from tests.real_dmtcp import dmtcp_folder, steps_in
 
 PYTHON = sys.executable
 # Threads, a child process and an open log; every step is written once, and the result depends on all of them.
@@ -95,7 +95,7 @@ class Run:
             )  # fmt: skip
 
     def steps(self) -> list[int]:
-        return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
+        return steps_in(self.log)
 
     def told(self) -> str:
         path = self.folder / "state" / "restarted"

@@ -16,7 +16,7 @@ import pytest
 
 from clearway.claims import Claims, Restart, SaveState
 from tests.integration.bench import Bench, poll
-from tests.real_dmtcp import dmtcp_folder
+from tests.real_dmtcp import dmtcp_folder, steps_in
 
 PYTHON = str(Path(sys.executable).resolve())
 STEPS = 150
@@ -71,7 +71,7 @@ class Job:
         return self.bench.claims()
 
     def steps(self) -> list[int]:
-        return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
+        return steps_in(self.log)
 
     def reaches(self, step: int) -> None:
         poll(lambda: self.steps()[-1:] >= [step], 30)

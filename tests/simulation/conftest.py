@@ -1,27 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.world import World
+from tests.simulation.world import World, make_world
 
+__all__ = ["make_world"]
 pytest.register_assert_rewrite("tests.simulation.killing")
-
-
-@pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    worlds: list[World] = []
-
-    def make(**fields: Any) -> World:
-        worlds.append(World(f"sqlite:///{tmp_path}/store-{len(worlds)}.sqlite", **fields))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        world.store.close()
 
 
 @pytest.fixture

@@ -89,16 +89,22 @@ class Interruption:
     end: ClassVar[End]  # of the run without a kill, as far as it is the same for everybody who reads the test
     least_effects: ClassVar[int]  # fewer: the fuse sees nothing
     every: ClassVar[int] = 2  # only before each effect, as nothing changes until the next; 1: after each as well
+    first: ClassVar[int] = 0
+    nodes: ClassVar[int] = 8
     changes: ClassVar[Sequence[str]] = CHANGES
     writes: ClassVar[Sequence[str]] = WRITES
 
     def settings(self) -> Config:
         return config()
 
+    def furnish(self, world: World) -> None:
+        """What the cluster has that others have not."""
+
     def play(self, world: World, daemon: MortalDaemon) -> End:
         raise NotImplementedError
 
     def _played(self, world: World, blow_at: int | None) -> tuple[int, End]:
+        self.furnish(world)
         daemon = MortalDaemon(world, blow_at, self.changes, self.writes)
         end = self.play(world, daemon)
         return daemon.effects, end
@@ -108,7 +114,7 @@ class Interruption:
     def undisturbed(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, End]:
         """How many effects the daemon has, and the end."""
         store, each = tmp_path_factory.mktemp("undisturbed") / "store.sqlite", cls()
-        return each._played(World(f"sqlite:///{store}", config=each.settings()), None)
+        return each._played(World(f"sqlite:///{store}", config=each.settings(), node_count=each.nodes), None)
 
     def test_undisturbed_run_is_what_the_others_are_compared_with(self, undisturbed: tuple[int, End]) -> None:
         effects, end = undisturbed
@@ -120,7 +126,7 @@ class Interruption:
         self, make_world: Callable[..., World], undisturbed: tuple[int, End], part: int
     ) -> None:
         effects, end = undisturbed
-        for blow_at in range(self.every * part, effects, self.every * 8):
-            world = make_world(config=self.settings())
+        for blow_at in range(self.first + self.every * part, effects, self.every * 8):
+            world = make_world(config=self.settings(), node_count=self.nodes)
             _, found = self._played(world, blow_at)
             assert found == end, f"killed at effect {blow_at}: {world.describe()}"

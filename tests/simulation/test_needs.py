@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from clearway.config import Config
 from clearway.execution.records import EvictionState
 from clearway.model import Action, JobState, Node
 from clearway.simulation.cluster import Program
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 
+GUARDED: dict[str, Any] = {"candidates": {"min_runtime": 0, "protected_users": ["vip"]}}
 A100 = (("a100", 4),)
 
 
 def world_with_gpus(folder: Path, **sections: Any) -> World:
+    world = World(f"sqlite:///{folder}/store.sqlite", config=config(**(GUARDED | sections)), node_count=0)
+    add_nodes(world)
+    return world
+
+
+def add_nodes(world: World) -> None:
     """n1 to n4 have four A100 each, n5 four V100, n6 none; eight processors each."""
-    sections.setdefault("candidates", {"min_runtime": 0, "protected_users": ["vip"]})
-    world = World(f"sqlite:///{folder}/store.sqlite", config=config(**sections), node_count=0)
     gpus = {"n1": A100, "n2": A100, "n3": A100, "n4": A100, "n5": (("v100", 4),), "n6": ()}
     world.cluster.add_nodes(
         Node(
@@ -33,7 +39,6 @@ def world_with_gpus(folder: Path, **sections: Any) -> World:
         )
         for name, has in gpus.items()
     )
-    return world
 
 
 def on_gpus(world: World, node: str, count: int, ran_s: float, **fields: Any) -> str:
@@ -148,34 +153,31 @@ def test_with_others_at_once_each_has_its_cycle(tmp_path: Path) -> None:
     assert not world.leftovers()
 
 
-def play(folder: Path, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Two nodes freed by parts, with a kill -9 of the daemon before this effect; how many there are, and the end."""
-    world = world_with_gpus(folder)
+class TestInterruption(Interruption):
+    """Two nodes freed by parts."""
 
-    daemon = MortalDaemon(world, blow_at)
-    jobs = shared_nodes(world)
-    urgent = urgent_on_gpus(world, 2, 3)
-    for _ in range(200):
-        daemon.tick()
-        if world.started(urgent) and world.settled():
-            break
-    assert world.started(urgent), world.describe()
-    return daemon.effects, {
-        "urgent": world.cluster.jobs[urgent].runs,
-        "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
-        "eviction": world.eviction().state,
-        "staying": world.eviction().plan.staying == (jobs["c"],),
-        "leftovers": world.leftovers(),
-    }
+    every, first, nodes = 11, 3, 0
+    least_effects = 30
+    end: ClassVar[End] = {"urgent": [("n1", "n2")]}
 
+    def settings(self) -> Config:
+        return config(**GUARDED)
 
-def test_a_kill_in_the_middle_changes_nothing_in_the_end(tmp_path: Path) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    effects, expected = play(tmp_path / "undisturbed", None)
-    assert expected["urgent"] == [("n1", "n2")]
-    assert effects > 30
-    for blow_at in range(3, effects, 11):
-        folder = tmp_path / str(blow_at)
-        folder.mkdir()
-        _, end = play(folder, blow_at)
-        assert end == expected, blow_at
+    def furnish(self, world: World) -> None:
+        add_nodes(world)
+
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        jobs = shared_nodes(world)
+        urgent = urgent_on_gpus(world, 2, 3)
+        for _ in range(200):
+            daemon.tick()
+            if world.started(urgent) and world.settled():
+                break
+        assert world.started(urgent), world.describe()
+        return {
+            "urgent": world.cluster.jobs[urgent].runs,
+            "restarts": {name: world.cluster.jobs[job_id].job.restart_count for name, job_id in jobs.items()},
+            "eviction": world.eviction().state,
+            "staying": world.eviction().plan.staying == (jobs["c"],),
+            "leftovers": world.leftovers(),
+        }

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from clearway.api import views
 from clearway.cli import render
+from clearway.config import Config
 from clearway.execution.records import EvictionState
 from clearway.model import JobState
-from tests.simulation.killing import MortalDaemon
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 
+GUARDED: dict[str, Any] = {"candidates": {"min_runtime": 0, "protected_users": ["vip"]}}
 LEAVES = {f"n{at}": "leaf1" if at < 5 else "leaf2" for at in range(1, 9)}
 
 
 def world_with_switches(folder: Path, **sections: Any) -> World:
     """n1 to n4 are under leaf1, n5 to n8 under leaf2."""
-    sections.setdefault("candidates", {"min_runtime": 0, "protected_users": ["vip"]})
-    world = World(f"sqlite:///{folder}/store.sqlite", config=config(**sections))
+    world = World(f"sqlite:///{folder}/store.sqlite", config=config(**(GUARDED | sections)))
     world.cluster.switch_of = dict(LEAVES)
     return world
 
@@ -135,32 +136,30 @@ def test_a_plan_whose_switch_is_not_known_any_more_is_not_begun(tmp_path: Path) 
     assert restarted(world, jobs) == set()
 
 
-def play(folder: Path, blow_at: int | None) -> tuple[int, dict[str, Any]]:
-    """Two nodes of a switch freed, with a kill -9 of the daemon before this effect."""
-    world = world_with_switches(folder)
-    daemon = MortalDaemon(world, blow_at)
-    jobs = busy_nodes(world)
-    urgent = world.urgent(2, work_s=15.0, switches=1)
-    for _ in range(200):
-        daemon.tick()
-        if world.started(urgent) and world.settled():
-            break
-    assert world.started(urgent), world.describe()
-    return daemon.effects, {
-        "urgent": [sorted(run) for run in world.cluster.jobs[urgent].runs],
-        "restarted": restarted(world, jobs),
-        "eviction": (world.eviction().state, world.eviction().plan.switch),
-        "leftovers": world.leftovers(),
-    }
+class TestInterruption(Interruption):
+    """Two nodes of a switch freed."""
 
+    every, first = 11, 2
+    least_effects = 2
+    end: ClassVar[End] = {"urgent": [["n5", "n6"]], "eviction": (EvictionState.COMPLETED, "leaf2")}
 
-def test_a_kill_in_the_middle_changes_nothing_in_the_end(tmp_path: Path) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    effects, expected = play(tmp_path / "undisturbed", None)
-    assert expected["urgent"] == [["n5", "n6"]]
-    assert expected["eviction"] == (EvictionState.COMPLETED, "leaf2")
-    for blow_at in range(2, effects, 17):
-        folder = tmp_path / str(blow_at)
-        folder.mkdir()
-        _, end = play(folder, blow_at)
-        assert end == expected, blow_at
+    def settings(self) -> Config:
+        return config(**GUARDED)
+
+    def furnish(self, world: World) -> None:
+        world.cluster.switch_of = dict(LEAVES)
+
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        jobs = busy_nodes(world)
+        urgent = world.urgent(2, work_s=15.0, switches=1)
+        for _ in range(200):
+            daemon.tick()
+            if world.started(urgent) and world.settled():
+                break
+        assert world.started(urgent), world.describe()
+        return {
+            "urgent": [sorted(run) for run in world.cluster.jobs[urgent].runs],
+            "restarted": restarted(world, jobs),
+            "eviction": (world.eviction().state, world.eviction().plan.switch),
+            "leftovers": world.leftovers(),
+        }

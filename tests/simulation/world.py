@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from clearway.clock import ManualClock
 from clearway.config import Config
@@ -154,3 +157,17 @@ class World:
             for s in self.store.steps(e.eviction_id)
         ]
         return "\n".join([*jobs, *(f"{e.eviction_id} {e.state} {e.outcome}" for e in self.store.evictions()), *steps])
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Worlds that are closed after the test, each with a database of its own."""
+    worlds: list[World] = []
+
+    def make(**fields: Any) -> World:
+        worlds.append(World(f"sqlite:///{tmp_path}/store-{len(worlds)}.sqlite", **fields))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.store.close()

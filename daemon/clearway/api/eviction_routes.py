@@ -10,13 +10,13 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from clearway.api import schemas, views
 from clearway.api.context import Daemon
 from clearway.execution.records import EvictionState
+from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/evictions", tags=["evictions"])
 
 # The store loads evictions with their plans, a big one of which takes some 10 MB; only summaries are kept.
 _LOADED_AT_ONCE = 5
 
-LARGEST_ID = 2**31 - 1  # what every database's integer holds
 EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
 
 _GROUPS = {

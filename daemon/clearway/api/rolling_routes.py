@@ -8,7 +8,6 @@ from fastapi import APIRouter, HTTPException, Path, Query, Response
 
 from clearway.api import schemas
 from clearway.api.context import Actor, Daemon, Report
-from clearway.api.eviction_routes import LARGEST_ID
 from clearway.api.request_routes import REFUSALS, ask
 from clearway.decision import NoPlan
 from clearway.errors import DrainError
@@ -19,6 +18,7 @@ from clearway.migration.rolling import preview
 from clearway.migration.selection import chosen_nodes
 from clearway.model import DrainOrder, Plan
 from clearway.policy import under_way_by
+from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/rolling-drains", tags=["drains"])
 RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
@@ -58,6 +58,7 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
     """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
     snapshot = report.snapshot
     try:
+        wish.check_times(snapshot.taken_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
     except DrainError as error:
         raise HTTPException(422, str(error)) from None

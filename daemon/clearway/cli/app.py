@@ -19,6 +19,7 @@ from clearway.cli.asking import (
     DEFAULT_CONFIG,
     FAILED,
     ConfigOption,
+    EvictionId,
     Output,
     OutputOption,
     ask,
@@ -159,7 +160,7 @@ def calibration(
 
 @app.command()
 def explain(
-    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    eviction_id: EvictionId,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -217,7 +218,7 @@ def list_evictions(
 
 @evictions_app.command("show")
 def show_eviction(
-    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")],
+    eviction_id: EvictionId,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -227,17 +228,13 @@ def show_eviction(
 
 
 @evictions_app.command()
-def approve(
-    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")], config: ConfigOption = DEFAULT_CONFIG
-) -> None:
+def approve(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Let a planned eviction be carried out."""
     ask("approve", eviction_id, config)
 
 
 @evictions_app.command()
-def cancel(
-    eviction_id: Annotated[int, typer.Argument(help="Number of the eviction.")], config: ConfigOption = DEFAULT_CONFIG
-) -> None:
+def cancel(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
     ask("cancel", eviction_id, config)
 

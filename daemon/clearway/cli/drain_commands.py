@@ -25,11 +25,12 @@ from clearway.decision import NoPlan
 from clearway.execution.records import TurnState
 from clearway.migration.request import LONGEST_LIST, MOST_AT_ONCE
 from clearway.model import Parallel
+from clearway.store.base import LARGEST_ID
 
 rolling_app = typer.Typer(
     help="Drains of a few nodes at a time: clearway drain --rolling.", no_args_is_help=True, rich_markup_mode=None
 )
-RollingId = Annotated[int, typer.Argument(help="Number of the rolling drain.")]
+RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
 def drain_nodes(
@@ -81,17 +82,24 @@ def drain_nodes(
             answer = drain.dry_run(configuration(config), store, wish)
         render.what_if(answer, output.value)
         raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
-    request = ask("drain", None, config, wish.model_dump_json())
+    quiet = output is Output.JSON
+    request = ask("drain", None, config, wish.model_dump_json(), quiet=quiet)
+    failed = request.refused
+    more: dict[str, object] = {}
+    outcome = ""
     if wait and request.eviction_id is not None:
         with stored(config) as store:
             eviction = drain.wait_until_empty(store, request.eviction_id)
-        print(render.visible(eviction.outcome))
-        raise typer.Exit(FAILED if eviction.started_at is None else 0)
-    if wait and request.rolling_id is not None:
+        more, outcome, failed = render.summary(eviction), eviction.outcome, eviction.started_at is None
+    elif wait and request.rolling_id is not None:
         with stored(config) as store:
             ended = drain.wait_until_over(store, request.rolling_id)
-        print(render.visible(ended.outcome))
-        raise typer.Exit(FAILED if ended.nodes(TurnState.SKIPPED) else 0)
+        more, outcome, failed = rolling_view.summary(ended), ended.outcome, bool(ended.nodes(TurnState.SKIPPED))
+    if quiet:
+        render.print_json(render.answered(request) | more)
+    elif outcome:
+        print(render.visible(outcome))
+    raise typer.Exit(FAILED if failed else 0)
 
 
 def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config: ConfigOption = DEFAULT_CONFIG) -> None:

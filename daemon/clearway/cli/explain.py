@@ -12,7 +12,7 @@ from clearway.cli.render import console, curve_table, node_hours, print_json, ta
 from clearway.durations import format_duration
 from clearway.execution.records import Eviction
 from clearway.explanation import Alternative, Cost, Explanation
-from clearway.model import Action, Candidate, Choice, Plan
+from clearway.model import Action, Candidate, Choice, EvictionProblem, Plan
 
 _SHOWN = 20
 _NODE_HOURS = "node-h lost"
@@ -65,7 +65,7 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
     parts: list[Any] = [
         _chosen_table(plan, by_choice[Choice.CHOSEN], explanation.cost, candidates),
         "",
-        _spared_table(by_choice[Choice.SPARED], explanation.cost, candidates),
+        _spared_table(plan.problem, by_choice[Choice.SPARED], explanation.cost, candidates),
         "",
         _rules_table(plan, explanation),
         "",
@@ -82,6 +82,8 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
         parts.append(
             f"All this compares it with planning it alone; it was planned together with {plan.called} {others}."
         )
+    if plan.note:
+        parts.append(f"It was {plan.note}.")
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)
@@ -112,9 +114,9 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
         return "not possible in time"
     lost = other.lost_work_node_s - own.lost_work_node_s
     if lost:
-        return f"{lost / 3_600:+,.1f} node-hours"
+        return f"{_signed(lost)} node-hours"
     if other.return_node_s != own.return_node_s:
-        return f"{(other.return_node_s - own.return_node_s) / 3_600:+,.1f} node-hours to come back"
+        return f"{_signed(other.return_node_s - own.return_node_s)} node-hours to come back"
     if other.checkpoint_s != own.checkpoint_s:
         longer = other.checkpoint_s - own.checkpoint_s
         return f"{'+' if longer > 0 else '-'}{format_duration(abs(longer))} of checkpoints"
@@ -122,6 +124,12 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
         more = other.preemptees - own.preemptees
         return f"{more:+d} job{'s' * (abs(more) != 1)} preempted"
     return "nothing: ties go to smaller job ids"
+
+
+def _signed(node_s: float) -> str:
+    """A difference in node-hours with as many decimals as it takes not to look like none."""
+    hours = node_s / 3_600
+    return f"{hours:+,.1f}" if abs(hours) >= 0.05 else f"{hours:+,.2g}"
 
 
 def _chosen_table(plan: Plan, chosen: list[Alternative], own: Cost, candidates: dict[str, Candidate]) -> Table | str:
@@ -145,7 +153,9 @@ def _chosen_table(plan: Plan, chosen: list[Alternative], own: Cost, candidates: 
     return made
 
 
-def _spared_table(spared: list[Alternative], own: Cost, candidates: dict[str, Candidate]) -> Table | str:
+def _spared_table(
+    problem: EvictionProblem, spared: list[Alternative], own: Cost, candidates: dict[str, Candidate]
+) -> Table | str:
     if not spared:
         return "No other job could have gone."
     known = sorted(
@@ -158,7 +168,8 @@ def _spared_table(spared: list[Alternative], own: Cost, candidates: dict[str, Ca
     )  # fmt: skip
     for each in shown:
         candidate = candidates[each.job_id]
-        cheapest = min(candidate.options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s))
+        in_time = problem.in_time(candidate.options)
+        cheapest = min(in_time, key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s))
         made.add_row(
             each.job_id,
             str(candidate.nodes),

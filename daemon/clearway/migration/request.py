@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from datetime import UTC, datetime, timedelta
+from typing import Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -16,6 +17,7 @@ _REASON = re.compile(r'[^"\[\]]{0,120}')
 
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
+_CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
 
 
 class DrainRequest(BaseModel):
@@ -58,6 +60,14 @@ class DrainRequest(BaseModel):
             raise ValueError("a rolling drain has no deadline: when its nodes come back is not in its hands")
         return self
 
+    def check_times(self, asked_at: datetime) -> None:
+        """Raises ``DrainError`` where it was to begin, or to be over, before anybody asked: a date is mistyped."""
+        for what, when in (("beginning", self.at), ("deadline", self.deadline)):
+            if when is not None and when < asked_at - _CLOCKS_DIFFER:
+                raise DrainError(f"its {what}, {_utc(when)}, has passed")
+        if self.at is not None and self.deadline is not None and self.deadline <= self.at:
+            raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
+
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
         return DrainOrder(
             nodes=nodes,
@@ -79,6 +89,9 @@ class UndrainRequest(BaseModel):
     nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
 
 
+R = TypeVar("R", DrainRequest, UndrainRequest)
+
+
 def drain_request(**fields: object) -> DrainRequest:
     """Raises ``DrainError``, with the first thing that is wrong."""
     try:
@@ -87,18 +100,16 @@ def drain_request(**fields: object) -> DrainRequest:
         raise DrainError(_first(error)) from None
 
 
-def read_drain(document: str) -> DrainRequest:
+def read_request(kind: type[R], document: str) -> R:
+    """What ``document`` asks for; raises ``DrainError``, with the first thing that is wrong."""
     try:
-        return DrainRequest.model_validate_json(document)
+        return kind.model_validate_json(document)
     except ValidationError as error:
         raise DrainError(_first(error)) from None
 
 
-def read_undrain(document: str) -> UndrainRequest:
-    try:
-        return UndrainRequest.model_validate_json(document)
-    except ValidationError as error:
-        raise DrainError(_first(error)) from None
+def _utc(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _first(error: ValidationError) -> str:

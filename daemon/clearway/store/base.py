@@ -12,6 +12,8 @@ from clearway.learning import CheckpointRecord, Requeued, RestartRecord
 from clearway.model import MoveKind, Plan
 from clearway.run_times import RunKey, RunRecord
 
+LARGEST_ID = 2**31 - 1  # what every database's integer holds
+
 
 class Store(Protocol):
     """Raises ``StoreError`` when the database cannot be used."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from clearway import registry
 from clearway.cli.app import app
 from clearway.simulation.injection import urgent_jobs
 from clearway.simulation.swf import read_swf
+from tests.unit.cli.simulating import runner, simulated
 
-runner = CliRunner()
 LOG = """\
 ; MaxProcs: 8
 ; Queue: 1 daily
@@ -39,12 +36,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.swf"
     path.write_text(LOG)
     return path
-
-
-def simulated(*options: str) -> dict[str, Any]:
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_the_json_has_the_form_that_programs_rely_on(log: Path) -> None:

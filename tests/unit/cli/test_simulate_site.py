@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.simulation.sacct import command
+from tests.unit.cli.simulating import runner, simulated
 
-runner = CliRunner()
 BEGIN_S = 1_700_000_000
 
 
@@ -39,12 +37,6 @@ def config(tmp_path: Path, text: str = URGENT) -> str:
     path = tmp_path / "clearway.toml"
     path.write_text(text)
     return str(path)
-
-
-def simulated(*options: str) -> dict[str, Any]:
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def runs(made: dict[str, Any]) -> dict[str, dict[str, Any]]:

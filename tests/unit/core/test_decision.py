@@ -86,6 +86,12 @@ def test_every_job_that_holds_nodes_has_a_verdict_and_no_other() -> None:
     assert list(found) == sorted(found)
 
 
+def test_a_job_that_could_not_leave_in_time_is_not_called_needless() -> None:
+    jobs = [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90_000))]
+    reason = verdicts(planned(jobs, urgent_job(nodes=1), candidates={"allow_kill": False}))["2"].reason
+    assert reason.startswith("not possible in time: saving it would take 1d01h")
+
+
 @pytest.mark.parametrize(
     ("jobs", "of", "job_id", "reason"),
     [
@@ -123,6 +129,13 @@ def test_every_job_that_holds_nodes_has_a_verdict_and_no_other() -> None:
             "2",
             "not needed: saving it would take 1m32s, and the chosen set costs less without it",
             id="why it is not asked to save itself",
+        ),
+        pytest.param(
+            [ran("1", 1, 100), ran("2", 1, 4_000, comment=SAVES.format(90_000))],
+            urgent_job(nodes=1),
+            "2",
+            "not needed: requeueing it would lose 1.1 node-hours, and the chosen set costs less without it",
+            id="what would be cheaper but takes too long is no reason",
         ),
         pytest.param(
             [ran("1", 2, 100), ran("2", 1, 100), ran("3", 1, 100)],
