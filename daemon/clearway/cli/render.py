@@ -252,6 +252,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
                 "placement": e.placement,
                 "placement_nodes": list(e.plan.placement_nodes),
                 "switch": e.plan.switch or None,
+                "note": e.plan.note,
                 "preemptions": [
                     {
                         "job_id": p.job_id,
@@ -295,7 +296,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     where = f", all under leaf switch {e.plan.switch}," if e.plan.switch else ""
     out.print(
         f"{e.plan.nodes_needed} nodes{where} by {when(e.plan.deadline)}; planned {when(e.created_at)} "
-        f"by {e.plan.curve.planner}.\n"
+        f"by {e.plan.curve.planner}.{f' It was {e.plan.note}.' if e.plan.note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
     made = table("at", "job", "step", "result", "detail", title="What was done")
