@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 
 RUNNER = CliRunner()
+PATIENT_S = 240.0  # of the command line, while the loop of a busy machine is on its way
 PROBLEM = {
     "nodes_needed": 1,
     "max_delay_s": 10,
@@ -305,10 +307,13 @@ class Site:
             while not stop.wait(0.02):
                 self.world.tick(each_s)
 
+        patient = partial(render.wait_for, limit_s=PATIENT_S)
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            yield
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(render, "wait_for", patient)
+                yield
         finally:
             stop.set()
             thread.join()
