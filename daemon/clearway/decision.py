@@ -101,11 +101,13 @@ def _situations(preemptor: Preemptor, partition: str, grounds: Grounds) -> Itera
         yield eviction_situation(preemptor, partition, replace(grounds, whole=True))
 
 
-def plan_alone(considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime) -> Plan:
-    """The plan that serves a preemptor best, whatever becomes of others."""
+def plan_alone(
+    considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
+) -> Plan:
+    """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
     situation, point = considered.situation, considered.point
     nodes = _placement_nodes(situation, point)
-    verdicts = _explain(situation, point, nodes, planner)
+    verdicts = _explain(situation, point, nodes, planner) if explained else ()
     return plan_of(considered, point, nodes, verdicts, snapshot, now)
 
 
@@ -117,10 +119,11 @@ def plan_of(
     snapshot: ClusterSnapshot,
     now: datetime,
     together: tuple[str, ...] = (),
+    counts_on: Sequence[str] = (),
 ) -> Plan:
-    """A plan from what was chosen: ``verdicts`` are those of the candidates."""
+    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``counts_on`` leave for others."""
     situation, preemptor = considered.situation, considered.situation.preemptor
-    gone = situation.leaving | {planned.job_id for planned in point.actions}
+    gone = situation.leaving | {planned.job_id for planned in point.actions} | set(counts_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=now,

@@ -16,9 +16,11 @@ from clearway.migration.request import DrainRequest, read_request
 from clearway.model import ClusterSnapshot
 from clearway.moves import REQUESTS, Moves
 from clearway.rolling import RollingDrains
+from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
 PAUSED = "paused"
+_PAUSED = ", when the pause is over (clearway resume)"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Desk:
             return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
         eviction = self.drains.drain(request, wish, snapshot, config, now)
         self.planned(eviction, 0.0)
-        result = f"drain {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+        begins = f"emptying {short(eviction.plan.placement_nodes)}" + (_PAUSED if self.store.get_value(PAUSED) else "")
+        result = f"drain {eviction.eviction_id}: {eviction.outcome or begins}"
         return replace(request, eviction_id=eviction.eviction_id, result=result)
 
     def _of_eviction(self, request: Request, now: datetime) -> str:

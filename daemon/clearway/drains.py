@@ -52,6 +52,7 @@ class Drains:
         taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
         if taken:
             return taken[0]
+        wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
         self.check(order, snapshot, config)
         return self.begin(order, snapshot, config, now)
@@ -77,8 +78,8 @@ class Drains:
         if why:
             raise DrainError(why)
         later = order.begin_at is not None and order.begin_at > now
-        if order.deadline is not None and order.deadline <= max(now, order.begin_at or now):
-            raise DrainError("its deadline comes before its beginning")
+        if order.deadline is not None and order.deadline <= now:
+            raise DrainError("its deadline has passed")
         return self.store.create_eviction(
             Eviction(
                 eviction_id=0,

@@ -505,6 +505,7 @@ class Plan:
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
     ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+    note: str = ""  # "it was ...": what is not proven of how it was planned beside others
 
     @property
     def called(self) -> str:

@@ -23,6 +23,7 @@ from clearway.migration.rights import may_not_move
 from clearway.model import Action, ClusterSnapshot, MoveKind, Plan
 from clearway.policy import under_way_by
 from clearway.slurm.base import SlurmBackend
+from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
 REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
@@ -138,7 +139,10 @@ class Moves:
 
 
 def _handled(request: Request, eviction: Eviction) -> Request:
-    result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or eviction.state.value}"
+    assert eviction.move is not None  # noqa: S101 - made by ``ask``
+    sources = short({move.source for move in eviction.move.moves})
+    begins = f"moving {len(eviction.plan.preemptees)} job(s) off {sources}"
+    result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or begins}"
     return replace(request, eviction_id=eviction.eviction_id, result=result)
 
 

@@ -62,6 +62,7 @@ class RollingDrains:
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
             return taken[0]
+        wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
         self.drains.check(order, snapshot, config)
         for each in open_ones:

@@ -168,7 +168,9 @@ class DaemonProcess:
         self._process.send_signal(number)
 
     def wait(self, limit_s: float = 80.0) -> int:
-        return self._process.wait(limit_s)
+        status = self._process.wait(limit_s)
+        self._reader.join(limit_s)  # its last words may still be on their way
+        return status
 
     def expect(self, words: str, limit_s: float = 20.0) -> str:
         """Wait for a log line that holds these words."""

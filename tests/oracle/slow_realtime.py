@@ -31,8 +31,8 @@ def replayed(jobs: Sequence[TraceJob], nodes: int, rule: str, transfer_s: int = 
                 each.status, each.end, happened = "ended", now, True
             elif each.status == "leaving" and each.until == now:
                 each.status, happened = "waiting", True
-            late = each.job.submit_s + int((THRESHOLD - 1) * each.limit) + 1
-            happened = happened or (rule == "weighted-cost" and each.job.urgent and late == now)
+            late = _slowdown(each, now - 1) <= THRESHOLD < _slowdown(each, now)  # since this second
+            happened = happened or (rule == "weighted-cost" and each.job.urgent and late)
         if happened:
             first = [each for each in slow if each.status == "waiting" and each.job.submit_s <= now and each.job.urgent]
             if rule == "high-priority":

@@ -330,6 +330,44 @@ def test_begins_at_its_time_and_can_be_cancelled_before(make_world: Callable[...
     assert now(world, other).state is EvictionState.CANCELLED
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"at": -3_600}, "its beginning, 2026-01-01 00:00:00 UTC, has passed"),
+        ({"at": -3_600, "rolling": 1}, "its beginning, 2026-01-01 00:00:00 UTC, has passed"),
+        ({"deadline": -3_600}, "its deadline, 2026-01-01 00:00:00 UTC, has passed"),
+        (
+            {"at": 7_200, "deadline": 3_600},
+            "its deadline, 2026-01-01 02:00:00 UTC, comes before its beginning, 2026-01-01 03:00:00 UTC",
+        ),
+    ],
+)
+def test_times_that_make_no_sense_are_refused(
+    make_world: Callable[..., World], fields: dict[str, int], why: str
+) -> None:
+    """A mistyped date must not empty nodes at once."""
+    world = make_world()
+    hour = world.clock.now().replace(year=2026, month=1, day=1, hour=1, minute=0, second=0, microsecond=0)
+    times = {key: value if key == "rolling" else hour + timedelta(seconds=value) for key, value in fields.items()}
+    document = DrainRequest(nodes="n1", **times).model_dump_json()  # type: ignore[arg-type]  # as named
+    request_id = world.store.add_request("drain", None, "root", hour, document)
+    world.tick()
+    assert answer(world, request_id) == f"refused: {why}"
+    assert not held(world)
+    assert not world.store.evictions()
+    assert not world.store.rolling_drains()
+
+
+def test_a_beginning_that_passes_before_the_daemon_reads_it_is_now(make_world: Callable[..., World]) -> None:
+    """It was down, or the asker's clock is a little behind: what was asked for in good time is done."""
+    world = make_world()
+    asked_at = world.clock.now() - timedelta(hours=1)
+    document = DrainRequest(nodes="n1", at=asked_at - timedelta(seconds=2)).model_dump_json()
+    request_id = world.store.add_request("drain", None, "root", asked_at, document)
+    world.tick()
+    assert answer(world, request_id) == "drain 1: emptying n1"
+
+
 def test_nothing_is_drained_in_observe_mode_or_while_paused(make_world: Callable[..., World]) -> None:
     world = make_world(config=config("observe"))
     request_id = ask(world, "n1")
@@ -337,7 +375,10 @@ def test_nothing_is_drained_in_observe_mode_or_while_paused(make_world: Callable
     assert answer(world, request_id) == "refused: the daemon only observes (daemon.mode)"
     world.loop.reconfigure(config())
     world.store.add_request("pause", None, "olga", world.clock.now())
-    begun = drain(world, "n1")
+    request_id = ask(world, "n1")
+    world.tick()
+    assert answer(world, request_id) == "drain 1: emptying n1, when the pause is over (clearway resume)"
+    begun = world.store.eviction(1)
     world.tick()
     assert not held(world)
     world.store.add_request("resume", None, "olga", world.clock.now())
@@ -421,3 +462,17 @@ def test_urgent_job_gets_other_nodes_than_those_that_are_drained(make_world: Cal
     world.run_until(lambda: world.started(urgent) is not None, 120)
     assert not set(world.cluster.jobs[urgent].runs[0]) & {"n1", "n2", "n3", "n4"}
     world.run_until(lambda: now(world, begun).started_at is not None, 120)
+
+
+def test_an_urgent_job_is_called_one_while_its_eviction_is_still_open(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    for number in range(1, 9):
+        saver(world, f"n{number}")
+    urgent = world.urgent(8)
+    world.run_until(lambda: world.started(urgent) is not None, 200)
+    assert world.store.open_evictions()  # those who left for it wait
+    begun = drain(world, "n1")
+    world.run_until(lambda: now(world, begun).state.terminal, 20)
+    assert now(world, begun).outcome == (
+        f"Not drained: 1 job(s) in the way: job {urgent} of {world.cluster.jobs[urgent].job.user}: it is an urgent job."
+    )

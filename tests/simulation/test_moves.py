@@ -457,3 +457,9 @@ def test_nodes_come_back_where_slurm_cannot_power_them_down(
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.COMPLETED
     assert_nothing_is_left(world)
+    refused = {step.detail for step in world.store.steps(world.eviction().eviction_id) if step.result == "refused"}
+    assert refused == {
+        f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): "
+        f"{name}: Invalid node state specified"
+        for name in ("n1", "n2")
+    }

@@ -12,6 +12,7 @@ from clearway.execution.records import Eviction, EvictionState, PreemptionState
 from clearway.model import Action
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs, saver_script
+from tests.slurm.machine import SLACK
 
 STEPS = 300  # of a second: nobody ends before a test wants that
 WHOLE = ("--exclusive", "--mem=0")
@@ -64,7 +65,7 @@ def clearway(daemon: RunningDaemon, *args: str, user: str = "root") -> subproces
     """The command line, as root or another user of this machine."""
     command = [sys.executable, "-c", RUN_AS, user, *args]
     env = {**daemon.cluster.env, "CLEARWAY_CONFIG": str(daemon.config)}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120 * SLACK, check=False)
 
 
 def ask(daemon: RunningDaemon, path: str, **body: object) -> str:

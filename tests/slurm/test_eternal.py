@@ -15,7 +15,7 @@ from tests.slurm.daemon import RunningDaemon, config_text, install_programs
 pytestmark = pytest.mark.one_slurm
 
 TIMES = 20
-STEPS = 6_000  # of a twentieth of a second, until the test lets them hurry
+STEPS = 20_000  # of a twentieth of a second, until the test lets them hurry
 WHOLE = ("--exclusive", "--mem=0", "--output=/dev/null")
 UNTIL_SEEN = "until [ -e seen.$SLURM_JOB_ID ]; do sleep 0.1; done"
 ETERNAL = 'partitions = ["eternal"]\npatience = 0\nmin_runtime = 1\nmax_delay = "60s"'

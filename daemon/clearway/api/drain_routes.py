@@ -43,6 +43,7 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
         raise HTTPException(422, "rolling: ask rolling-drains/what-if")
     snapshot = report.snapshot
     try:
+        wish.check_times(snapshot.taken_at)
         nodes = chosen_nodes(wish.nodes, snapshot)
     except DrainError as error:
         raise HTTPException(422, str(error)) from None

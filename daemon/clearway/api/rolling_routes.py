@@ -58,6 +58,7 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
     """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
     snapshot = report.snapshot
     try:
+        wish.check_times(snapshot.taken_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
     except DrainError as error:
         raise HTTPException(422, str(error)) from None

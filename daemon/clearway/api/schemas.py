@@ -144,6 +144,9 @@ class PlanView(_Answer):
     curve: CurveView
     verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
     together: tuple[str, ...] = Field(description="job_ids of other preemptors that it was planned together with")
+    note: str = Field(
+        description='"it was ...": what is not proven of how it was planned beside others; empty: nothing'
+    )
 
 
 class CostView(_Answer):

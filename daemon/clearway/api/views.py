@@ -111,6 +111,7 @@ def plan_view(plan: Plan) -> s.PlanView:
         curve=s.CurveView.model_validate(plan.curve),
         verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
         together=plan.together,
+        note=plan.note,
     )
 
 

@@ -92,18 +92,34 @@ def stored(config: Path) -> Iterator[Store]:
             store.close()
 
 
-def ask(kind: str, eviction_id: int | None, config: Path, document: str = "", rolling_id: int | None = None) -> Request:
-    """Write a request to the store and wait a little for the daemon's answer."""
+def ask(
+    kind: str,
+    eviction_id: int | None,
+    config: Path,
+    document: str = "",
+    rolling_id: int | None = None,
+    *,
+    quiet: bool = False,
+) -> Request:
+    """Write a request to the store and wait a little for the daemon's answer; unless ``quiet`` it is printed.
+
+    Where there is none in time, or where it is refused, the command ends; but a quiet one shows its own refusal.
+    """
     from clearway.cli.drain import actor  # noqa: PLC0415 - the other commands start quicker without
 
     with stored(config) as store:
         request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document, rolling_id)
         answer = render.wait_for(lambda: _answer(store, request_id))
     if answer is None:
-        complain(f"request {request_id} is stored; the daemon has not answered yet")
+        complain(
+            f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
+            "and carried out as soon as it does"
+        )
         raise typer.Exit(FAILED)
+    if quiet:
+        return answer
     print(render.visible(answer.result))
-    if answer.result.startswith("refused"):
+    if answer.refused:
         raise typer.Exit(FAILED)
     return answer
 

@@ -111,15 +111,16 @@ class _Story:
 
         back = self._until(lambda: self._newest().state.terminal, self._progress)
         final = self._newest()
-        everyone = all(p.state in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
+        away = sum(p.state not in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
         lost = render.node_hours(final.actual_lost_node_s)
         killed_all = sum(_if_killed(final, p) for p in final.preemptions)
         self._step(
             self._clock.now(),
-            f"Everyone is back: {lost} node-hours lost; killing the same jobs would have lost "
+            f"{_who_is_back(away)}: {lost} node-hours lost; killing the same jobs would have lost "
             f"{render.node_hours(killed_all)}.",
         )
-        return (margin_s >= 0 and back and everyone) or self._fail("not all preempted jobs came back")
+        why = what_failed(margin_s, over=back, away=away)
+        return not why or self._fail(why)
 
     def _newest(self) -> Eviction:
         return self._daemon.store.evictions(limit=1)[0]
@@ -158,6 +159,22 @@ class _Story:
     def _fail(self, why: str) -> bool:
         self._out.print(Text(f"Failed: {why}.", style="bold red"))
         return False
+
+
+def what_failed(margin_s: float, *, over: bool, away: int) -> str:
+    """Why the demo is no success; nothing when it is one.
+
+    ``margin_s``: how long before its deadline the urgent job started; ``away``: jobs that have not come back.
+    """
+    if margin_s < 0:
+        return "the urgent job started after its deadline (is this machine very busy? try --speed 20)"
+    if away:
+        return "not all preempted jobs came back"
+    return "" if over else "the eviction was not over in time"
+
+
+def _who_is_back(away: int) -> str:
+    return f"{away} not back yet" if away else "Everyone is back"
 
 
 def _if_killed(eviction: Eviction, p: Preemption) -> float:

@@ -66,6 +66,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
 
 def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
     """The daemon's own decision on a fresh snapshot, and nothing done."""
+    wish.check_times(datetime.now(UTC))
     snapshot = _fresh(config)
     order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
     why = not_ours_to_drain(order.nodes, snapshot)
@@ -76,6 +77,7 @@ def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
 
 def dry_run_rolling(config: Config, store: Store, wish: DrainRequest) -> Preview:
     """The batches, if the cluster stayed as it is."""
+    wish.check_times(datetime.now(UTC))
     snapshot = _fresh(config)
     order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
     return preview(order, wish.rolling or 1, snapshot, lambda each: _decide(each, snapshot, config, store))

@@ -82,17 +82,24 @@ def drain_nodes(
             answer = drain.dry_run(configuration(config), store, wish)
         render.what_if(answer, output.value)
         raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
-    request = ask("drain", None, config, wish.model_dump_json())
+    quiet = output is Output.JSON
+    request = ask("drain", None, config, wish.model_dump_json(), quiet=quiet)
+    failed = request.refused
+    more: dict[str, object] = {}
+    outcome = ""
     if wait and request.eviction_id is not None:
         with stored(config) as store:
             eviction = drain.wait_until_empty(store, request.eviction_id)
-        print(render.visible(eviction.outcome))
-        raise typer.Exit(FAILED if eviction.started_at is None else 0)
-    if wait and request.rolling_id is not None:
+        more, outcome, failed = render.summary(eviction), eviction.outcome, eviction.started_at is None
+    elif wait and request.rolling_id is not None:
         with stored(config) as store:
             ended = drain.wait_until_over(store, request.rolling_id)
-        print(render.visible(ended.outcome))
-        raise typer.Exit(FAILED if ended.nodes(TurnState.SKIPPED) else 0)
+        more, outcome, failed = rolling_view.summary(ended), ended.outcome, bool(ended.nodes(TurnState.SKIPPED))
+    if quiet:
+        render.print_json(render.answered(request) | more)
+    elif outcome:
+        print(render.visible(outcome))
+    raise typer.Exit(FAILED if failed else 0)
 
 
 def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config: ConfigOption = DEFAULT_CONFIG) -> None:

@@ -82,6 +82,8 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
         parts.append(
             f"All this compares it with planning it alone; it was planned together with {plan.called} {others}."
         )
+    if plan.note:
+        parts.append(f"It was {plan.note}.")
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)

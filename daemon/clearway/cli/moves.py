@@ -59,12 +59,19 @@ def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: b
             answer = dry_run(kind, settings, store)
         render.what_if(answer, output.value)
         raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
-    asked = ask(request, None, config)
+    quiet = output is Output.JSON
+    asked = ask(request, None, config, quiet=quiet)
+    failed = asked.refused
+    more: dict[str, object] = {}
     if wait and asked.eviction_id is not None:
         with stored(config) as store:
             eviction = wait_until_moved(store, asked.eviction_id)
-        print(render.visible(eviction.outcome))
-        raise typer.Exit(0 if eviction.state is EvictionState.COMPLETED else FAILED)
+        more, failed = render.summary(eviction), eviction.state is not EvictionState.COMPLETED
+        if not quiet:
+            print(render.visible(eviction.outcome))
+    if quiet:
+        render.print_json(render.answered(asked) | more)
+    raise typer.Exit(FAILED if failed else 0)
 
 
 def dry_run(kind: MoveKind, config: Config, store: Store) -> Plan | NoPlan:

@@ -71,6 +71,8 @@ def explain(error: ErrorDetails) -> str:
             return f"{field}: is not a known field"
         case "less_than_equal":
             return f"{field}: must be at most {error['ctx']['le']}, not {shown(error['input'])}"
+        case "too_long" if isinstance(error["input"], list):
+            return f"{field}: must hold at most {error['ctx']['max_length']}"
     if place and place[-1] == KEY:
         return f"{_path(place[:-2])}: a key must be {TEXT}, not {shown(error['input'])}"
     wanted = _wanted(place)

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from clearway.cli.problem_errors import TEXT, WANTED
 from clearway.model import Action, Amounts, Needs, Option
 
+MOST_CANDIDATES = 20_000  # what ties are settled with takes memory in the square of their number
 MOST_NODES = 1_000_000
 MOST_NODES_NEEDED = 10**9
 MOST_SECONDS = 10**12
@@ -235,7 +236,7 @@ class ProblemFields(_Strict):
     )
     max_delay_s: _Seconds
     step_s: Annotated[int, Field(ge=1, le=MOST_SECONDS)]
-    candidates: list[CandidateFields]
+    candidates: Annotated[list[CandidateFields], Field(max_length=MOST_CANDIDATES)]
 
 
 def problem_schema() -> str:

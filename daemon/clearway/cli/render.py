@@ -19,11 +19,11 @@ from rich.text import Text
 from clearway.decision import NoPlan
 from clearway.desk import PAUSED
 from clearway.durations import format_duration
-from clearway.execution.records import Eviction, StepRecord
+from clearway.execution.records import Eviction, Request, StepRecord
 from clearway.janitor import HEARTBEAT
 from clearway.migration.rolling import progress
-from clearway.model import Choice, Curve, CurvePoint, Plan, Verdict
-from clearway.slurm.parse.hostlist import compress
+from clearway.model import Choice, Curve, CurvePoint, DrainOrder, MoveOrder, Plan, Verdict
+from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ T = TypeVar("T")
 _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
+_NARROW = 100  # characters
 _SENTENCES = frozenset({"why", "outcome", "note", "detail", ""})
 
 
@@ -132,8 +133,8 @@ def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
 
 def preemption_table(eviction: Eviction) -> Table:
     made = table(
-        "job", "user", "nodes", "action", "state", "node-h lost", "node-h planned", "note",
-        right=("nodes", "node-h lost", "node-h planned"),
+        "job", "user", "nodes", "action", "state", "node-h\nlost", "node-h\nplanned", "note",
+        right=("nodes", "node-h\nlost", "node-h\nplanned"),
     )  # fmt: skip
     for p in sorted(eviction.preemptions, key=lambda p: p.order):
         made.add_row(
@@ -185,6 +186,17 @@ def status(store: Store, now: datetime, output: str) -> None:
         out.print("Nothing is planned or under way.")
 
 
+def answered(request: Request) -> dict[str, Any]:
+    """What the daemon answered to a request, for programs."""
+    return {
+        "request_id": request.request_id,
+        "result": request.result,
+        "refused": request.refused,
+        "eviction_id": request.eviction_id,
+        "rolling_id": request.rolling_id,
+    }
+
+
 def summary(e: Eviction) -> dict[str, Any]:
     return {
         "eviction_id": e.eviction_id,
@@ -209,16 +221,17 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
     if output == "json":
         print_json([summary(e) for e in found])
         return
+    narrow = console().width < _NARROW  # then the outcome, a sentence, needs the room more
     made = table(
-        "no.", "state", "for", "nodes", "planned", "jobs", "node-h lost", "outcome",
-        right=("no.", "nodes", "jobs", "node-h lost"),
+        "no.", "state", "for", *(() if narrow else ("nodes", "planned")), "jobs", "node-h\nlost", "outcome",
+        right=("no.", "nodes", "jobs", "node-h\nlost"),
     )  # fmt: skip
     for e in found:
         lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
         made.add_row(
             str(e.eviction_id), e.state.value, _goal(e),
-            str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}", str(len(e.plan.preemptees)),
-            node_hours(lost), e.outcome,
+            *(() if narrow else (str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}")),
+            str(len(e.plan.preemptees)), node_hours(lost), e.outcome,
         )  # fmt: skip
     console().print(made if found else "There are none.")
 
@@ -239,6 +252,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
                 "placement": e.placement,
                 "placement_nodes": list(e.plan.placement_nodes),
                 "switch": e.plan.switch or None,
+                "note": e.plan.note,
                 "preemptions": [
                     {
                         "job_id": p.job_id,
@@ -282,7 +296,7 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     where = f", all under leaf switch {e.plan.switch}," if e.plan.switch else ""
     out.print(
         f"{e.plan.nodes_needed} nodes{where} by {when(e.plan.deadline)}; planned {when(e.created_at)} "
-        f"by {e.plan.curve.planner}.\n"
+        f"by {e.plan.curve.planner}.{f' It was {e.plan.note}.' if e.plan.note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
     made = table("at", "job", "step", "result", "detail", title="What was done")
@@ -301,6 +315,34 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
     )
 
 
+def _move(order: MoveOrder) -> dict[str, Any]:
+    return {
+        "moves": [
+            {"job_id": m.job_id, "source": m.source, "target": m.target, "processors": m.processors}
+            for m in order.moves
+        ],
+        "gain_node_s": order.gain_node_s,
+        "cost_node_s": order.cost_node_s,
+    }
+
+
+def _nothing_to_trade(plan: Plan) -> bool:
+    """Moves have no deadline, and empty nodes cost nothing."""
+    return plan.drain is not None and (plan.drain.move is not None or not plan.problem.candidates)
+
+
+def _headline(plan: Plan, order: DrainOrder) -> str:
+    jobs, saving = len(plan.preemptees), format_duration(plan.chosen.checkpoint_s or 0)
+    move = order.move
+    if move is not None:
+        emptied = f"{short(order.nodes)} would become empty; " if order.nodes else ""
+        balance = f"gain {move.gain_node_s / 3_600:.2f} node-hours, cost {move.cost_node_s / 3_600:.2f}"
+        return f"{move.kind.value.capitalize()}: {jobs} job(s) would move; {emptied}{balance}."
+    if not plan.verdicts:
+        return f"No job is on {short(order.nodes)}: nothing would have to leave."
+    return f"{jobs} job(s) would leave {short(order.nodes)}; saving them takes {saving}."
+
+
 def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
     """``more`` goes into the JSON as it is."""
     curve = answer.curve
@@ -315,6 +357,7 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 "actions": [{"job_id": a.job_id, "action": a.action.value} for a in plan.chosen.actions]
                 if plan
                 else [],
+                "move": _move(plan.drain.move) if plan and plan.drain and plan.drain.move else None,
                 "verdicts": [
                     {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
                     for v in answer.verdicts
@@ -332,8 +375,10 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
         out.print(visible(f"Not possible: {answer.why}."))
         if answer.verdicts:
             out.print(verdict_table(answer.verdicts, {}))
-    if curve is not None:
+    if plan is not None and plan.drain is not None:
+        out.print(visible(_headline(plan, plan.drain)) + "\n")
+    if curve is not None and not (plan is not None and _nothing_to_trade(plan)):
         out.print(curve_table(curve, plan.chosen if plan else None))
-    if plan is not None:
         out.print()
+    if plan is not None and plan.verdicts:
         out.print(verdict_table(plan.verdicts, {job.job_id: job.display_id for job in plan.leaving}))

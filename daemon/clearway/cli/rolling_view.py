@@ -15,7 +15,7 @@ from clearway.slurm.parse.hostlist import compress
 
 def several(found: Sequence[RollingDrain], output: str) -> None:
     if output == "json":
-        print_json([_summary(each) for each in found])
+        print_json([summary(each) for each in found])
         return
     made = table("no.", "state", "nodes", "at once", "ordered", "turns", "outcome", right=("no.", "at once"))
     for each in found:
@@ -37,7 +37,7 @@ def one(found: RollingDrain, output: str) -> None:
             {"node": turn.node, "state": turn.state.value, "drain_id": turn.drain_id or None, "note": turn.note}
             for turn in found.turns
         ]
-        print_json(_summary(found) | {"turns": turns})
+        print_json(summary(found) | {"turns": turns})
         return
     out = console()
     reason = f": {found.order.reason}" if found.order.reason else ""
@@ -78,7 +78,7 @@ def preview(found: Preview, output: str) -> None:
         out.print(visible(f"Skipped: {name}: {why}."))
 
 
-def _summary(each: RollingDrain) -> dict[str, Any]:
+def summary(each: RollingDrain) -> dict[str, Any]:
     return {
         "rolling_id": each.rolling_id,
         "state": each.state.value,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from clearway.detection import read_claims
-from clearway.errors import SlurmError
+from clearway.errors import SlurmError, SlurmRefusedError
 from clearway.execution.lifecycle import Command
 from clearway.execution.placement import placement, placement_until
 from clearway.execution.records import Eviction, Preemption
@@ -75,10 +75,17 @@ class Commander:
                     if command is Command.UNDRAIN:
                         self.brought_back[name] = now
                     if command is Command.UNDRAIN and _powers_down(e):
-                        backend.power_down(name)
+                        self._power_down(name)
             case _:
                 assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
                 self._act_on_job(p, command)
+
+    def _power_down(self, name: str) -> None:
+        try:
+            self._backend.power_down(name)
+        except SlurmRefusedError as error:
+            why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
+            raise SlurmRefusedError(why) from None
 
     def _release_moved(self, e: Eviction) -> None:
         """Let moved jobs out of their placement: once that is gone a job in it could never start."""

@@ -242,6 +242,10 @@ class Request:
     result: str = ""
     rolling_id: int | None = None  # the rolling drain that it is about, or has led to
 
+    @property
+    def refused(self) -> bool:
+        return self.result.startswith("refused")
+
 
 class TurnState(StrEnum):
     WAITING = "waiting"

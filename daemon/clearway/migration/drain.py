@@ -242,9 +242,10 @@ def _obstacle(job: Job, order: DrainOrder, config: Config, under_way: UnderWay) 
     elsewhere = ((bool(asked), f"it asks for node {asked[0]}, so it could not go on elsewhere" if asked else ""),)
     guards = (
         (job.state is not JobState.RUNNING, f"it is {job.state.value}"),
+        *(() if order.force else protected),
         (job.job_id in under_way.jobs, "another eviction already concerns it"),
         (job.het_job_id is not None, "it is part of a heterogeneous job"),
-        *(() if order.force else (*protected, *elsewhere)),
+        *(() if order.force else elsewhere),
     )
     return next((why for applies, why in guards if applies), "")
 

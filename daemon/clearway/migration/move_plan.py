@@ -105,7 +105,7 @@ def plan_moves(
     if jobs < 1:
         return NoPlan(f"{settings.jobs_per_hour} jobs were moved within the hour", verdicts=_spared(found, MovePlan()))
     if not moves.moves:
-        return NoPlan("no move gains enough for what it costs", verdicts=_spared(found, moves))
+        return NoPlan(_why_nothing(kind, found), verdicts=_spared(found, moves))
     if gain_h < settings.min_gain:
         why = f"all moves together gain {gain_h:.2f} node-hours, {settings.min_gain:g} are asked for"
         return NoPlan(why, verdicts=_spared(found, MovePlan()))
@@ -155,6 +155,13 @@ def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits
             places = frozenset(host.name for host in found.hosts) if known.may_use is None else known.may_use
             residents[move.job_id] = replace(known, may_use=places - {move.target})
     return MovePlan()
+
+
+def _why_nothing(kind: MoveKind, found: Inventory) -> str:
+    alike = len({host.rank for host in found.hosts}) < 2 and not any(host.scarce for host in found.hosts)
+    if kind is MoveKind.PROMOTION and found.hosts and alike:
+        return "all nodes in question rank alike (promotion.order, else Slurm's Weight) and none is promotion.scarce"
+    return "no move gains enough for what it costs"
 
 
 def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:

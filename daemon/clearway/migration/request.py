@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -16,6 +17,7 @@ _REASON = re.compile(r'[^"\[\]]{0,120}')
 
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
+_CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
 
 
 class DrainRequest(BaseModel):
@@ -58,6 +60,14 @@ class DrainRequest(BaseModel):
             raise ValueError("a rolling drain has no deadline: when its nodes come back is not in its hands")
         return self
 
+    def check_times(self, asked_at: datetime) -> None:
+        """Raises ``DrainError`` where it was to begin, or to be over, before anybody asked: a date is mistyped."""
+        for what, when in (("beginning", self.at), ("deadline", self.deadline)):
+            if when is not None and when < asked_at - _CLOCKS_DIFFER:
+                raise DrainError(f"its {what}, {_utc(when)}, has passed")
+        if self.at is not None and self.deadline is not None and self.deadline <= self.at:
+            raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
+
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
         return DrainOrder(
             nodes=nodes,
@@ -96,6 +106,10 @@ def read_request(kind: type[R], document: str) -> R:
         return kind.model_validate_json(document)
     except ValidationError as error:
         raise DrainError(_first(error)) from None
+
+
+def _utc(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _first(error: ValidationError) -> str:

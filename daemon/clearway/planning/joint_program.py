@@ -1,7 +1,12 @@
 """Several urgent jobs as one mixed-integer program, solved by HiGHS.
 
 Model: see ``several``. A binary variable for each way of each job and each party in time for which it may leave; a
-whole number for each class of nodes (same jobs on them, same parties that they can serve) and each party. As for one
+whole number for each class of nodes (see ``joint_nodes``) and each party. Where a node needs not all of its jobs to
+leave, a binary variable u says whether any of the class is given to the party, and for each resource that is short
+
+    sum of what the jobs give back that have left by then  >=  what is missing x u.
+
+Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. As for one
 party, lost work comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is
 minimised.
 
@@ -14,12 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from clearway.model import ACTION_ORDER, Action, Option
+from clearway.planning.joint_nodes import Demand, JointNodes
 from clearway.planning.lost_units import fitting_units
 from clearway.planning.parties import Party, Share
 
@@ -28,6 +34,26 @@ if TYPE_CHECKING:
 
 _Row = npt.NDArray[np.float64]
 _Cells = Mapping[int, float]  # column to coefficient
+_Ways = Sequence[tuple[int, Option, int]]  # column, way, and the party (by its phase) that the job leaves for
+
+
+_SOLVE_ERROR = 4  # HiGHS comes upon a few programs, one of several hundred, that its presolving spoils
+
+
+class Best(NamedTuple):
+    """The cheapest plan found that serves all parties; ``least_node_s``: no plan loses less than this."""
+
+    shares: tuple[Share, ...]
+    proven: bool
+    least_node_s: float
+
+
+class _Found(NamedTuple):
+    """A solution in whole numbers; ``proven`` to be the best, or that there is none; a bound on all."""
+
+    values: _Row | None
+    proven: bool
+    least: float
 
 
 class JointProgram:
@@ -46,12 +72,22 @@ class JointProgram:
             if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= self._limits[phase]
         ]
         self._give: list[tuple[int, int]] = [
-            (number, phase) for number, (_, users, _) in enumerate(self._classes) for phase in sorted(users)
+            (number, phase) for number, each in enumerate(self._classes) for phase in sorted(each.asks)
         ]
-        self._width = len(self._leave) + len(self._give)
-        units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
+        self._uses: list[tuple[int, int]] = [
+            (number, phase)
+            for number, phase in self._give
+            if len(self._classes[number].names) > 1 and not self._classes[number].takes_everybody[phase]
+        ]
+        places = [(phase, self._nodes.places(phase)) for phase in range(len(self._parties))]
+        self._together = [phase for phase, found in places if found is not None]
+        self._places = [(phase, place) for phase, found in places for place in found or ()]
+        self._width = len(self._leave) + len(self._give) + len(self._uses) + len(self._places)
+        first = len(self._leave) + len(self._give)
+        self._use_columns = {use: column for column, use in enumerate(self._uses, first)}
+        self._units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
         self._keys = [
-            self._key(lambda option: units.units(option.lost_work_node_s)),
+            self._key(lambda option: self._units.units(option.lost_work_node_s)),
             self._key(lambda option: option.return_node_s),
             self._key(lambda option: ceil(option.checkpoint_s)),
             self._key(lambda _: 1),
@@ -61,23 +97,14 @@ class JointProgram:
         """Each party's ways of each job, when jobs end by themselves, and the classes of nodes."""
         self._ways: list[dict[str, tuple[Option, ...]]] = []
         self._ends: dict[str, Option] = {}
-        holders: dict[str, set[str]] = defaultdict(set)
-        users: dict[str, set[int]] = defaultdict(set)
-        for phase, party in enumerate(self._parties):
+        for party in self._parties:
             self._ways.append({each.job_id: each.options for each in party.problem.candidates})
-            for name in party.free_nodes:
-                users[name].add(phase)
             for each in party.problem.candidates:
                 for option in each.options:
                     if option.action is Action.END:
                         self._ends[each.job_id] = option
-                for name in each.node_names:
-                    holders[name].add(each.job_id)
-                    users[name].add(phase)
-        names: dict[tuple[frozenset[str], frozenset[int]], list[str]] = defaultdict(list)
-        for name in sorted(users):
-            names[frozenset(holders[name]), frozenset(users[name])].append(name)
-        self._classes = [(jobs, phases, tuple(found)) for (jobs, phases), found in names.items()]
+        self._nodes = JointNodes(self._parties)
+        self._classes = self._nodes.classes
 
     def _ends_s(self, job_id: str) -> float:
         return self._ends[job_id].ready_s if job_id in self._ends else np.inf
@@ -89,43 +116,50 @@ class JointProgram:
 
     def feasible(self, seconds_left: Callable[[], float]) -> bool | None:
         """Whether all parties can be served; None when there was no time to find out."""
-        found, proven = self._minimum(np.zeros(self._width), self._constraints(), seconds_left())
-        return True if found is not None else (False if proven else None)
+        found = self._minimum(np.zeros(self._width), self._constraints(), seconds_left())
+        return True if found.values is not None else (False if found.proven else None)
 
-    def best(self, seconds_left: Callable[[], float]) -> tuple[tuple[Share, ...], bool] | None:
-        """The cheapest plan that serves all parties, and whether it is proven; None when none (was found in time)."""
+    def best(self, seconds_left: Callable[[], float]) -> Best | None:
+        """The cheapest plan that serves all parties; None when there is none, or none was found in time."""
         from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
 
         held = self._constraints()
         best: _Row | None = None
-        exact = True
+        exact, least = True, None
         for key in self._keys:
-            found, proven = self._minimum(key, held, seconds_left())
-            if found is None:
+            found = self._minimum(key, held, seconds_left())
+            least = found.least if least is None else least
+            if found.values is None:
                 exact = False
                 break
-            best, exact = found, exact and proven
-            held.append(LinearConstraint(key[np.newaxis], ub=float(key @ found) + 0.5))  # keys are whole numbers
-        return None if best is None else (self._shares(best), exact)
+            best, exact = found.values, exact and found.proven
+            held.append(LinearConstraint(key[np.newaxis], ub=float(key @ best) + 0.5))  # keys are whole numbers
+        shares = None if best is None else self._shares(best)
+        return None if shares is None else Best(shares, exact, self._units.node_s(ceil(max(0.0, least or 0.0) - 1e-6)))
 
-    def _minimum(self, key: _Row, held: Sequence[LinearConstraint], limit_s: float) -> tuple[_Row | None, bool]:
-        """The solution in whole numbers, and whether it is proven (or proven that there is none)."""
+    def _minimum(self, key: _Row, held: Sequence[LinearConstraint], limit_s: float) -> _Found:
         # Several urgent jobs at once are rare: a daemon that never sees them does without scipy's time and memory.
         from scipy.optimize import Bounds, milp  # noqa: PLC0415
 
         if not self._width:
-            return None, True  # there is no node to give away
+            return _Found(None, True, 0.0)  # there is no node to give away
         if limit_s <= 0:
-            return None, False
-        upper = [1.0] * len(self._leave) + [float(len(self._classes[number][2])) for number, _ in self._give]
-        result = milp(
-            key,
-            integrality=np.ones(self._width),
-            bounds=Bounds(0, np.array(upper)),
-            constraints=held,
-            options={"mip_rel_gap": 0, "time_limit": limit_s},
-        )
-        return (None if result.x is None else np.round(result.x)), result.status in (0, 2)
+            return _Found(None, False, 0.0)
+        upper = [1.0] * len(self._leave) + [float(len(self._classes[number].names)) for number, _ in self._give]
+        upper += [1.0] * (len(self._uses) + len(self._places))
+        for presolve in (True, False):
+            result = milp(
+                key,
+                integrality=np.ones(self._width),
+                bounds=Bounds(0, np.array(upper)),
+                constraints=held,
+                options={"mip_rel_gap": 0, "time_limit": limit_s, "presolve": presolve},
+            )
+            if result.status != _SOLVE_ERROR:
+                break
+        values = None if result.x is None else np.round(result.x)
+        least = result.mip_dual_bound
+        return _Found(values, result.status in (0, 2), least if least is not None and np.isfinite(least) else 0.0)
 
     def _constraints(self) -> list[LinearConstraint]:
         from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
@@ -154,53 +188,112 @@ class JointProgram:
             wanted[phase][column] = 1.0
         for phase, party in enumerate(self._parties):
             yield wanted[phase], float(party.nodes), float(party.nodes)
+            if self._nodes.lacks_required(phase):
+                yield {}, 1.0, 1.0
             written = {
                 column: float(ceil(option.checkpoint_s))
                 for column, (_, option, before) in enumerate(self._leave)
                 if before <= phase and option.checkpoint_s
             }
             yield written, 0.0, float(self._limits[phase])
-        for number, (jobs, _, names) in enumerate(self._classes):
-            yield {column: 1.0 for column, _ in given[number]}, 0.0, float(len(names))
-            for job_id in jobs:
-                yield from self._node_rows(len(names), given[number], of_job[job_id], self._ends_s(job_id))
+        for number, each in enumerate(self._classes):
+            count = len(each.names)
+            yield {column: 1.0 for column, _ in given[number]}, 0.0, float(count)
+            for job_id in sorted(each.jobs):
+                whole = [
+                    (column, phase)
+                    for column, phase in given[number]
+                    if each.takes_everybody[phase] and any(job_id == other for other, _ in each.asks[phase].held)
+                ]
+                yield from self._left_rows(count, whole, of_job[job_id], self._ends_s(job_id))
+                yield from self._kept_rows(count, given[number], of_job[job_id])
+            for column, phase in given[number]:
+                if phase in each.required_by:
+                    yield {column: 1.0}, float(count), float(count)
+                if not each.takes_everybody[phase]:
+                    yield from self._partial_rows(number, phase, column, of_job)
+        yield from self._place_rows(wanted)
 
-    def _node_rows(
-        self, count: int, given: Sequence[tuple[int, int]], ways: Sequence[tuple[int, Option, int]], ends_s: float
+    def _left_rows(
+        self, count: int, given: Sequence[tuple[int, int]], ways: _Ways, ends_s: float
     ) -> Iterable[tuple[_Cells, float, float]]:
-        """No node is given away before its job has left; a suspended job's only to whom it was suspended for."""
+        """No node is given away before this job has left it."""
         for phase, limit_s in enumerate(self._limits):
             taken = {column: 1.0 for column, of in given if of <= phase}
             if taken and ends_s > limit_s:
                 yield taken | {column: -float(count) for column, _, of in ways if of <= phase}, -np.inf, 0.0
+
+    def _kept_rows(
+        self, count: int, given: Sequence[tuple[int, int]], ways: _Ways
+    ) -> Iterable[tuple[_Cells, float, float]]:
+        """A suspended job's nodes serve only the party that it was suspended for."""
         for column, of in given:
             others = {way: float(count) for way, option, to in ways if option.action is Action.SUSPEND and to != of}
             if others:
                 yield others | {column: 1.0}, 0.0, float(count)
 
+    def _partial_rows(
+        self, number: int, phase: int, column: int, of_job: Mapping[str, _Ways]
+    ) -> Iterable[tuple[_Cells, float, float]]:
+        """Where any of these nodes is given to the party, the jobs that have left give back enough."""
+        each = self._classes[number]
+        use = column
+        if (number, phase) in self._use_columns:
+            use = self._use_columns[number, phase]
+            yield {column: 1.0, use: -float(len(each.names))}, -np.inf, 0.0
+        demand = each.asks[phase]
+        for place, short in enumerate(demand.missing):
+            row = {use: -1.0}  # all of it in parts of what is missing: HiGHS rounds
+            ended = 0.0
+            for job_id, amounts in demand.held:
+                if self._ends_s(job_id) <= self._limits[phase]:
+                    ended += amounts[place] / short
+                else:
+                    row |= {way: amounts[place] / short for way, _, of in of_job.get(job_id, ()) if of <= phase}
+            yield row, -ended, np.inf
+
+    def _place_rows(self, wanted: Mapping[int, _Cells]) -> Iterable[tuple[_Cells, float, float]]:
+        """Parties whose nodes must lie together have them in one place."""
+        first = len(self._leave) + len(self._give) + len(self._uses)
+        for phase in self._together:
+            mine = {column: place for column, (of, place) in enumerate(self._places, first) if of == phase}
+            yield dict.fromkeys(mine, 1.0), 1.0, 1.0
+            for column in wanted.get(phase, ()):
+                number = self._give[column - len(self._leave)][0]
+                count = float(len(self._classes[number].names))
+                yield {column: 1.0} | {at: -count for at, place in mine.items() if number in place}, -np.inf, 0.0
+
     # -- from numbers to shares ----------------------------------------------------------------------------
 
-    def _shares(self, found: _Row) -> tuple[Share, ...]:
-        """Each job goes for the first party that is given a node of its; one that nobody needs stays."""
+    def _shares(self, found: _Row) -> tuple[Share, ...] | None:
+        """Each job goes for the first party with a node that needs it; one that nobody needs stays.
+
+        None where rounding left a node with less than it needs.
+        """
+        ways = {self._leave[column][0]: self._leave[column][1:] for column in np.flatnonzero(found[: len(self._leave)])}
         nodes: list[list[str]] = [[] for _ in self._parties]
         first_user: dict[str, int] = {}
         ending: list[dict[str, Option]] = [{} for _ in self._parties]
-        left = [list(names) for _, _, names in self._classes]
+        counts_on: list[set[str]] = [set() for _ in self._parties]
+        left = [list(each.names) for each in self._classes]
         for column, (number, phase) in enumerate(self._give, len(self._leave)):
             count = int(found[column])
             if not count:
                 continue
             nodes[phase] += left[number][:count]
             del left[number][:count]
-            for job_id in self._classes[number][0]:
+            needed = self._needed(self._classes[number].asks[phase], phase, ways)
+            if needed is None:
+                return None
+            for job_id in needed:
                 if self._ends_s(job_id) <= self._limits[phase]:
                     ending[phase][job_id] = self._ends[job_id]
                 else:
                     first_user[job_id] = min(phase, first_user.get(job_id, phase))
+                    counts_on[phase].add(job_id)
         leaving: list[list[tuple[str, Option]]] = [[] for _ in self._parties]
-        for column, (job_id, option, _) in enumerate(self._leave):
-            if found[column] and job_id in first_user:
-                leaving[first_user[job_id]].append((job_id, option))
+        for job_id, phase in first_user.items():
+            leaving[phase].append((job_id, ways[job_id][0]))
         shares, written_s = [], 0
         for phase, party in enumerate(self._parties):
             written_s += sum(ceil(option.checkpoint_s) for _, option in leaving[phase])
@@ -212,6 +305,16 @@ class JointProgram:
                     ending=tuple(sorted(ending[phase].items())),
                     nodes=tuple(sorted(nodes[phase])),
                     done_s=done_s,
+                    counts_on=tuple(sorted(job_id for job_id in counts_on[phase] if first_user[job_id] < phase)),
                 )
             )
         return tuple(shares)
+
+    def _needed(self, demand: Demand, phase: int, ways: Mapping[str, tuple[Option, int]]) -> list[str] | None:
+        """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
+        ends = [job_id for job_id, _ in demand.held if self._ends_s(job_id) <= self._limits[phase]]
+        ends.sort(key=self._ends_s, reverse=True)
+        left = [job_id for job_id, _ in demand.held if job_id not in ends and job_id in ways]
+        left = [job_id for job_id in left if ways[job_id][1] <= phase]
+        gone = [*ends, *sorted(left, key=lambda job_id: -ways[job_id][1])]
+        return demand.needs_of(gone) if demand.met_by(gone) else None

@@ -19,7 +19,7 @@ Cost: time in the number of (job, node) pairs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,8 +69,14 @@ def minus(missing: Vector, amounts: Vector) -> Vector:
     return tuple([max(0, short - given) for short, given in zip(missing, amounts, strict=True)])
 
 
-def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candidate]) -> Supply:
-    """The classes of the nodes that can serve; ``candidates`` stand in the order of their ranks."""
+def demands(
+    problem: EvictionProblem, needs: Needs, candidates: Sequence[Candidate]
+) -> Iterator[tuple[NodeResources, PartialNode]]:
+    """Every node that can serve once enough candidates have left it, and what it asks of them, by their ranks.
+
+    Raises:
+        ValueError: nodes and candidates do not fit together.
+    """
     if len({node.name for node in problem.nodes}) < len(problem.nodes):
         raise ValueError("an eviction problem names each node once")
     jobs_on: dict[str, list[tuple[int, Amounts | None]]] = {node.name: [] for node in problem.nodes}
@@ -83,16 +89,21 @@ def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candi
             if name not in jobs_on:
                 raise ValueError(f"job {candidate.job_id}: node {name} is not among the nodes of the problem")
             jobs_on[name].append((rank, holds))
+    resources = _resources(needs.per_node)
+    for node in problem.nodes:
+        asked = _asks(node, needs, resources, jobs_on[node.name])
+        if asked is not None:
+            yield node, asked
+
+
+def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candidate]) -> Supply:
+    """The classes of the nodes that can serve; ``candidates`` stand in the order of their ranks."""
     required = set(needs.required_nodes)
     weight = 1 + sum(node.name not in required for node in problem.nodes) if required else 1
     needed = len(required) * weight + max(0, problem.nodes_needed - len(required))
-    resources = _resources(needs.per_node)
     classes: Counter[frozenset[int]] = Counter()
     partial: Counter[PartialNode] = Counter()
-    for node in problem.nodes:
-        asked = _asks(node, needs, resources, jobs_on[node.name])
-        if asked is None:
-            continue
+    for node, asked in demands(problem, needs, candidates):
         weighs = weight if node.name in required else 1
         if not asked.held:
             needed -= weighs

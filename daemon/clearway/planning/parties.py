@@ -27,6 +27,7 @@ class Share:
     ending: tuple[tuple[str, Option], ...]
     nodes: tuple[str, ...]
     done_s: int  # by when its checkpoints, and those before them, are written
+    counts_on: tuple[str, ...] = ()  # jobs that leave for parties before it and have to be gone for it as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Together:
 
     shares: tuple[Share, ...]
     gap: float
+
+    @property
+    def served(self) -> frozenset[str]:
+        return frozenset(share.job_id for share in self.shares)
 
     @property
     def cost(self) -> tuple[float, int, int, int]:

@@ -15,6 +15,8 @@ Method:
    Where the first plan serves everybody and reaches the bound, it is proven (in lost work, where candidates are many).
 3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
    solutions so far chose where they are many, as long as time allows.
+Where parties have needs (parts of nodes, certain nodes) there is the program alone (``at_once``): their turns are made
+by ``clearway.together``, which compares.
 Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
 beside those before it.
 """
@@ -27,9 +29,10 @@ from dataclasses import replace
 
 from clearway.model import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
+from clearway.planning.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.in_turn import in_turn
-from clearway.planning.joint_program import JointProgram
-from clearway.planning.parties import Party, Share, Together
+from clearway.planning.joint_program import Best, JointProgram
+from clearway.planning.parties import Party, Together
 
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
@@ -53,7 +56,7 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
             for planned in point.actions
         }
     narrowed = parties if few else [_only(party, parties, useful) for party in parties]
-    found, proven = _by_program(narrowed, turns, seconds_left)
+    found, proven = _better(narrowed, turns, seconds_left)
     if few and proven:
         return replace(found, gap=0.0)
     lost = found.cost[0]
@@ -61,29 +64,40 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     return replace(found, gap=(lost - min(lost, bound[0])) / lost if lost and served else 0.0)
 
 
-def _by_program(parties: Sequence[Party], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
+def at_once(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
+    """As ``by_program``, of large clusters over the cheapest nodes alone, which proves nothing."""
+    narrowed = with_the_cheapest_nodes(parties)
+    best = by_program(narrowed, seconds_left)
+    return best if best is None or narrowed == list(parties) else Best(best.shares, proven=False, least_node_s=0.0)
+
+
+def by_program(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
+    """The cheapest plan for all parties, with needs or without, or for those that are admitted; None without time."""
+    best = JointProgram(parties).best(seconds_left)
+    if best is not None:
+        return best
+    admitted: list[Party] = []
+    for party in parties:
+        feasible = JointProgram([*admitted, party]).feasible(seconds_left)
+        if feasible is None:
+            return None
+        if feasible:
+            admitted.append(party)
+    return JointProgram(admitted).best(seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
+
+
+def _better(parties: Sequence[Party], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
     """The better of what the program finds and ``turns``, and whether it is proven for these parties."""
-    admitted = list(parties)
-    best = JointProgram(admitted).best(seconds_left)
-    if best is None:
-        admitted = []
-        for party in parties:
-            feasible = JointProgram([*admitted, party]).feasible(seconds_left)
-            if feasible is None:
-                return turns, False
-            if feasible:
-                admitted.append(party)
-        best = JointProgram(admitted).best(seconds_left) if admitted else ((), True)
+    best = by_program(parties, seconds_left)
     if best is None:
         return turns, False
-    shares, proven = best
-    found = Together(shares, gap=1.0)
+    found = Together(best.shares, gap=1.0)
     order = [party.job_id for party in parties]
-    return min(turns, found, key=lambda each: (_unserved(each.shares, order), each.cost)), proven
+    return min(turns, found, key=lambda each: (unserved(each.served, order), each.cost)), best.proven
 
 
-def _unserved(shares: Sequence[Share], order: Sequence[str]) -> tuple[bool, ...]:
-    served = {share.job_id for share in shares}
+def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
+    """Smaller is better: who comes first in ``order`` counts more than all after it."""
     return tuple(job_id not in served for job_id in order)
 
 

@@ -40,7 +40,8 @@ class Storage:
         return math.ceil(self.node_gib * nodes / rate_gib_s)
 
 
-MIRA = Storage()
+MIRA = Storage()  # the WCJS paper's traces, in blocks of 512 nodes
+NODES = Storage(unit_nodes=1)  # any other trace: a unit is a node with a node of Mira's memory and share of the network
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,23 +66,27 @@ class Approach:
 
 
 def _clearway(model: CheckpointModel) -> Scheduler:
-    return Clearway(model, order="wfp")
+    return Clearway(model, order="wfp", storage=MIRA)
+
+
+def _weighted_cost(model: CheckpointModel) -> Scheduler:
+    return WeightedCost(model, unit_nodes=MIRA.unit_nodes)
 
 
 APPROACHES = (
     Approach("baseline", lambda _: Wfp(), NoCheckpoints),
     Approach("high-priority", lambda _: HighPriority(), NoCheckpoints),
-    Approach("WCJS no checkpoints", WeightedCost, NoCheckpoints),
-    Approach("WCJS system", WeightedCost, SystemCheckpoints),
-    Approach("WCJS application 5 %", WeightedCost, lambda: ApplicationCheckpoints(5)),
-    Approach("WCJS application 10 %", WeightedCost, lambda: ApplicationCheckpoints(10)),
-    Approach("WCJS just in time", WeightedCost, JustInTime),
+    Approach("WCJS no checkpoints", _weighted_cost, NoCheckpoints),
+    Approach("WCJS system", _weighted_cost, SystemCheckpoints),
+    Approach("WCJS application 5 %", _weighted_cost, lambda: ApplicationCheckpoints(5)),
+    Approach("WCJS application 10 %", _weighted_cost, lambda: ApplicationCheckpoints(10)),
+    Approach("WCJS just in time", _weighted_cost, JustInTime),
     Approach("Clearway", _clearway, JustInTime),
 )
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
 PATIENT = Approach(
     "Clearway, patient",
-    lambda model: Clearway(model, order="wfp", max_delay_s=lambda job: max(600, 0.2 * job.limit_s)),
+    lambda model: Clearway(model, order="wfp", storage=MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s)),
     JustInTime,
 )
 _BY_NAME = {approach.name: approach for approach in (*APPROACHES, PATIENT)}

@@ -34,7 +34,7 @@ def test_asked_about_asked_for_and_counted(api: ApiWorld) -> None:
     assert not api.store.evictions()
     assert api.client.post("/api/v1/compactions").status_code == 401
     result, number = ask(api, "compactions")
-    assert result == "compact 1: placing"
+    assert result == "compact 1: moving 1 job(s) off n1"
     api.run_until(api.settled)
     told = api.client.get(f"/api/v1/evictions/{number}").json()
     assert told["state"] == "completed"
@@ -53,9 +53,14 @@ def test_asked_about_asked_for_and_counted(api: ApiWorld) -> None:
 def test_nothing_to_move_says_why_each_job_stays(api: ApiWorld) -> None:
     stays = serial(api, "n1", save_s=None)
     api.tick()
-    for path in ("compactions", "promotions"):
+    whys = {
+        "compactions": "no move gains enough for what it costs",
+        "promotions": "all nodes in question rank alike (promotion.order, else Slurm's Weight) "
+        "and none is promotion.scarce",
+    }
+    for path, why in whys.items():
         planned = api.client.post(f"/api/v1/{path}/what-if").json()
         assert (planned["feasible"], planned["plan"]) == (False, None)
-        assert planned["why"] == "no move gains enough for what it costs"
+        assert planned["why"] == why
         assert [(each["job_id"], each["code"]) for each in planned["verdicts"]] == [(stays, "not_saved")]
-        assert ask(api, path) == ("refused: no move gains enough for what it costs", None)
+        assert ask(api, path) == (f"refused: {why}", None)

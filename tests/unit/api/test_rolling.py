@@ -116,3 +116,11 @@ def test_what_if_tells_the_batches_and_who_is_in_the_way(api: ApiWorld) -> None:
         "n8": "node n8 already has a reason: bad disk",
     }
     assert not api.store.rolling_drains()
+
+
+def test_what_if_of_a_time_that_has_passed(api: ApiWorld) -> None:
+    """As the request itself would be answered."""
+    api.tick()
+    for path in (f"{DRAINS}/what-if", f"{ROLLING}/what-if"):
+        told = api.client.post(path, json={"nodes": "n1", "at": "2001-02-03T04:05:06Z"})
+        assert (told.status_code, told.json()["detail"]) == (422, "its beginning, 2001-02-03 04:05:06 UTC, has passed")

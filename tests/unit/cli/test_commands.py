@@ -184,7 +184,7 @@ def test_the_installed_program_never_shows_a_traceback(tmp_path: Path, name: str
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 2
     assert done.stdout == ""
@@ -196,13 +196,13 @@ def test_the_installed_program_answers(tmp_path: Path) -> None:
     file = tmp_path / "problem.json"
     file.write_text(json.dumps(PROBLEM))
     done = subprocess.run(
-        [*program, "plan", "--problem", file, "-o", "json"], capture_output=True, check=False, timeout=60
+        [*program, "plan", "--problem", file, "-o", "json"], capture_output=True, check=False, timeout=240
     )
     assert done.returncode == 0
     assert len(json.loads(done.stdout)["curve"]) == 2
     bad = tmp_path / "bad.toml"
     bad.write_text("[daemon]\nmode = 'auto'\n")
-    done = subprocess.run([*program, "check-config", bad], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([*program, "check-config", bad], capture_output=True, check=False, timeout=240)
     assert done.returncode == 2
     assert b"daemon.mode" in done.stderr
 
@@ -272,7 +272,7 @@ def test_standard_output_is_the_answer_alone(
     settings = tmp_path / "clearway.toml"
     settings.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store-0.sqlite"\n')
     command = [sys.executable, "-c", _FOUR_NODES, *arguments, "--config", str(settings), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=240, text=True)
     assert json.loads(done.stdout), done.stderr
 
 
@@ -297,13 +297,13 @@ class Site:
         return json.loads(result.stdout)
 
     @contextmanager
-    def cycling(self) -> Iterator[None]:
+    def cycling(self, each_s: float = 0.01) -> Iterator[None]:
         """The daemon at work meanwhile: it answers requests."""
         stop = threading.Event()
 
         def work() -> None:
             while not stop.wait(0.02):
-                self.world.tick(0.01)
+                self.world.tick(each_s)
 
         thread = threading.Thread(target=work)
         thread.start()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from clearway.cli.demo import what_failed
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_cleans_up_and_is_no_success(tmp_path: Path, number: signal.Signals) -> None:
@@ -35,3 +37,10 @@ def test_interrupted_demo_cleans_up_and_is_no_success(tmp_path: Path, number: si
     assert process.returncode == 1
     assert "Traceback" not in complaints
     assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_that_fails_says_what_failed() -> None:
+    assert what_failed(0, over=True, away=0) == ""
+    assert what_failed(-12, over=True, away=0).startswith("the urgent job started after its deadline")
+    assert what_failed(12, over=False, away=2) == "not all preempted jobs came back"
+    assert what_failed(12, over=False, away=0) == "the eviction was not over in time"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 def runs(folder: Path) -> int:
     command = [folder / "clearway-run", "--checkpoint-file", "x", "--", "sh", "-c", "exit 5"]
     env = {"PATH": os.environ["PATH"]}  # no CLEARWAY_CHECKPOINTERS: the drivers beside it are found
-    return subprocess.run(command, env=env, timeout=60, check=False, capture_output=True).returncode
+    return subprocess.run(command, env=env, timeout=240, check=False, capture_output=True).returncode
 
 
 def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:

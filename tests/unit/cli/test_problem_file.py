@@ -331,6 +331,16 @@ def test_how_far_a_plan_is_proven_is_told_wherever_nodes_have_names(
             assert (answer["exact"], answer["gap"]) == proof
 
 
+def test_so_many_candidates_that_memory_would_not_do_are_refused(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = general()
+    document["candidates"] = [{**document["candidates"][2], "job_id": str(number)} for number in range(20_001)]
+    file.write_text(json.dumps(document))
+    assert run_plan_file(file, "eviction-dp", "json") == BAD_INPUT
+    assert capsys.readouterr().err == f"{file}: candidates: must hold at most 20000\n"
+
+
 def test_the_shipped_schema_is_that_of_the_reader() -> None:
     assert SCHEMA_FILE.read_text() == problem_schema()
 

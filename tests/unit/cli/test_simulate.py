@@ -139,6 +139,19 @@ def test_what_cannot_be_replayed_is_one_line(log: Path, options: list[str], why:
     assert not result.stdout
 
 
+@pytest.mark.parametrize(("scheduler", "wait_s"), [("clearway", 512), ("weighted-cost", 1_201 + 512)])
+def test_an_image_is_that_of_as_many_nodes_as_the_trace_says(tmp_path: Path, scheduler: str, wait_s: int) -> None:
+    """16 GiB a node at 32 MiB/s take 512 s, on 64 nodes too; an urgent job may wait for a tenth of its 6,000 s."""
+    path = tmp_path / "log.swf"
+    regular = "1 0 -1 36000 64 -1 -1 64 36000 -1 1 1 1 1 1 -1 -1 -1\n"
+    path.write_text("; MaxProcs: 64\n" + regular + "2 1000 -1 600 64 -1 -1 64 6000 -1 1 1 1 1 2 -1 -1 -1\n")
+    (made,) = simulated(str(path), "--scheduler", scheduler, "--urgent-queue", "2")["schedulers"]
+    assert (made["preemptions"], made["lost_node_h"]) == (1, 0)
+    assert made["jobs"]["urgent"]["wait_s"]["mean"] == wait_s
+    # The regular job has been away for the urgent one's 600 s, and was written and read for 512 s each.
+    assert made["jobs"]["regular"]["wait_s"]["mean"] == 600 + 2 * 512
+
+
 def test_a_queue_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("".join(line for line in LOG.splitlines(keepends=True) if "Queue" not in line))

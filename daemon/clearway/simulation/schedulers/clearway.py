@@ -25,7 +25,7 @@ from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.policy import Grounds, UnderWay
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
-from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints, Storage
+from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
 from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
@@ -33,7 +33,7 @@ _CHECKPOINTER = "simulated"
 _MIB = 1_024
 
 
-def simulated_site(storage: Storage = MIRA, *, save: bool = True) -> Config:
+def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
     """A site whose jobs can all be saved (or none), that has urgent jobs in a partition, and no other guards.
 
     Images of several jobs are written side by side: each takes its share of the file system, and the last one is
@@ -72,7 +72,7 @@ class Clearway(Wfp):
         model: CheckpointModel | None = None,
         *,
         config: Config | None = None,
-        storage: Storage = MIRA,
+        storage: Storage = NODES,
         planner: Planner | None = None,
         order: Literal["submission", "wfp"] = "submission",
         max_delay_s: Callable[[ReplayedJob], float] | None = lambda job: 0.1 * job.limit_s,

@@ -13,9 +13,11 @@ slowdown that finds no place does not keep the next ones from theirs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clearway.model import Action, Candidate, EvictionProblem, Option
 from clearway.planning.weighted_cost import WeightedCost as Planner
-from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime
+from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime
 from clearway.simulation.engine import ReplayedJob
 from clearway.simulation.schedulers.wfp import Wfp
 
@@ -30,11 +32,11 @@ class WeightedCost(Wfp):
         model: CheckpointModel | None = None,
         *,
         threshold: float = THRESHOLD,
-        unit_nodes: int = MIRA.unit_nodes,
+        unit_nodes: int = NODES.unit_nodes,
         planner: Planner | None = None,
     ) -> None:
         super().__init__()
-        self.model = model or JustInTime()
+        self.model = model or JustInTime(replace(NODES, unit_nodes=unit_nodes))
         self.threshold = threshold
         self.unit_nodes = unit_nodes
         self.planner = planner or Planner()
@@ -43,7 +45,8 @@ class WeightedCost(Wfp):
     def submitted(self, job: ReplayedJob) -> None:
         super().submitted(job)
         if job.urgent:  # a second later its slowdown is above the threshold, not at it
-            self.machine.wake_at(job.submit_s + int((self.threshold - 1) * job.limit_s) + 1)
+            patience_s = round((self.threshold - 1) * job.limit_s, 6)  # 0.2 is not a float: 1,199.99 s are 1,200
+            self.machine.wake_at(job.submit_s + int(patience_s) + 1)
 
     def schedule(self) -> None:
         self.order()

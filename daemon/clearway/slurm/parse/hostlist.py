@@ -10,6 +10,7 @@ from clearway.slurm.parse.fields import NOTHING, FieldError
 
 # More than the largest clusters have; a longer list is an error in the text, not a cluster.
 MAX_HOSTS = 65_536
+_SHORT = 60  # characters
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
@@ -102,6 +103,13 @@ def compress(hosts: Iterable[str]) -> str:
         _compress_group(prefix, width, sorted(numbers)) for (prefix, width), numbers in sorted(groups.items())
     ]
     return ",".join(parts)
+
+
+def short(hosts: Iterable[str]) -> str:
+    """``compress`` for one line of text; how many there are where that would be too long."""
+    names = set(hosts)
+    text = compress(names)
+    return text if len(text) <= _SHORT else f"{len(names)} nodes"
 
 
 def _compress_group(prefix: str, width: int, numbers: list[int]) -> str:

@@ -1,0 +1,134 @@
+"""What ``clearway drain``, ``compact`` and ``promote`` print: one line for people, one document for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clearway import bootstrap
+from clearway.cli import drain, render
+from clearway.simulation.cluster import Program
+from clearway.slurm.simulated import SimulatedBackend
+from tests.simulation.test_moves import moving, serial
+from tests.simulation.world import SAVES, World
+from tests.unit.cli.test_commands import Site
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(drain, "actor", lambda: "root (command line)")
+
+
+@pytest.fixture
+def site(make_world: Callable[..., World], tmp_path: Path) -> Site:
+    world = make_world()
+    world.submit(Program(save_s=0.5), on=("n1",), ran_s=100, comment=SAVES)
+    world.submit(on=("n2",), ran_s=100, user="bob")
+    return Site(world, tmp_path)
+
+
+@pytest.fixture
+def moves(make_world: Callable[..., World], tmp_path: Path) -> Site:
+    world = make_world(config=moving())
+    serial(world, "n1")
+    serial(world, "n3", cpus=2)
+    world.tick()
+    return Site(world, tmp_path)
+
+
+def planned_from(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dry runs look at the simulated cluster."""
+    backend = SimulatedBackend(site.world.cluster, site.world.clock)
+    monkeypatch.setattr(drain, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(bootstrap, "open_backend", lambda *_: backend)
+
+
+def test_a_drain_is_answered_in_json(site: Site) -> None:
+    with site.cycling():
+        begun = site.json("drain", "n3")
+        assert begun["result"] == "drain 1: emptying n3"
+        assert (begun["refused"], begun["eviction_id"], begun["rolling_id"]) == (False, 1, None)
+        waited = site.json("drain", "n1", "--wait")
+        assert (waited["eviction_id"], waited["drain"], waited["outcome"]) == (2, "n1", "The nodes are empty.")
+        rolling = site.json("drain", "n4", "--rolling", 1)
+        assert (rolling["rolling_id"], rolling["refused"]) == (1, False)
+        refused = site.run("drain", "n9", "-o", "json")
+    assert refused.exit_code == 1
+    told = json.loads(refused.stdout)
+    assert (told["refused"], told["result"]) == (True, "refused: n9 is not a node of this cluster")
+
+
+def test_a_drain_that_is_not_possible_fails_in_json_as_well(site: Site) -> None:
+    with site.cycling():
+        result = site.run("drain", "n2", "--wait", "-o", "json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["state"], told["refused"]) == ("cancelled", False)
+    assert "1 job(s) in the way" in told["outcome"]
+
+
+def test_a_compaction_is_answered_in_json(moves: Site) -> None:
+    with moves.cycling(each_s=1.0):
+        refused = moves.run("promote", "-o", "json")
+        moved = moves.json("compact", "--wait")
+    assert (refused.exit_code, json.loads(refused.stdout)["refused"]) == (1, True)
+    assert moved["result"] == "compact 1: moving 1 job(s) off n1"
+    assert (moved["move"], moved["state"], moved["refused"]) == ("compaction", "completed", False)
+
+
+def test_a_request_without_an_answer_says_that_it_will_be_carried_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "_ANSWER_LIMIT_S", 0.0)
+    monkeypatch.setattr(render, "wait_for", lambda answer: answer())
+    result = site.run("drain", "n1")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "clearway: the daemon has not answered yet (clearway status); "
+        "request 1 is stored, and carried out as soon as it does\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("n1", "1 job(s) would leave n1; saving them takes "),
+        ("n[3-5]", "No job is on n[3-5]: nothing would have to leave."),
+    ],
+)
+def test_a_dry_run_begins_with_what_would_be_done(
+    site: Site, monkeypatch: pytest.MonkeyPatch, nodes: str, first: str
+) -> None:
+    planned_from(site, monkeypatch)
+    shown = site.run("drain", nodes, "--dry-run").stdout
+    assert shown.startswith(first)
+    assert ("Trade-off" in shown) == (nodes == "n1")
+    assert ("Every job, and why" in shown) == (nodes == "n1")
+
+
+def test_a_dry_run_of_moves_tells_where_they_go(moves: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_from(moves, monkeypatch)
+    with moves.file.open("a") as settings:
+        settings.write('[compaction]\nmin_gain = 0.1\n[candidates]\nmin_runtime = "0s"\n')
+    table = moves.run("compact", "--dry-run").stdout
+    assert table.startswith("Compaction: 1 job(s) would move; n1 would become empty; gain ")
+    assert "Trade-off" not in table
+    told = moves.json("compact", "--dry-run")["move"]
+    assert [(each["source"], each["target"], each["processors"]) for each in told["moves"]] == [("n1", "n3", 1)]
+    assert told["gain_node_s"] > 2 * told["cost_node_s"] > 0
+    assert moves.run("promote", "--dry-run").stdout.startswith("Not possible: all nodes in question rank alike")
+
+
+def test_on_a_narrow_screen_outcomes_have_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site.cycling():
+        site.run("drain", "n2", "--wait")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = site.run("evictions", "list").stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert len(shown) <= 6  # twelve with every column
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "planned" in site.run("evictions", "list").stdout
