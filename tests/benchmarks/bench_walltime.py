@@ -35,7 +35,7 @@ def spent(times: Continuous, costs: Costs, count: int) -> tuple[float, float]:
     return spent_s, pace.slower
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_the_dynamic_program_is_fast() -> None:
     table = Table(title="Theorem 2, seconds of one core", title_justify="left")
     for heading in ("", "C = R", *(f"n = {n:,}" for n in LIMITS_S), "grows as n^"):
