@@ -321,7 +321,11 @@ class EvictionProblem:
     def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
         """Those that the longest deadline has time for."""
         last_s = self.last_step * self.step_s
-        return tuple(option for option in options if max(option.checkpoint_s, option.ready_s) <= last_s)
+        return tuple(
+            option
+            for option in options
+            if max(option.checkpoint_s and option.checkpoint_s + self.busy_s, option.ready_s) <= last_s
+        )
 
     def switch_of(self, placement: tuple[str, ...]) -> str:
         """The leaf switch that these nodes are under; "" where the preemptor does not ask for one."""

@@ -159,6 +159,15 @@ def test_two_slow_writers_are_saved_at_once() -> None:
     assert (last.checkpoint_s, [each.checkpoint_s for each in last.actions]) == (10, [50, 50])
 
 
+def test_no_time_is_left_for_a_checkpoint_behind_others() -> None:
+    save, kill = Option(Action.APP_CHECKPOINT, checkpoint_s=50, file_system_s=5), Option(Action.KILL, 900)
+    problem = EvictionProblem(1, 60, 5, (Candidate("1", 1, (kill, save)),), busy_s=10)
+    assert problem.in_time((kill, save)) == (kill, save)
+    later = replace(problem, busy_s=11)
+    assert later.in_time((kill, save)) == (kill,)
+    assert [EvictionDP().solve(each).points[-1].lost_work_node_s for each in (problem, later)] == [0, 900]
+
+
 @pytest.mark.parametrize("wrong", [-1.0, 10.5, float("nan")])
 def test_a_share_that_cannot_be_is_refused(wrong: float) -> None:
     save = Option(Action.APP_CHECKPOINT, checkpoint_s=10, file_system_s=wrong)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import ClassVar
 
+from clearway.config import Config
 from clearway.execution.records import Eviction
+from clearway.migration.request import DrainRequest
 from clearway.model import Action
+from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_drain import drain, now
 from tests.simulation.test_shared_bandwidth import NODE_MIB_S, occupy, saving, shared
 from tests.simulation.world import World
@@ -158,3 +162,33 @@ def test_a_plan_that_is_approved_after_another_one_has_begun_is_made_anew(make_w
     world.run_until(world.settled, 400)
     assert in_time(world.store.eviction(first))
     assert in_time(world.store.eviction(anew.eviction_id))
+
+
+class TestInterruption(Interruption):
+    """The jobs of a drain are saved at once, and an urgent job waits for them with its own."""
+
+    every = 39  # of some 300
+    least_effects = 200
+    end: ClassVar[End] = {"in_time": [True, True], "restarts": [1, 1, 1, 1], "leftovers": []}
+
+    def settings(self) -> Config:
+        return shared(5 * NODE_MIB_S)["config"]
+
+    def play(self, world: World, daemon: MortalDaemon) -> End:
+        jobs = occupy(world, 4)
+        wish = DrainRequest(nodes="n[1-3]", deadline=world.clock.now() + timedelta(seconds=70))
+        world.store.add_request("drain", None, "root (command line)", world.clock.now(), wish.model_dump_json())
+        for _ in range(8):
+            daemon.tick()
+        urgent = world.urgent(1, work_s=5.0, comment="clearway:max_delay=120")
+        for _ in range(600):
+            daemon.tick()
+            if world.started(urgent) and world.settled():
+                break
+        evictions = sorted(world.store.evictions(), key=lambda each: each.eviction_id)
+        return {
+            "in_time": [in_time(each) for each in evictions],
+            "actions": [sorted((p.job_id, p.action) for p in each.preemptions) for each in evictions],
+            "restarts": [world.cluster.jobs[job_id].job.restart_count for job_id in jobs],
+            "leftovers": world.leftovers(),
+        }
