@@ -44,6 +44,7 @@ def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
         preemptors=(PreemptorRule(name="urgent", partition=(URGENT,)),),
         candidates=CandidatesConfig(min_runtime=0, max_preemptions=1_000, allow_kill=not save),
         costs=CostsConfig(
+            restart_weight=0,  # else many small jobs leave for a few large ones, and each of them is a job that waits
             file_system_mib_s=storage.file_system_gib_s * _MIB,
             node_mib_s=storage.file_system_gib_s * _MIB,
             checkpoint_overhead=0,
