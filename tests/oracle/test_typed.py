@@ -9,8 +9,9 @@ from fractions import Fraction
 import pytest
 
 from clearway.model import Action, Curve, EvictionProblem
-from clearway.planning import node_groups, shared_core
+from clearway.planning import eviction_dp, node_groups, shared_core
 from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import answers, seeds, told
 from tests.oracle.problems import TIMES, in_another_order
@@ -58,10 +59,14 @@ def test_all_nodes_and_more_than_there_are() -> None:
             assert found(asks, EvictionDP().solve(asks)) == expected(asks), asks
 
 
-def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", ["at a time", "in all"])
+def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(few: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_groups, "LABELS_LIMIT", 0)
-    monkeypatch.setattr(shared_core, "TRIAL_LABELS", 1)
-    monkeypatch.setattr(shared_core, "MOST_LABELS", 1)
+    if few == "at a time":
+        monkeypatch.setattr(shared_core, "TRIAL_LABELS", 1)
+        monkeypatch.setattr(shared_core, "MOST_LABELS", 1)
+    else:
+        monkeypatch.setattr(eviction_dp, "MOST_LABELS_IN_ALL", 12)
     inexact = worse = 0
     for kind in ("gpus", "types", "all resources", "chosen nodes", "whole nodes"):
         for seed in seeds(KINDS, kind, 0, 60):
@@ -71,9 +76,12 @@ def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(monkeypatch: p
                 assert found(problem, curve) == best
                 continue
             inexact += 1
-            for point, least in zip(curve.points, best, strict=True):
+            rule = LossPerNodePrune().solve(problem)
+            for point, least, simple in zip(curve.points, best, rule.points, strict=True):
                 if not point.feasible:
+                    assert not simple.feasible
                     continue
+                assert not simple.feasible or (point.lost_work_node_s or 0) <= (simple.lost_work_node_s or 0)
                 assert least is not None
                 assert point.lost_work_node_s is not None
                 lost = Fraction(str(point.lost_work_node_s))

@@ -32,10 +32,11 @@ from dataclasses import replace
 from math import gcd
 
 from clearway.model import Curve, CurvePoint, EvictionProblem
+from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from clearway.planning.node_groups import Item, items_of, shares_nodes
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.places import over_places
-from clearway.planning.shared_core import solve_shared
+from clearway.planning.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.stages import Solved, Stage, solve_by_core
 from clearway.planning.superfluous import without_superfluous
 from clearway.planning.windows import Contest, Window
@@ -59,13 +60,8 @@ class EvictionDP:
         passes = list(_passes(windows))
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
-            answers, exact, gap = dict[int, Answer](), True, 0.0
-            for together in passes:
-                found = _by_tables(together)
-                answers |= found.answers
-                exact, gap = exact and found.proven, max(gap, found.gap)
-        else:
-            answers, exact, gap = dict(solved.answers), solved.proven, solved.gap
+            solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
+        answers, exact, gap = solved.answers, solved.proven, solved.gap
         points: list[CurvePoint] = []
         for window in windows:
             for step in window.deadlines:
@@ -75,7 +71,23 @@ class EvictionDP:
                     if answer is None
                     else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
                 )
-        return Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
+        curve = Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
+        return curve if exact else _no_worse(curve, LossPerNodePrune().solve(problem))
+
+
+def _no_worse(curve: Curve, rule: Curve) -> Curve:
+    """A curve that is not proven, with the rule's plans where they are better.
+
+    Where it had none, nothing is known of how much of what the rule's plan loses is needless: all of it may be.
+    """
+
+    def key(point: CurvePoint) -> tuple[bool, float, int, int, int]:
+        lost, checkpoint = point.lost_work_node_s or 0.0, point.checkpoint_s or 0
+        return (not point.feasible, lost, point.return_node_s, checkpoint, len(point.actions))
+
+    points = tuple(min(pair, key=key) for pair in zip(curve.points, rule.points, strict=True))
+    found = any(point.feasible and not own.feasible for point, own in zip(points, curve.points, strict=True))
+    return replace(curve, points=points, gap=1.0 if found else curve.gap)
 
 
 def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
@@ -108,7 +120,7 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     return solve_by_core(items, stages, len(every.ways))
 
 
-def _by_tables(windows: Sequence[Window]) -> Solved:
+def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
     whole = windows[0]  # of all, it misses the most nodes
     if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
@@ -117,22 +129,15 @@ def _by_tables(windows: Sequence[Window]) -> Solved:
     # Where whole nodes are shared, groups are mostly small: sweeping them takes two thirds of the time of the bounds.
     items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
-        return _by_bounds(windows)
+        return in_shares([window for window in windows if window.missing], labels, solve_shared)
     reach = sum([item.nodes for item in items])
     tasks = [
         Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
     ]
     if not tasks:
-        return Solved({})
+        return Solved({}), labels
     needed = without_superfluous(items, min(whole.missing, reach))
-    return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers())
-
-
-def _by_bounds(windows: Sequence[Window]) -> Solved:
-    """The same where groups of jobs that share nodes have too many choices to list them all."""
-    solved = [solve_shared(window) for window in windows if window.missing]
-    answers = {step: answer for found in solved for step, answer in found.answers.items()}
-    return Solved(answers, all(found.proven for found in solved), max([found.gap for found in solved], default=0.0))
+    return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers()), labels
 
 
 def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:

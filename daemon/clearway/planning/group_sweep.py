@@ -61,10 +61,11 @@ class Guide(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """The picks that matter, and whether they are all."""
+    """The picks that matter, and whether they are all; and how many labels were made for them."""
 
     picks: list[Pick]
     complete: bool
+    labels: int
 
 
 def thresholds(window: Window) -> list[Threshold]:
@@ -93,16 +94,18 @@ class Group:
     def sweep(self, limit: int, guide: Guide | None = None) -> Swept:
         """Without a guide nothing is found when there are too many labels."""
         labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
-        complete = True
+        complete, made = True, 0
         for stage in self._stages:
-            labels = {state: self._undominated(picks) for state, picks in self._grown(labels, stage).items()}
+            grown = self._grown(labels, stage)
+            made += sum(map(len, grown.values()))
+            labels = {state: self._undominated(picks) for state, picks in grown.items()}
             if guide is not None:
                 labels = _promising(labels, stage, guide)
             if sum(map(len, labels.values())) > limit:
                 if guide is None:
-                    return Swept([], complete=False)
+                    return Swept([], complete=False, labels=made)
                 labels, complete = _best(labels, stage, guide, limit), False
-        return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete)
+        return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete, made)
 
     def _grown(self, labels: Mapping[State, list[Pick]], stage: _Stage) -> dict[State, list[Pick]]:
         """The labels after the job has stayed, or left in one of its ways."""

@@ -52,6 +52,14 @@ class Item(NamedTuple):
         return picks[0][0] if self.first_rank == self.last_rank else max([pick.nodes for pick in picks])
 
 
+class Grouped(NamedTuple):
+    """Items, whether they hold every pick that matters, and how many labels it took to find them."""
+
+    items: list[Item]
+    complete: bool
+    labels: int
+
+
 def shares_nodes(window: Window) -> bool:
     return bool(window.partial) or any(len(jobs) > 1 for jobs in window.classes)
 
@@ -62,8 +70,8 @@ def items_of(window: Window) -> list[Item] | None:
     They hold for any smaller number of missing nodes and any earlier deadline as well.
     """
     if shares_nodes(window):
-        found, complete = grouped_items(thresholds(window), window, LABELS_LIMIT)
-        return found if complete else None
+        found = grouped_items(thresholds(window), window, LABELS_LIMIT)
+        return found.items if found.complete else None
     jobs = max(window.ways, default=0) + 1
     items = [_single(rank, nodes, window, rank, jobs) for (rank,), nodes in window.classes.items()]
     return sorted([item for item in items if item.picks], key=_BY_FIRST)
@@ -74,14 +82,14 @@ def grouped_items(
     window: Window,
     limit: int,
     judge: Callable[[Sequence[Threshold]], Guide] | None = None,
-) -> tuple[list[Item], bool]:
-    """The items that these classes of a window make, and whether they hold every pick that matters.
+) -> Grouped:
+    """The items that these classes of a window make.
 
     ``judge`` gives the guide of a group; without any nothing is found when one group has too many choices.
     """
     places = {rank: place for place, rank in enumerate(sorted({rank for each in classes for rank in each.held}))}
     items: list[Item] = []
-    complete = True
+    complete, labels = True, 0
     for group in sorted(_groups(classes), key=len, reverse=True):  # those that may be too large come first
         ranks = sorted({rank for of_class in group for rank in of_class.held})
         if len(ranks) == 1:
@@ -91,14 +99,14 @@ def grouped_items(
             guide = judge(group) if judge else None
             swept = Group(group, ways, window.last_step, window.missing).sweep(limit, guide)
             if judge is None and not swept.complete:
-                return [], False
-            complete = complete and swept.complete
+                return Grouped([], complete=False, labels=swept.labels)
+            complete, labels = complete and swept.complete, labels + swept.labels
             picks = undominated(swept.picks, window.last_step, window.missing)
             picks.sort(key=lambda pick: -pick.preference)
             item = Item(ranks[0], ranks[-1], _BITS * (len(places) - places[ranks[0]]), tuple(picks))
         if item.picks:
             items.append(item)
-    return sorted(items, key=_BY_FIRST), complete
+    return Grouped(sorted(items, key=_BY_FIRST), complete, labels)
 
 
 def _single(rank: int, nodes: int, window: Window, place: int, jobs: int) -> Item:

@@ -11,7 +11,7 @@ Method, for the deadlines in a row that share their best price:
 2. Their cost decides which classes may matter. The tables over these are the answer.
 3. Where a group has too many choices even so, those that promise most are kept. The plans found that way are
    valid and mostly better, which makes step 2 narrower; it is repeated while that helps. What stays unproven
-   is returned with its gap to the bound.
+   is returned with its gap to the bound. So is what would take more than ``MOST_LABELS_IN_ALL`` labels.
 
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +37,39 @@ from clearway.planning.windows import Window
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
 TRIAL_LABELS = 100
 MOST_LABELS = 2_000
+MOST_LABELS_IN_ALL = 1_000_000  # for all deadlines of a problem; some five seconds of work
+_LABELS_A_JOB = 3  # made of one that was kept: the job stays, or leaves in a way or two
 _ATTEMPTS = 4
 _WORTH_ANOTHER = 0.9  # of the room between plan and bound
 
+_Part = TypeVar("_Part")
 _Ints = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
 
-def solve_shared(window: Window) -> Solved:
-    """Plans for the deadlines of a window that misses nodes."""
+def in_shares(
+    parts: Sequence[_Part], labels: int, solve: Callable[[_Part, int], tuple[Solved, int]]
+) -> tuple[Solved, int]:
+    """The answers of all parts of a problem, and how many of so many ``labels`` were not needed.
+
+    Each part may make an equal share of those that are left, so that nobody takes those of the parts after it.
+    """
+    answers: dict[int, Answer] = {}
+    proven, gap = True, 0.0
+    for before, part in enumerate(parts):
+        share = labels // (len(parts) - before)
+        found, unused = solve(part, share)
+        answers |= found.answers
+        proven, gap, labels = proven and found.proven, max(gap, found.gap), labels - share + unused
+    return Solved(answers, proven, gap), labels
+
+
+def solve_shared(window: Window, labels: int) -> tuple[Solved, int]:
+    """Plans for the deadlines of a window that misses nodes, and how many of so many ``labels`` were not needed."""
     window = _in_time(window)
     classes = thresholds(window)
     if sum(of_class.nodes for of_class in classes) < window.missing:
-        return Solved({})
+        return Solved({}), labels
     relaxation = SharedRelaxation(classes, window.ways, window.missing, window.last_step)
     deadlines = np.array(window.deadlines)
     bounds = relaxation.bounds(deadlines)
@@ -59,7 +80,7 @@ def solve_shared(window: Window) -> Solved:
     for index in dict.fromkeys(best.tolist()):
         part = deadlines[best == index]
         part = part[bounds[index].at(part) <= relaxation.most * (1 + MARGIN)]  # the others are not feasible
-        search = _Search(window, relaxation, bounds[index])
+        search = _Search(window, relaxation, bounds[index], labels)
         for some in search.halves(part, known):
             every = search.prove(some)
             proven = proven and every
@@ -68,7 +89,8 @@ def solve_shared(window: Window) -> Solved:
                 if known is not None:
                     answers[step] = known
                     gap = max(gap, 0.0 if every else search.gap(step, known))
-    return Solved(answers, proven, gap)
+        labels = search.left
+    return Solved(answers, proven, gap), labels
 
 
 def _in_time(window: Window) -> Window:
@@ -84,8 +106,9 @@ def _in_time(window: Window) -> Window:
 class _Search:
     """The classes in doubt for some deadlines, at the prices of one bound; ``plans`` are the best by deadline."""
 
-    def __init__(self, window: Window, relaxation: SharedRelaxation, bound: SharedBound) -> None:
+    def __init__(self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, labels: int) -> None:
         self.plans: dict[int, Answer] = {}
+        self.left = labels  # to be made
         self._window, self._relaxation, self._bound = window, relaxation, bound
 
     def halves(self, deadlines: _Ints, known: Answer | None) -> list[_Ints]:
@@ -98,7 +121,7 @@ class _Search:
         order = np.argsort(self._bound.surplus, kind="stable")
         enough = int(np.searchsorted(np.cumsum(rel.nodes[order]), rel.missing)) + 1
         size = max(enough, rel.missing) + TRIAL_CLASSES
-        while True:
+        while self.left:
             trial: _Flags = np.zeros(len(order), dtype=bool)
             trial[order[:size]] = True
             room = self._room(deadlines)
@@ -112,17 +135,24 @@ class _Search:
         return [some for some in (deadlines[~planned], deadlines[planned]) if len(some)]
 
     def prove(self, deadlines: _Ints) -> bool:
-        """Whether the plans of these deadlines are the best; they are made as good as can be found."""
+        """Whether the plans of these deadlines are the best; they are made as good as the labels find them."""
         before = inf
         for _ in range(_ATTEMPTS):
             room = self._room(deadlines)
             if room > _WORTH_ANOTHER * before:
                 return False
             alive = self._bound.surplus <= room
-            if self._solve(alive, deadlines, MOST_LABELS, room):
+            limit = min(MOST_LABELS, self.left // (_LABELS_A_JOB * self._jobs(alive)))
+            if limit < TRIAL_LABELS:
+                return False
+            if self._solve(alive, deadlines, limit, room):
                 return True
             before = room
         return False
+
+    def _jobs(self, chosen: _Flags) -> int:
+        classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
+        return max(1, len({rank for of_class in classes for rank in of_class.held}))
 
     def gap(self, step: int, plan: Answer) -> float:
         """How much of a plan's lost work may be more than needed."""
@@ -141,7 +171,8 @@ class _Search:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
         window = replace(self._window, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
         classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        items, complete = grouped_items(classes, window, limit, self._guide(room))
+        items, complete, made = grouped_items(classes, window, limit, self._guide(room))
+        self.left = max(0, self.left - made)
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
         task = Task(window.first_step, window.last_step, window.missing)
