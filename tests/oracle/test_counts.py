@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.oracle import many, test_many_highs, test_planners, test_several, test_typed
+from tests.oracle import many, test_many_highs, test_planners, test_several, test_several_needs, test_typed
 from tests.oracle.problems import SHAPES, TIMES
 from tests.oracle.typed_problems import KINDS
 
@@ -21,9 +21,11 @@ def test_the_page_tells_what_is_run_by_default() -> None:
         for row in re.findall(r"\| (\d+) \| ([\d,]+) \| ([\d,]+) \|", PAGE)
     ]
     each = many.PROBLEMS // TIMES
-    together = test_several.BLOCKS * test_several.IN_A_TEST // TIMES
     expected = [(len(shapes), each, len(shapes) * each) for shapes in (SHAPES, SHAPES, SHAPES, KINDS)]
-    assert rows == [*expected, (len(test_several.SHAPES), together, len(test_several.SHAPES) * together)]
+    for several in (test_several, test_several_needs):
+        together = several.BLOCKS * several.IN_A_TEST // TIMES
+        expected.append((len(several.SHAPES), together, len(several.SHAPES) * together))
+    assert rows == expected
     assert f"on {test_many_highs.WHOLE_NODES // TIMES:,} problems of each shape of whole nodes" in PAGE
     assert f"on {test_many_highs.SIDE_BY_SIDE // TIMES} of each where checkpoints share" in PAGE
     assert f"every key but the last on {test_many_highs.AS_A_PLANNER // TIMES} problems of each shape" in PAGE
