@@ -36,6 +36,7 @@ from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from clearway.planning.node_groups import Item, items_of, shares_nodes
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.places import over_places
+from clearway.planning.shared_bandwidth import plan_rank
 from clearway.planning.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.stages import Solved, Stage, solve_by_core
 from clearway.planning.superfluous import without_superfluous
@@ -80,12 +81,7 @@ def _no_worse(curve: Curve, rule: Curve) -> Curve:
 
     Where it had none, nothing is known of how much of what the rule's plan loses is needless: all of it may be.
     """
-
-    def key(point: CurvePoint) -> tuple[bool, float, int, int, int]:
-        lost, checkpoint = point.lost_work_node_s or 0.0, point.checkpoint_s or 0
-        return (not point.feasible, lost, point.return_node_s, checkpoint, len(point.actions))
-
-    points = tuple(min(pair, key=key) for pair in zip(curve.points, rule.points, strict=True))
+    points = tuple(min(pair, key=plan_rank) for pair in zip(curve.points, rule.points, strict=True))
     found = any(point.feasible and not own.feasible for point, own in zip(points, curve.points, strict=True))
     return replace(curve, points=points, gap=1.0 if found else curve.gap)
 
