@@ -108,17 +108,15 @@ def _threads(pid: int) -> Iterator[str]:
 
 
 def _processes_of(root: Path) -> Iterator[int]:
-    """Job steps, jobs and clients of this cluster: who has its SLURM_CONF, and their children."""
+    """Job steps, jobs and clients of this cluster: who has its SLURM_CONF or a file of it open, and their children."""
     parents: dict[int, int] = {}
     found: set[int] = set()
-    marker = f"SLURM_CONF={root}/slurm.conf".encode()
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError, IndexError):  # it has ended meanwhile
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if marker in (entry / "environ").read_bytes().split(b"\0"):
+            if _belongs(entry, root):
                 found.add(int(entry.name))
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
+    found.discard(os.getpid())
     for pid in parents:
         line, above = [pid], parents.get(pid)
         while above and above not in line:
@@ -128,16 +126,36 @@ def _processes_of(root: Path) -> Iterator[int]:
             yield pid
 
 
+def _belongs(entry: Path, root: Path) -> bool:
+    """Whether the process of this folder in /proc is of the cluster: slurmstepd 26.05 writes over its environment."""
+    if f"SLURM_CONF={root}/slurm.conf".encode() in (entry / "environ").read_bytes().split(b"\0"):
+        return True
+    for file in (entry / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(file).startswith(f"{root}/"):
+                return True
+    return False
+
+
 def remove_cluster(root: Path) -> None:
     """End what still runs in this cluster folder and delete the folder."""
-    deadline = time.monotonic() + 10
-    while (left := list(_processes_of(root))) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 10 * SLACK
+    killed: set[int] = set()
+    while (left := set(_processes_of(root))) or any(map(_lives, killed)):
+        if time.monotonic() > deadline:
+            break
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        killed |= left
         time.sleep(0.01)  # the end of a killed process takes a moment
     if not os.environ.get("CLEARWAY_KEEP"):
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a thread of it can still write: one that was killed shows neither environment nor files before its end."""
+    return any(state not in "ZX" for state in _threads(pid))
 
 
 def sweep_abandoned() -> None:

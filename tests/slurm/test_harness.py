@@ -67,12 +67,12 @@ def test_a_failing_command_says_what_it_printed(cluster: SlurmCluster) -> None:
 
 def test_nothing_outlives_a_cluster(cluster: SlurmCluster) -> None:
     with SlurmCluster(nodes=1) as other:
-        job_id = other.sbatch("trap '' TERM; sleep 1000", user="cwalice")
-        other.wait_state(job_id, "RUNNING")
-        root = other.root
+        job_id = other.sbatch("trap '' TERM; echo $$ $PPID; sleep 1000", user="cwalice")  # PPID: slurmstepd
+        output, root = other.work / f"slurm-{job_id}.out", other.root
+        pids = other.wait_for(lambda: output.exists() and output.read_text().split())
+        assert len(pids) == 2 and all(map(_runs, pids))
     assert not root.exists()
-    left = [entry for entry in Path("/proc").glob("[0-9]*") if str(root) in _environment(entry)]
-    assert left == []
+    assert [pid for pid in pids if _runs(pid)] == []
     assert cluster.run("scontrol", "ping").returncode == 0
 
 
@@ -84,8 +84,8 @@ def test_record_values_may_hold_spaces() -> None:
     assert record["Power"] == ""
 
 
-def _environment(entry: Path) -> str:
+def _runs(pid: str) -> bool:
     try:
-        return (entry / "environ").read_text(errors="replace")
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
-        return ""
+        return False
