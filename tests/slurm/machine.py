@@ -132,7 +132,7 @@ def _belongs(entry: Path, root: Path) -> bool:
         return True
     for file in (entry / "fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            if os.readlink(file).startswith(f"{root}/"):
+            if file.readlink().is_relative_to(root):
                 return True
     return False
 
@@ -154,7 +154,7 @@ def remove_cluster(root: Path) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether a thread of it can still write: one that was killed shows neither environment nor files before its end."""
+    """Whether a thread of it can still write: killed, it shows neither environment nor files before its end."""
     return any(state not in "ZX" for state in _threads(pid))
 
 

@@ -70,7 +70,8 @@ def test_nothing_outlives_a_cluster(cluster: SlurmCluster) -> None:
         job_id = other.sbatch("trap '' TERM; echo $$ $PPID; sleep 1000", user="cwalice")  # PPID: slurmstepd
         output, root = other.work / f"slurm-{job_id}.out", other.root
         pids = other.wait_for(lambda: output.exists() and output.read_text().split())
-        assert len(pids) == 2 and all(map(_runs, pids))
+        assert len(pids) == 2
+        assert all(map(_runs, pids))
     assert not root.exists()
     assert [pid for pid in pids if _runs(pid)] == []
     assert cluster.run("scontrol", "ping").returncode == 0
