@@ -40,9 +40,9 @@ while done < turns:
     end = time.monotonic() + 1.0
     while time.monotonic() < end and not os.path.exists(folder + "/hurry"):
         time.sleep(0.05)
-    done += 1
     with open(folder + "/training.log", "a") as out:
-        out.write(f"{done} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+        out.write(f"{done + 1} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+    done += 1  # last: a turn that is saved has its line
 with open(folder + "/result.new", "w") as out:
     json.dump(done, out)
 os.rename(folder + "/result.new", folder + "/result")

@@ -33,7 +33,9 @@ def run(cluster: SlurmCluster, *args: str) -> str:
 
 
 def urgent(cluster: SlurmCluster, *args: str) -> str:
-    return cluster.sbatch("sleep 4", "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
+    """It runs until both do: what one leaves would be the other's, without an eviction."""
+    until_both = f"until [ -e {cluster.work}/both ]; do sleep 0.2; done"
+    return cluster.sbatch(until_both, "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
 
 
 def is_the_best(eviction: Eviction) -> None:
@@ -52,7 +54,8 @@ def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         small = [urgent(cluster, "-N1", "-n2", "--mem=500"), urgent(cluster, "-n2", "--mem-per-cpu=250")]
         for job_id in small:
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+            cluster.wait_state(job_id, "RUNNING", timeout=90)
+        (cluster.work / "both").touch()
         daemon.wait_for(
             lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
         )

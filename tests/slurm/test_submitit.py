@@ -36,9 +36,9 @@ class Training:
     def __call__(self, turns, log):
         while self.done < turns:
             time.sleep(0.0 if os.path.exists(log + ".hurry") else 1.0)
-            self.done += 1
             with open(log, "a") as out:
-                out.write(f"{self.done} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+                out.write(f"{self.done + 1} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+            self.done += 1
         with open(log + ".result", "w") as out:
             json.dump({"done": self.done, "calls": self.calls}, out)
         return self.done
@@ -114,5 +114,8 @@ def test_submitit_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: Sl
         assert json.loads(result.read_text()) == {"done": TURNS, "calls": 1}
         assert cluster.job(job_id)["Restarts"] == "1"
         turns = [tuple(map(int, line.split())) for line in log.read_text().splitlines()]
-        assert [turn for turn, _ in turns] == list(range(1, TURNS + 1))  # none lost, none done twice
-        assert {run for _, run in turns} == {0, 1}
+        saved = [turn for turn, run in turns if not run]
+        again = [turn for turn, run in turns if run]
+        # None is lost and none done twice, but for one that the signal came upon between its line and its count.
+        assert again[0] - 1 in (len(saved), len(saved) - 1)
+        assert (saved, again) == (list(range(1, len(saved) + 1)), list(range(again[0], TURNS + 1)))
