@@ -67,8 +67,9 @@ class Chain:
 
     def start(self, *, checkpoint_s: float = 0.5, status: int = 0, before: str = ":", requeue: str = "requeue") -> None:
         """Its program works until it is told that it is ``enough``."""
-        program = f"{self.stepper} {self.file} {checkpoint_s} 0.5 {status}"
-        run = f"{before}\nexec {self.launcher} --checkpoint-file {self.file} -- {program}"
+        program = f"{self.stepper} {self.file} inf {checkpoint_s} 0.5 {status}"
+        begin = f"date +%s.%N >>{self.folder}/runs\n{before}\n"
+        run = f"{begin}exec {self.launcher} --checkpoint-file {self.file} -- {program}"
         options = ["-n1", f"--{requeue}", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
         export = f"--export=ALL,CLEARWAY_CHAIN={self.folder}"
         self.job = self.cluster.sbatch(run, *options, export, user="cwalice")
@@ -93,11 +94,10 @@ class Chain:
 
     @property
     def late_s(self) -> float:
-        """What the start of the program took, at most, in the run that was saved first: its chain has whole seconds."""
-        said = self._said()
-        began = next(at for (_, at), (text, _) in pairwise(said) if text.startswith("saved "))
-        begun = [int(line.split()[0]) for line in self.log.splitlines() if " begun " in line]
-        return began - max(at for at in begun if at <= began)
+        """What the start of launcher and program took in the run that was saved first."""
+        began = next(at for (_, at), (text, _) in pairwise(self._said()) if text.startswith("saved "))
+        runs = map(float, (self.folder / "runs").read_text().split())
+        return began - max(at for at in runs if at <= began)
 
     def enough(self) -> None:
         """Let the program end."""
@@ -254,7 +254,7 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     (home / "times.txt").write_text("# seconds\n" + "8\n" * 12 + "100\n" * 8)
     script = home / "fit.sh"
     run, stepper = install_programs(cluster)
-    program = f"{stepper} {home}/state 0.5 0.5 0"
+    program = f"{stepper} {home}/state inf 0.5 0.5 0"
     script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {run} --checkpoint-file {home}/state -- {program}\n")
     chains = ["--chains", str(home / "chains")]
 

@@ -14,6 +14,7 @@ from tests.slurm.cluster import SlurmCluster, missing_requirements
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
+from tests.slurm.urgent import SCRIPT, let_go
 
 
 @pytest.fixture
@@ -33,9 +34,7 @@ def run(cluster: SlurmCluster, *args: str) -> str:
 
 
 def urgent(cluster: SlurmCluster, *args: str) -> str:
-    """It runs until both do: what one leaves would be the other's, without an eviction."""
-    until_both = f"until [ -e {cluster.work}/both ]; do sleep 0.2; done"
-    return cluster.sbatch(until_both, "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
+    return cluster.sbatch(SCRIPT, "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
 
 
 def is_the_best(eviction: Eviction) -> None:
@@ -53,9 +52,7 @@ def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(
     everyone = [job_id for jobs in on.values() for job_id in jobs]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         small = [urgent(cluster, "-N1", "-n2", "--mem=500"), urgent(cluster, "-n2", "--mem-per-cpu=250")]
-        for job_id in small:
-            cluster.wait_state(job_id, "RUNNING", timeout=90)
-        (cluster.work / "both").touch()
+        let_go(cluster, daemon, *small)  # together: what one leaves would be the other's, without an eviction
         daemon.wait_for(
             lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
         )

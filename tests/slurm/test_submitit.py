@@ -17,6 +17,7 @@ from clearway.model import Action
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import SYSTEM_PATH
+from tests.slurm.urgent import SCRIPT, let_go
 
 pytestmark = pytest.mark.one_slurm
 
@@ -93,8 +94,8 @@ def test_submitit_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: Sl
     cluster.wait_for(lambda: log.exists() and len(log.read_text().splitlines()) >= 3, 60, "three turns")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         arguments = ("-p", "urgent", "-N1", *WHOLE, "--time=5", "--output=/dev/null")
-        urgent = cluster.sbatch("sleep 4", *arguments, user="cwalice")
-        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
+        urgent = cluster.sbatch(SCRIPT, *arguments, user="cwalice")
+        let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
         (p,) = eviction.preemptions
