@@ -91,8 +91,7 @@ def test_of_two_at_once_neither_takes_what_only_the_other_can_use(cluster: Slurm
     anywhere = urgent(cluster, "-n2", "--mem=500")
     there = urgent(cluster, "-n2", "--mem=500", "--nodelist=node1")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
-        for job_id in (anywhere, there):
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        let_go(cluster, daemon, anywhere, there)
         daemon.wait_for(
             lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
         )
