@@ -252,6 +252,26 @@ def test_asked_again_during_a_checkpoint(bench: Bench) -> None:
     assert run.kept() == ["generation-000001"], "the checkpoint under way was the answer"
 
 
+def test_asked_while_it_tells_of_its_restart(bench: Bench) -> None:
+    first = Run(bench)
+    first.ask()
+    first.end()
+    squeue, waits = bench.folder / "squeue", bench.folder / "waits"
+    second = 'echo >> "$FOLDER/looks"; [ $(wc -l < "$FOLDER/looks") -ne 2 ] ||'
+    slow = f'#!/bin/sh\n{second} while [ -e "$FOLDER/waits" ]; do sleep 0.05; done\n'
+    squeue.write_text(squeue.read_text().replace("#!/bin/sh\n", slow))
+    waits.touch()
+    later = Run(bench)
+    poll(lambda: (bench.folder / "looks").read_text().count("\n") == 2)
+    os.kill(later.pid, signal.SIGUSR1)
+    waits.unlink()
+    poll(lambda: later.kept() == ["generation-000001", "generation-000002"])
+    later.goes_on()
+    later.end()
+    claims = bench.claims()
+    assert (claims.state, claims.generation, claims.restart) == (SaveState.SAVED, 2, Restart.OK)
+
+
 def test_at_its_own_pace_it_is_not_held(bench: Bench) -> None:
     run = Run(bench, "--interval", "1", "--hold", "60")
     poll(lambda: (bench.claims().generation or 0) >= 2)
