@@ -46,7 +46,7 @@ port = 0
 token_file = "{folder}/tokens"
 [[preemptors]]
 partition = ["urgent"]
-max_delay = "30s"
+max_delay = "5m"
 [candidates]
 min_runtime = 0
 [costs]
