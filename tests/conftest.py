@@ -1,8 +1,8 @@
-"""For all tests: a machine that stands still for seconds has not made the code slow."""
+"""No limit in seconds for an example of hypothesis: a machine that others share may stand still for as long."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
