@@ -1,6 +1,6 @@
 """``clearway serve``, or the same daemon that kills itself at one of its calls to Slurm: CONFIG [before|after:CALL].
 
-The real loop, store and backend; only the moment of death is added.
+The real loop, store and backend; only the moment of death is added, and time for the solver on a busy machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clearway import bootstrap, server
+from clearway import bootstrap, making_room, server
 from clearway.api.tokens import Tokens
 from clearway.clock import SystemClock
 from clearway.config import load_config
@@ -37,6 +37,7 @@ class Doomed:
 
 
 def main(path: Path, kill_at: str) -> int:
+    making_room._TOGETHER_S = 20.0
     config = load_config(path)
     configure_logging(config.daemon.log_format)
     clock = SystemClock()

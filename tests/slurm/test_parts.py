@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ def cluster() -> Iterator[SlurmCluster]:
         yield small_cluster
 
 
-def run(cluster: SlurmCluster, *args: str) -> str:
-    job_id = cluster.sbatch(LOOP, "--requeue", "--output=/dev/null", "--time=30", *args, user="cwalice")
+def run(cluster: SlurmCluster, *args: str, user: str = "cwalice") -> str:
+    job_id = cluster.sbatch(LOOP, "--requeue", "--output=/dev/null", "--time=30", *args, user=user)
     cluster.wait_state(job_id, "RUNNING")
     return job_id
 
@@ -75,4 +76,34 @@ def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(
         for job_id in everyone:
             cluster.wait_state(job_id, "RUNNING")
             assert cluster.job(job_id)["Restarts"] == str(int(job_id in gone)), job_id
+        no_leftovers(cluster)
+
+
+@pytest.mark.one_slurm
+def test_of_two_at_once_neither_takes_what_only_the_other_can_use(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """The youngest job runs on the only node that one can use, beside a protected job: turns would not serve both."""
+    half = ("-n2", "--mem=1500")
+    protected = run(cluster, "-w", "node1", *half, user="cwbob")
+    old = [run(cluster, "-w", "node2", *half) for _ in range(2)]
+    started = max(start_of(cluster, job_id) for job_id in old)
+    cluster.wait_for(lambda: (datetime.now(UTC) - started).total_seconds() > 5, 30, "the others to grow older")
+    young = run(cluster, "-w", "node1", *half)
+    anywhere = urgent(cluster, "-n2", "--mem=500")
+    there = urgent(cluster, "-n2", "--mem=500", "--nodelist=node1")
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        for job_id in (anywhere, there):
+            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        daemon.wait_for(
+            lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
+        )
+        plans = {e.preemptor.job_id: e.plan for e in daemon.evictions()}
+        assert {job_id: plan.together for job_id, plan in plans.items()} == {anywhere: (there,), there: (anywhere,)}
+        assert {e.revision for e in daemon.evictions()} == {0}
+        assert (plans[there].placement_nodes, plans[anywhere].placement_nodes) == (("node1",), ("node2",))
+        assert [planned.job_id for planned in plans[there].chosen.actions] == [young]
+        (gone,) = (planned.job_id for planned in plans[anywhere].chosen.actions)
+        assert gone in old
+        for job_id in (protected, young, *old):
+            cluster.wait_state(job_id, "RUNNING")
+            assert cluster.job(job_id)["Restarts"] == str(int(job_id in {young, gone})), job_id
         no_leftovers(cluster)
