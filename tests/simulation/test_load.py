@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -121,7 +120,7 @@ def planned(address: str) -> bool:
     try:
         # The eviction is stored before the cycle that makes it ends, the first of this daemon.
         return bool(ask(f"{address}/api/v1/evictions")["items"]) and bool(ask(f"{address}/api/v1/cluster"))
-    except urllib.error.URLError:
+    except OSError:
         return False  # it does not answer yet, or has no cycle to tell of
 
 

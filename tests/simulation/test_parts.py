@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway import making_room
 from clearway.execution.records import EvictionState
 from clearway.model import Action, Amounts, JobState
 from tests.simulation.killing import End, Interruption, MortalDaemon
@@ -123,10 +122,7 @@ def guarded(make_world: Callable[..., World]) -> tuple[World, dict[str, str]]:
     return world, fill(world, 3)
 
 
-def test_nobody_is_left_without_nodes_for_the_cheapest_parts(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(making_room, "_TOGETHER_S", 60.0)  # real ones, of the solver
+def test_nobody_is_left_without_nodes_for_the_cheapest_parts(make_world: Callable[..., World]) -> None:
     world, jobs = guarded(make_world)
     one, two = small(world), world.urgent(2, work_s=15.0, excluded_nodes=("n3",))
     world.tick()

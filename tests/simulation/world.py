@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clearway import making_room
 from clearway.clock import ManualClock
 from clearway.config import Config
 from clearway.execution.placement import is_placement
@@ -26,6 +27,8 @@ from clearway.store.repository import SqlStore
 from tests.builders import NOW
 
 SAVES = "clearway:checkpoint=signal"
+
+making_room._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however the world's clock stands still
 
 
 class Quiet:

@@ -48,7 +48,7 @@ def slurm(tmp_path: Path) -> Slurm:
 
 @pytest.fixture
 def jobs(slurm: Slurm) -> NamedJobs:
-    return NamedJobs("sweep-1", Commands(timeout_s=10, bin_dir=str(slurm.folder)))
+    return NamedJobs("sweep-1", Commands(timeout_s=60, bin_dir=str(slurm.folder)))
 
 
 def test_alive_counts_the_lines_of_squeue(slurm: Slurm, jobs: NamedJobs) -> None:
@@ -60,7 +60,7 @@ def test_alive_counts_the_lines_of_squeue(slurm: Slurm, jobs: NamedJobs) -> None
 
 def test_cancel_goes_on_until_none_is_left(slurm: Slurm, jobs: NamedJobs) -> None:
     slurm.has("12", "13")
-    assert jobs.cancel(30.0) == ""
+    assert jobs.cancel(300.0) == ""
     assert slurm.asked == [LEFT, CANCEL, LEFT, CANCEL, LEFT, ALIVE]
 
 
@@ -69,9 +69,9 @@ def test_cancel_says_what_it_could_not(slurm: Slurm, jobs: NamedJobs) -> None:
     slurm.has("12", "13")
     assert jobs.cancel(0.05) == "2 after 0.05 s"
     slurm.script("scancel", "echo 'scancel: error: Access denied' >&2; exit 1")
-    assert jobs.cancel(30.0) == "scancel: Access denied"
+    assert jobs.cancel(300.0) == "scancel: Access denied"
     slurm.script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    assert "Unable to contact" in jobs.cancel(30.0)
+    assert "Unable to contact" in jobs.cancel(300.0)
     with pytest.raises(SlurmUnavailableError):
         jobs.alive()
 
