@@ -28,12 +28,16 @@ save() { # save GENERATION PID
     [ -d "$1" ] || no "no folder $1"
     pid=$2 held=
     asked=$(mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX") || no "no temporary file"
-    trap 'rm -f "$asked"; [ -z "$held" ] || whole CONT' EXIT
+    trap 'rm -f "$asked" "$asked.later"; [ -z "$held" ] || whole CONT' EXIT
     trap 'exit 1' TERM
     if [ -n "$command" ]; then
         CLEARWAY_PID=$2 sh -c "$command" >&2 || no "the checkpoint command failed"
     else
         [ -n "$file" ] || no "neither a checkpoint file nor a checkpoint command is set"
+        # Files' times move in steps of milliseconds: what a quick program saves must not be of the same step.
+        until [ -n "$(find "$asked.later" -newer "$asked" 2>/dev/null)" ]; do
+            touch "$asked.later" || no "no temporary file"
+        done
         kill -s "${CLEARWAY_APPLICATION_SIGNAL:-USR1}" "$2" 2>/dev/null || no "the program has ended"
         until [ -n "$(find "$file" -newer "$asked" 2>/dev/null)" ]; do # the launcher's time limit ends this
             alive "$2" || no "the program ended without a checkpoint"

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
+
 from clearway import bootstrap, server
 from clearway.api.tokens import Tokens
 from clearway.clock import SystemClock
@@ -28,6 +30,7 @@ from clearway.slurm.simulated import SimulatedBackend
 
 TOKEN = "correct-horse-battery"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+PATIENT_S = 80.0  # for an answer over HTTP: the daemon's machine may stand still
 URGENT_AFTER_S = 1.0
 
 CONFIG = """
@@ -43,7 +46,7 @@ port = 0
 token_file = "{folder}/tokens"
 [[preemptors]]
 partition = ["urgent"]
-max_delay = "30s"
+max_delay = "5m"
 [candidates]
 min_runtime = 0
 [costs]
@@ -118,6 +121,10 @@ def wait_for(done: Callable[[], Any], limit_s: float = 20.0, what: str = "") -> 
         assert time.monotonic() < end, f"not within {4 * limit_s:g} s: {what or done}"
         time.sleep(0.05)
     return value
+
+
+def get(url: str) -> httpx.Response:
+    return httpx.get(url, timeout=PATIENT_S)
 
 
 class DaemonProcess:

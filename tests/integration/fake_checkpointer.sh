@@ -24,7 +24,8 @@ case $verb in
             slow) until [ -e "$FOLDER/go" ]; do sleep 0.05; done ;;
             hang) sleep 600 ;;
             ends|fatal)
-                if [ "$fault" = fatal ]; then echo 99; fi >"$FOLDER/stop"
+                if [ "$fault" = fatal ]; then echo 99; fi >"$FOLDER/stop.new"
+                mv "$FOLDER/stop.new" "$FOLDER/stop" # the program ends as soon as it is there
                 while kill -0 "$2" 2>/dev/null && ! grep -q ' Z ' "/proc/$2/stat"; do sleep 0.05; done
                 [ "$fault" = ends ] || exit 1 ;;
         esac

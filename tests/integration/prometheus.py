@@ -13,7 +13,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.integration.daemon import wait_for
+from tests.integration.daemon import PATIENT_S, wait_for
 
 SCRAPE_EVERY_S = 2.0  # and as long may a scrape take: on a busy machine half a second would not do
 STARTS = 3  # another program may take the port that was free a moment ago
@@ -99,7 +99,7 @@ class Prometheus:
             return False
 
     def get(self, path: str, **parameters: str) -> Any:
-        answer = httpx.get(f"{self._base}/api/v1/{path}", params=parameters, timeout=30).json()
+        answer = httpx.get(f"{self._base}/api/v1/{path}", params=parameters, timeout=PATIENT_S).json()
         assert answer["status"] == "success", f"{parameters}: {answer.get('error')}"
         assert not answer.get("warnings"), f"{parameters}: {answer['warnings']}"
         return answer["data"]

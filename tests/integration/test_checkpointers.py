@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +65,40 @@ def test_a_program_does_not_stand_still_after_a_checkpoint_that_failed(tmp_path:
     finally:
         program.kill()
         program.wait()
+
+
+# Saves itself within a millisecond of being asked, which is within one step of the clock that files are stamped by.
+AT_ONCE = """\
+import os, signal, sys
+path, times = sys.argv[1], 0
+def save(*_):
+    global times
+    times += 1
+    file = os.open(path + ".new", os.O_CREAT | os.O_WRONLY)  # a file that is looked at would be stamped more exactly
+    os.write(file, str(times).encode())
+    os.close(file)
+    os.rename(path + ".new", path)
+signal.signal(signal.SIGUSR1, save)
+open(path + ".ready", "w").close()
+while True:
+    signal.pause()
+"""
+
+
+def test_a_program_that_saves_itself_at_once_is_seen_to_have_done_so(tmp_path: Path) -> None:
+    own = tmp_path / "own-state"
+    environment = {"CLEARWAY_STATE": str(tmp_path), "CLEARWAY_APPLICATION_FILE": str(own)}
+    program = subprocess.Popen([sys.executable, "-c", AT_ONCE, str(own)], start_new_session=True)
+    try:
+        poll(Path(f"{own}.ready").exists, "the program")
+        for number in range(1, 31):
+            generation = tmp_path / f"generation-{number}"
+            generation.mkdir()
+            saved = Application(environment, checkpoint_limit_s=60.0).checkpoint(generation, program.pid)
+            assert saved.ok, saved.reason
+            assert own.read_text() == str(number)
+            program.send_signal(signal.SIGCONT)
+    finally:
+        program.kill()
+        program.wait()
+    assert not list(tmp_path.glob("asked.*"))

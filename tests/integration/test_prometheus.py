@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
-from tests.integration.daemon import running_here, wait_for
+from tests.integration.daemon import get, running_here, wait_for
 from tests.integration.prometheus import Prometheus, require
 
 PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -37,14 +35,13 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     ):
         wait_for(lambda: running.value("clearway_cycles_total") > 0, what="a first scrape")
         simulated.submit_urgent(6)  # more than those that can save themselves: something is lost as well
-        wait_for(
-            lambda: httpx.get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction"
-        )
-        wait_for(
-            lambda: running.value('sum(increase(clearway_evictions_total{result="completed"}[5m]))') > 0,
+        wait_for(lambda: get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction")
+        # Asked about is the moment of the first scrape after it: rates of the last minute are those of the eviction,
+        # however long the tests take, and a scrape that comes too late or fails cannot change what was known then.
+        running.at = wait_for(
+            lambda: running.value('timestamp(clearway_evictions_total{result="completed"} > 0)'),
             what="a scrape after it",
         )
-        running.at = time.time()  # rates of the last minute are those of the eviction, however long the tests take
         yield running
 
 
@@ -96,12 +93,11 @@ def test_prometheus_itself_has_loaded_the_rules(prometheus: Prometheus) -> None:
     def evaluated() -> list[Any]:
         (group,) = prometheus.get("rules")["groups"]
         rules: list[Any] = group["rules"]
-        return rules if all(rule["health"] != "unknown" for rule in rules) else []
+        # Pending for a moment is no alert yet: on a busy machine a scrape may fail.
+        return rules if all((rule["health"], rule["state"]) == ("ok", "inactive") for rule in rules) else []
 
     rules = wait_for(evaluated, what="an evaluation of every rule")
     assert {rule["name"] for rule in rules} == set(alert_rules())
-    assert {rule["health"] for rule in rules} == {"ok"}
-    assert {rule["state"] for rule in rules} == {"inactive"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 START_TIMEOUT_S = 240
+PATIENT = "connect_timeout=120"  # the store's own limit is for servers that answer at once
 _PATH = ":".join(
     [
         os.environ.get("PATH", ""),
@@ -113,7 +114,7 @@ class DatabaseServer(ABC):
             return
         process.send_signal(self.shutdown)
         try:
-            process.wait(30)
+            process.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -166,7 +167,7 @@ class PostgresServer(DatabaseServer):
         name = f"clearway_{next(self._numbers)}"
         done = self._psql(f"CREATE DATABASE {name}")
         assert done.returncode == 0, done.stderr
-        return f"postgresql://clearway:not-a-secret@/{name}?host={self.folder}"
+        return f"postgresql://clearway:not-a-secret@/{name}?host={self.folder}&{PATIENT}"
 
     def _psql(self, statement: str) -> subprocess.CompletedProcess[str]:
         return self.run(["psql", "-X", "-h", str(self.folder), "-U", "clearway", "-d", "postgres", "-c", statement])
@@ -215,7 +216,7 @@ class MariadbServer(DatabaseServer):
         name = f"clearway_{next(self._numbers)}"
         done = self._sql(f"CREATE DATABASE {name}")
         assert done.returncode == 0, done.stderr
-        return f"mariadb://root@localhost/{name}?unix_socket={self.socket}"
+        return f"mariadb://root@localhost/{name}?unix_socket={self.socket}&{PATIENT}"
 
     def _sql(self, statement: str) -> subprocess.CompletedProcess[str]:
         return self.run(["mariadb", "--no-defaults", f"--socket={self.socket}", "-u", "root", "-e", statement])

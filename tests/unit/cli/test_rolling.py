@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,15 @@ from clearway.cli import drain
 from clearway.simulation.cluster import Program
 from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.world import SAVES, World
-from tests.unit.cli.test_commands import Site
+from tests.unit.cli.test_commands import PATIENT_S, Site
 
 THREE = "n[1-3]"
+PATIENT = f"""
+from functools import partial
+from clearway.cli import app, render
+render.wait_for = partial(render.wait_for, limit_s={PATIENT_S})
+app.main()
+"""
 
 
 @pytest.fixture
@@ -29,20 +36,24 @@ def site(make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_it_ends_when_the_last_is_back(site: Site) -> None:
-    done = []
-    with site.cycling():
-        waiting = threading.Thread(
-            target=lambda: done.append(site.run("drain", THREE, "--rolling", 1, "--reason", "new kernel", "--wait"))
-        )
-        waiting.start()
-        for name in ("n1", "n3"):
-            while site.world.cluster.nodes[name].available or site.world.store.rolling_drains()[0].nodes("emptying"):  # type: ignore[arg-type]  # by its word
-                assert waiting.is_alive()
-            assert site.run("undrain", name).stdout == f"brought back {name}\n"
-        waiting.join(120)
-    (result,) = done
-    assert result.exit_code == 1  # one was skipped
-    first, last = result.stdout.splitlines()
+    asked = ("drain", THREE, "--rolling", "1", "--reason", "new kernel", "--wait", "--config", str(site.file))
+    # In a process of its own: two commands at once would write into one another's standard output.
+    with (
+        site.cycling(),
+        subprocess.Popen([sys.executable, "-c", PATIENT, *asked], stdout=subprocess.PIPE, text=True) as waiting,
+    ):
+        try:
+            for name in ("n1", "n3"):
+                while site.world.cluster.nodes[name].available or site.world.store.rolling_drains()[0].nodes(
+                    "emptying"
+                ):  # type: ignore[arg-type]  # by its word
+                    assert waiting.poll() is None
+                assert site.run("undrain", name).stdout == f"brought back {name}\n"
+            told, _ = waiting.communicate(timeout=PATIENT_S)
+        finally:
+            waiting.kill()
+    assert waiting.returncode == 1  # one was skipped
+    first, last = told.splitlines()
     assert first == "rolling drain 1: 3 node(s), 1 at once"
     assert last.startswith("2 node(s) were emptied. 1 skipped: n2: 1 job(s) in the way")
 
