@@ -46,7 +46,7 @@ class Site(Protocol):
     ) -> str:
         """A job that runs on exactly these nodes (all their processors, or ``cpus`` of each); its id.
 
-        It notices USR1 (``heard``). A ``deaf`` one ignores TERM, so it is COMPLETING for some seconds.
+        It notices USR1 (``heard``). A ``deaf`` one ignores TERM, so it is COMPLETING until ``let_go``.
         """
         ...
 
@@ -71,6 +71,10 @@ class Site(Protocol):
         ...
 
     def configured(self, job_id: str) -> None: ...
+
+    def let_go(self, job_id: str) -> None:
+        """Let a ``deaf`` job that is COMPLETING leave its nodes."""
+        ...
 
     def finish(self, job_id: str) -> None:
         """Let the job end by itself, with success."""
@@ -243,6 +247,7 @@ class BackendConformance:
         with pytest.raises(SlurmRefusedError):
             site.backend.start_now(job.job_id)
         site.backend.requeue(job)
+        site.let_go(job.job_id)
         again = wait_state(site, job.job_id, JobState.PENDING)
         assert (again.restart_count, again.nodes, again.start_time) == (1, (), None)
 

@@ -79,6 +79,9 @@ class SimulatedSite:
     def configured(self, job_id: str) -> None:
         """As time goes on."""
 
+    def let_go(self, job_id: str) -> None:
+        """As time goes on."""
+
     def finish(self, job_id: str) -> None:
         entry = self.cluster.jobs[job_id]
         self.cluster._on_done(entry)

@@ -16,6 +16,8 @@ from tests.slurm.machine import SLACK, SYSTEM_PATH, ClusterError, call
 
 T = TypeVar("T")
 
+BEGUN = ">begun.$SLURM_JOB_ID"  # in a script that ``wait_begun`` waits for; jobs start in ``work``
+
 # Set for up to a second between State=RESUME or UNDRAIN and the node's next answer: "*" in 22.05, a word in 26.05.
 NO_ANSWER_YET = re.compile(r"\*|\+NOT_RESPONDING\b")
 
@@ -90,18 +92,23 @@ class SlurmClient:
 
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""
-        found = self.records("job", job_id)
-        return found[0] if found else {}
+        found = self.records("job", job_id)  # all tasks where the id is also the array's
+        return next((record for record in found if record["JobId"] == job_id), {})
 
     def state(self, job_id: str) -> str:
         """The job's state, "" once Slurm has forgotten it. From squeue, which a job's own texts cannot disturb."""
-        listed = self.run("squeue", "-h", "--states=all", f"--jobs={job_id}", "-o", "%T", check=False)
-        return (listed.stdout.split() or [""])[0]
+        listed = self.run("squeue", "-h", "--states=all", f"--jobs={job_id}", "-o", "%A %T", check=False)
+        states = dict(line.split() for line in listed.stdout.splitlines())
+        return states.get(job_id, "")  # of an array's last task the id is also the array's: squeue lists all of them
 
     def wait_state(self, job_id: str, *states: str, timeout: float = 30) -> str:
         """Wait until the job is in one of these states."""
         what = f"job {job_id} in state {' or '.join(states)}"
         return self.wait_for(lambda: (s := self.state(job_id)) in states and s, timeout, what)
+
+    def wait_begun(self, job_id: str) -> None:
+        """Wait until the script's ``BEGUN`` has run: Slurm says RUNNING before the script has set its traps."""
+        self.wait_for((self.work / f"begun.{job_id}").exists, 30, f"the script of job {job_id} to begin")
 
     def lift_waits(self) -> None:
         """Let requeued jobs start that have waited for 1.5 s: not Slurm's two minutes, but see decision 0013."""

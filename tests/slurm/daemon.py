@@ -25,7 +25,7 @@ from tests.slurm.machine import SLACK
 
 BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 
-MOST_REPEATED = 5  # steps of a second, from a checkpoint until the launcher looks; on a quiet machine one at most
+MOST_REPEATED = 20  # steps of a second, from a checkpoint until the launcher looks; on a quiet machine one at most
 
 # A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
 # A step takes a second until a test lets it hurry: it lasts for as long as the test needs it, on any machine.
@@ -119,13 +119,16 @@ class RunningDaemon:
         script = Path(__file__).with_name("killed_daemon.py")
         arguments = [sys.executable, str(script), str(self.config), self._kill_at]
         with self.log.open("ab") as log:
+            self._offset = log.tell()  # before it starts: it may have said where it listens when we look again
             self.process = subprocess.Popen(
                 arguments, stderr=log, stdout=log, env={**self.cluster.env, "PYTHONPATH": os.pathsep.join(sys.path)}
             )
-        self._offset = self.log.stat().st_size
         if not self._kill_at:
-            self.wait_for(lambda: self.address() is not None, 60, "the daemon to listen")
-            self.wait_for(lambda: self.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+            try:
+                self.wait_ready()
+            except BaseException as error:
+                self.__exit__(type(error), error, None)  # else it would go on beside the next test
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -139,8 +142,14 @@ class RunningDaemon:
                 self.process.kill()
                 self.process.wait()
 
+    def wait_ready(self) -> None:
+        self.wait_for(self.address, 60, "the daemon to listen")
+        self.wait_for(lambda: self.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+
     def address(self) -> str | None:
-        lines = [line for line in self.log.read_text()[self._offset :].splitlines() if " serving " in line]
+        written = self.log.read_bytes()[self._offset :].decode(errors="replace")
+        whole = written.rpartition("\n")[0].splitlines()  # the last line may be half-written
+        lines = [line for line in whole if " serving " in line]
         return lines[-1].partition("address=")[2].split()[0].strip('"') if lines else None
 
     def get(self, path: str) -> httpx.Response:

@@ -141,14 +141,15 @@ def remove_cluster(root: Path) -> None:
     """End what still runs in this cluster folder and delete the folder."""
     deadline = time.monotonic() + 10 * SLACK
     killed: set[int] = set()
-    while (left := set(_processes_of(root))) or any(map(_lives, killed)):
-        if time.monotonic() > deadline:
-            break
+    looks = 0  # in a row that found none; one that is about to run another program shows nothing for a moment
+    while looks < 2 and time.monotonic() < deadline:
+        left = set(_processes_of(root))
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= left
-        time.sleep(0.01)  # the end of a killed process takes a moment
+        looks = 0 if left or any(map(_lives, killed)) else looks + 1
+        time.sleep(0.02)  # the end of a killed process takes a moment
     if not os.environ.get("CLEARWAY_KEEP"):
         shutil.rmtree(root, ignore_errors=True)
 

@@ -127,8 +127,7 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(
     config = config_for(folder, cluster)
     before, after = [{"node1"}, {"node3"}] if nodes == 1 else [{"node1", "node2"}, {"node2", "node3"}]
     with RunningDaemon(cluster, folder, config=config, kill_at=kill_at) as doomed:
-        doomed.wait_for(doomed.address, 60, "the daemon to listen")
-        doomed.wait_for(lambda: doomed.get("/readiness").status_code == 200, 60, "the daemon to be ready")
+        doomed.wait_ready()
         job_id = saver(cluster, f"-N{nodes}", f"-n{nodes}", "--mem=500")
         assert nodes_of(cluster, job_id) == before
         if nodes > 1:

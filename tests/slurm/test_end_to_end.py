@@ -11,13 +11,17 @@ import pytest
 from clearway.execution.records import EvictionState, PreemptionState
 from clearway.model import Action
 from tests.oracle.exhaustive import exhaustive
+from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, install_programs, saver_script
 
 STEPS = 300
 LOOP = "while :; do sleep 0.2; done"
-DEAF = f"trap '' TERM USR1; {LOOP}"
+DEAF = f"trap '' TERM USR1; {BEGUN}; {LOOP}"
+SILENT = f"trap '' USR1; {BEGUN}; {LOOP}"  # never answers Clearway's signal: its checkpoint hangs
+UNTIL_PLANNED = "until [ -e planned.$SLURM_JOB_ID ]; do sleep 0.2; done"
 WHOLE = ("--exclusive", "--mem=0")
+MAX_DELAY_S = 60  # of the daemon's rule; a quiet machine takes three to six
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Mix:
         return {self.saver, self.deaf, self.protected, self.ending, *self.shared, *self.array}
 
 
-def fill(cluster: SlurmCluster) -> Mix:
+def fill(cluster: SlurmCluster, last: str = "--time=1") -> Mix:
     install_programs(cluster)
     limit = "--time=30"
 
@@ -47,14 +51,15 @@ def fill(cluster: SlurmCluster) -> Mix:
     protected = submit(LOOP, limit, *WHOLE, user="cwbob")
     shared = (submit(LOOP, limit, "-n2", "--mem=1000"), submit(LOOP, limit, "-n2", "--mem=1000"))
     cluster.wait_for(lambda: all(cluster.state(i) == "RUNNING" for i in (deaf, protected, *shared)), 30)
+    cluster.wait_begun(deaf)
     saver = submit(saver_script(cluster, STEPS), limit, "-N2", *WHOLE)
     cluster.wait_state(saver, "RUNNING")
     submit(LOOP, limit, "--array=0-1", *WHOLE)
     tasks = cluster.wait_for(lambda: array_tasks(cluster), 30, "two array tasks")
     cluster.wait_for((cluster.work / f"state.{saver}.log").exists, 30, "the saver's first step")
-    cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver)["Comment"], 30, "the saver's claim")
-    # The last, as it has a minute only; it takes the node that is left.
-    ending = submit(LOOP, "--time=1", *WHOLE)
+    cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver).get("Comment", ""), 30, "the saver's claim")
+    # The last, as it may have a minute only; it takes the node that is left.
+    ending = submit(LOOP, last, *WHOLE)
     cluster.wait_state(ending, "RUNNING")
     cluster.wait_for(
         lambda: not cluster.run("sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip(), 10, "no node idle"
@@ -68,10 +73,16 @@ def array_tasks(cluster: SlurmCluster) -> tuple[str, ...] | None:
     return tasks if len(tasks) == 2 else None
 
 
-def submit_urgent(cluster: SlurmCluster, nodes: int = 4) -> tuple[str, datetime]:
+def submit_urgent(cluster: SlurmCluster, nodes: int = 4, script: str = "sleep 4") -> tuple[str, datetime]:
     now = datetime.now(UTC)
     args = ("-p", "urgent", f"-N{nodes}", *WHOLE, "--time=5", "--output=/dev/null")
-    return cluster.sbatch("sleep 4", *args, user="cwalice"), now
+    return cluster.sbatch(script, *args, user="cwalice"), now
+
+
+def started_in_time(cluster: SlurmCluster, job_id: str, submitted: datetime) -> None:
+    cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
+    took_s = (start_of(cluster, job_id) - submitted).total_seconds()
+    assert took_s <= MAX_DELAY_S
 
 
 def start_of(cluster: SlurmCluster, job_id: str) -> datetime:
@@ -89,8 +100,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
     mix = fill(cluster)
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         urgent, submitted = submit_urgent(cluster)
-        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
-        assert (start_of(cluster, urgent) - submitted).total_seconds() <= 60
+        started_in_time(cluster, urgent, submitted)
         (eviction,) = daemon.evictions()
 
         # The set is the best there is, by exhaustive search on the very problem that the snapshot gave.
@@ -134,6 +144,8 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
         daemon.wait_for(lambda: daemon.get(path).status_code == 200, 30, "the explanation")
         explained = daemon.get(path).json()
         assert explained["complete"]
+        assert explained["alternatives"]
+        assert explained["rules"]
         assert all(each["known"] for each in explained["alternatives"])
         assert all(rule["cost"] is None or rule["more_lost_work_node_s"] >= 0 for rule in explained["rules"])
 
@@ -154,8 +166,7 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
     with RunningDaemon(cluster, folder) as daemon:
-        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
-        assert (start_of(cluster, urgent) - submitted).total_seconds() <= 60
+        started_in_time(cluster, urgent, submitted)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
         assert {p.state for p in eviction.preemptions} == {PreemptionState.RETURNED}
@@ -167,12 +178,15 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         no_leftovers(cluster)
 
 
-def test_second_urgent_job_meanwhile_and_a_cancelled_one(cluster: SlurmCluster, tmp_path: Path) -> None:
-    fill(cluster)
+def test_second_urgent_job_meanwhile(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """No node becomes free by itself before there is a plan for the second: it could start without one."""
+    fill(cluster, last="--time=30")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
-        first, _ = submit_urgent(cluster, nodes=3)
+        first, _ = submit_urgent(cluster, nodes=3, script=UNTIL_PLANNED)
         daemon.wait_for(daemon.evictions, 20, "a plan")
         second, _ = submit_urgent(cluster, nodes=1)
+        daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "a plan for the second")
+        (cluster.work / f"planned.{first}").touch()
         for job_id in (first, second):
             cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
         one, two = sorted(daemon.evictions(), key=lambda e: e.eviction_id)
@@ -187,8 +201,7 @@ def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_
     urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         for job_id, submitted in urgent:
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
-            assert (start_of(cluster, job_id) - submitted).total_seconds() <= 60
+            started_in_time(cluster, job_id, submitted)
         one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
         assert two.plan.preemptees == ()
@@ -204,7 +217,8 @@ def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_
 def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluster, tmp_path: Path) -> None:
     """The one whose plan held the shared job is cancelled before that job has left: the other starts all the same."""
     comment = "--comment=clearway:checkpoint=signal,took=25"
-    wide, _ = two_for_one(cluster, f"trap '' USR1; {LOOP}", comment)  # it never answers: its checkpoint hangs
+    wide, _ = two_for_one(cluster, SILENT, comment)
+    cluster.wait_begun(wide)
     urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "two plans")
@@ -213,8 +227,7 @@ def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluste
         assert two.plan.preemptees == ()
         cluster.run("scancel", one.preemptor.job_id)
         left = two.preemptor.job_id
-        cluster.wait_state(left, "RUNNING", "COMPLETED", timeout=75)
-        assert (start_of(cluster, left) - dict(urgent)[left]).total_seconds() <= 60
+        started_in_time(cluster, left, dict(urgent)[left])
         daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
         gone = [p.job_id for e in daemon.evictions() for p in e.preemptions if p.requeued_at is not None]
         assert len(gone) == len(set(gone)), "nobody was preempted twice"
@@ -243,13 +256,13 @@ def test_cancelled_eviction_leaves_everything_as_it_was(cluster: SlurmCluster, t
     install_programs(cluster)
     # Deaf to its signal although it says otherwise: the eviction waits for its checkpoint until it is cancelled.
     comment = "--comment=clearway:checkpoint=signal"
-    script = f"trap '' USR1; {LOOP}"
     jobs = [
-        cluster.sbatch(script, "--requeue", comment, "--time=30", *WHOLE, "--output=/dev/null", user="cwalice")
+        cluster.sbatch(SILENT, "--requeue", comment, "--time=30", *WHOLE, "--output=/dev/null", user="cwalice")
         for _ in cluster.node_names
     ]
     for job_id in jobs:
         cluster.wait_state(job_id, "RUNNING")
+        cluster.wait_begun(job_id)
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         urgent, _ = submit_urgent(cluster, nodes=2)
         daemon.wait_for(cluster.scontrol_reservations, 20, "the placement")

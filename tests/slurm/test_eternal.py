@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -94,13 +96,14 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
         assert result.read_text() == Path(f"{undisturbed}.result").read_text()
         log = [line.split() for line in (cluster.work / "eternal.log").read_text().splitlines()]
         steps = [int(step) for step, _ in log]
-        repeated = len(steps) - STEPS
+        assert set(steps) == set(range(1, STEPS + 1))
+        repeated = [int(last) + 1 - int(first) for (last, run), (first, later) in pairwise(log) if later != run]
         # Its last run, which hurries, was not preempted.
         at_risk = sum(run != str(TIMES) for _, run in log)
-        print(f"{repeated} of {at_risk} steps were repeated in {TIMES} preemptions")
-        assert set(steps) == set(range(1, STEPS + 1))
-        assert repeated < TIMES, "not even one each time"
-        assert repeated < at_risk / 100
+        print(f"{sum(repeated)} of {at_risk} steps were repeated in {TIMES} preemptions")
+        assert len(repeated) == TIMES
+        # Slurm continues what is held a moment before it ends it, which on a busy machine may be a long one.
+        assert median(repeated) <= 1
         assert cluster.job(job)["Restarts"] == str(TIMES)
         assert [e.state for e in evictions] == [EvictionState.COMPLETED] * TIMES
         assert {(p.job_id, p.action, p.eternal) for e in evictions for p in e.preemptions} == {
@@ -122,12 +125,12 @@ def test_eternal_jobs_begin_at_the_far_end(cluster: SlurmCluster) -> None:
     features = [f"NodeName={','.join(far)}", "AvailableFeatures=far", "ActiveFeatures=far"]
     try:
         cluster.run("scontrol", "update", *features)
-        args = ("-p", "backwards", "-N1", "--time=5", *WHOLE)
-        plain = cluster.sbatch("sleep 60", *args, user="cwalice")
+        args = ("-p", "backwards", "-N1", "--time=15", *WHOLE)
+        plain = cluster.sbatch("sleep 600", *args, user="cwalice")
         cluster.wait_state(plain, "RUNNING")
         assert cluster.job(plain)["NodeList"] == cluster.node_names[0]
         wanted = len(far) + 1
-        jobs = [cluster.sbatch("sleep 60", *args, "--prefer=far", user="cwalice") for _ in range(wanted)]
+        jobs = [cluster.sbatch("sleep 600", *args, "--prefer=far", user="cwalice") for _ in range(wanted)]
         for job in jobs:
             cluster.wait_state(job, "RUNNING")
         assert [cluster.job(job)["NodeList"] for job in jobs] == [*far, cluster.node_names[1]]
@@ -144,6 +147,7 @@ def runs(cluster: SlurmCluster, job: str, count: int) -> bool:
     return (
         known["JobState"] == "RUNNING"
         and known["Restarts"] == str(count)
+        and "checkpoint=signal" in known.get("Comment", "")
         and log.exists()
         and log.read_text().splitlines()[-1:] != []
         and log.read_text().splitlines()[-1].endswith(f" {count}")
