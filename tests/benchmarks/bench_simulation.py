@@ -55,7 +55,7 @@ def path_of(name: str) -> Path:
     return path
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("name", "records", "nodes", "allowed_s"), YEARS)
 def test_a_year_under_easy(name: str, records: int, nodes: int, allowed_s: float) -> None:
     command = [sys.executable, "-c", _MEASURE, str(path_of(name)), str(nodes)]
