@@ -26,8 +26,10 @@ def main() -> int:
     began = time.monotonic()
     log(file, f"from {done_s:.2f}")
     while (left_s := work_s - done_s - (time.monotonic() - began)) > 0 and not enough.exists():
-        if signal.sigtimedwait({signal.SIGUSR1}, min(left_s, 0.1)) is None:
+        if signal.SIGUSR1 not in signal.sigpending():  # sigtimedwait tells of one after a stop that outlasts its limit
+            time.sleep(min(left_s, 0.02))
             continue
+        signal.sigwait({signal.SIGUSR1})
         done_s += time.monotonic() - began
         time.sleep(checkpoint_s)
         new = file.with_suffix(".new")
