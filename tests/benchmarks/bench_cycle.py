@@ -3,7 +3,7 @@
 Run with ``pytest tests/benchmarks/bench_cycle.py -s``. Each number is the median of several cycles of the whole loop,
 SQLite on disk included: nothing to do; a plan for an urgent job of 64 nodes, made, stored and begun; its first steps.
 The limit holds for a quiet machine: where the yardstick, which takes turns with the cycles, takes longer than there, a
-cycle may take longer by as much. A run above the limit is tried again, twice at most.
+cycle may take longer by as much. What is above the limit is measured again, four times at most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulation.world import World, config
 LIMIT_MS = 200.0
 IDLE_CYCLES = 30
 URGENT_JOBS = 7
-RUNS = 3
+RUNS = 5
 
 
 @pytest.fixture
@@ -61,14 +61,17 @@ class Times:
 
 @pytest.mark.usefixtures("quiet_collector")
 def test_a_cycle_is_short(tmp_path: Path) -> None:
+    late: set[str] | None = None
     for run in range(RUNS):
         folder = tmp_path / str(run)
         folder.mkdir()
         measured = measure(folder)
-        if all(times.median < LIMIT_MS * times.pace.slower for times in measured.values()):
+        now = {what for what, times in measured.items() if times.median >= LIMIT_MS * times.pace.slower}
+        late = now if late is None else late & now
+        if not late:
             return
     told = ", ".join(f"{what}: {times}" for what, times in measured.items())
-    pytest.fail(f"{RUNS} runs, each with a median above {LIMIT_MS:g} ms times the yardstick's; the last: {told}")
+    pytest.fail(f"in {RUNS} runs a median above {LIMIT_MS:g} ms times the yardstick's: {late}; the last: {told}")
 
 
 def measure(tmp_path: Path) -> dict[str, Times]:

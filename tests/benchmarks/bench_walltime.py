@@ -26,7 +26,7 @@ LIMITS_S = {1_000: 1.0, 5_000: 30.0}
 
 def spent(times: Continuous, costs: Costs, count: int) -> tuple[float, float]:
     """Seconds, and how many times slower than a quiet one the machine is."""
-    pace = Pace(time.process_time)
+    pace = Pace(time.process_time, arrays=True)
     pace.take()
     begin = time.process_time()
     dynamic(times, costs, Strategy.DYN_PROG_COUNT, count)

@@ -273,7 +273,7 @@ def test_asked_while_it_tells_of_its_restart(bench: Bench) -> None:
 
 
 def test_at_its_own_pace_it_is_not_held(bench: Bench) -> None:
-    run = Run(bench, "--interval", "1", "--hold", "60")
+    run = Run(bench, "--interval", "1", "--hold", "600")
     poll(lambda: (bench.claims().generation or 0) >= 2)
     assert bench.claims().state is None
     assert bench.claims().last is not None

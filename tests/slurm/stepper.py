@@ -2,8 +2,9 @@
 
     stepper.py FILE WORK_S CHECKPOINT_S RESTART_S [STATUS]
 
-On SIGUSR1 it writes how far it is to FILE, which takes CHECKPOINT_S. When FILE is there it goes on from it, after
-RESTART_S. What it does is a line each in FILE.log. It runs under any Python 3.
+It works no longer than until FILE.enough is there. On SIGUSR1 it writes how far it is to FILE, which takes
+CHECKPOINT_S. When FILE is there it goes on from it, after RESTART_S. What it does, and when, is a line each in
+FILE.log. It runs under any Python 3.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pathlib import Path
 def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     file, work_s, checkpoint_s, restart_s = Path(sys.argv[1]), *map(float, sys.argv[2:5])
-    done_s = 0.0
+    enough, done_s = Path(f"{file}.enough"), 0.0
     if file.exists():
         done_s = float(file.read_text())
         time.sleep(restart_s)
-    log(file, f"from {done_s:.2f}")
     began = time.monotonic()
-    while (left_s := work_s - done_s - (time.monotonic() - began)) > 0:
-        if signal.sigtimedwait({signal.SIGUSR1}, left_s) is None:
+    log(file, f"from {done_s:.2f}")
+    while (left_s := work_s - done_s - (time.monotonic() - began)) > 0 and not enough.exists():
+        if signal.sigtimedwait({signal.SIGUSR1}, min(left_s, 0.1)) is None:
             continue
         done_s += time.monotonic() - began
         time.sleep(checkpoint_s)
@@ -40,7 +41,7 @@ def main() -> int:
 
 def log(file: Path, text: str) -> None:
     descriptor = os.open(f"{file}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.write(descriptor, f"{text}\n".encode())
+    os.write(descriptor, f"{text} @{time.time():.2f}\n".encode())
     os.close(descriptor)
 
 

@@ -9,7 +9,8 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,22 @@ from clearway.walltime.chain import ChainState, Stage, first_state, limit_minute
 from clearway.walltime.model import Costs, Milestone
 from clearway.walltime.request_sequence import requests
 from tests.slurm.cluster import SlurmCluster
+from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.machine import missing_requirements
 from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
 pytestmark = pytest.mark.one_slurm
 
-START_S = 7.0  # what the start of a program, and a signal's way to it, may take on a busy machine
 STEPPER = Path(__file__).with_name("stepper.py")
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[SlurmCluster]:
+    """Where a job that is requeued has Slurm's usual time to say which request comes next, also on a busy machine."""
+    if reason := missing_requirements():
+        _skip_or_fail(reason)
+    with SlurmCluster(nodes=2, kill_wait_s=30) as patient_cluster:
+        yield patient_cluster
 
 
 def install_programs(cluster: SlurmCluster) -> tuple[Path, str]:
@@ -54,12 +65,12 @@ class Chain:
         self.launcher, self.stepper = install_programs(cluster)
         self.job = ""
 
-    def start(
-        self, work_s: float, *, checkpoint_s: float = 0.5, restart_s: float = 0.5, status: int = 0, before: str = ":"
-    ) -> None:
-        program = f"{self.stepper} {self.file} {work_s} {checkpoint_s} {restart_s} {status}"
-        run = f"{before}\nexec {self.launcher} --checkpoint-file {self.file} -- {program}"
-        options = ["-n1", "--requeue", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
+    def start(self, *, checkpoint_s: float = 0.5, status: int = 0, before: str = ":", requeue: str = "requeue") -> None:
+        """Its program works until it is told that it is ``enough``."""
+        program = f"{self.stepper} {self.file} inf {checkpoint_s} 0.5 {status}"
+        begin = f"date +%s.%N >>{self.folder}/runs\n{before}\n"
+        run = f"{begin}exec {self.launcher} --checkpoint-file {self.file} -- {program}"
+        options = ["-n1", f"--{requeue}", "--open-mode=append", f"--time={limit_minutes(self.sequence[0].request_s)}"]
         export = f"--export=ALL,CLEARWAY_CHAIN={self.folder}"
         self.job = self.cluster.sbatch(run, *options, export, user="cwalice")
 
@@ -71,10 +82,29 @@ class Chain:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
+    def _said(self) -> list[tuple[str, float]]:
+        log = Path(f"{self.file}.log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(text, float(at)) for text, at in (line.split(" @") for line in lines)]
+
     @property
     def did(self) -> list[str]:
         """What the program says it did."""
-        return Path(f"{self.file}.log").read_text().splitlines()
+        return [text for text, _ in self._said()]
+
+    @property
+    def late_s(self) -> float:
+        """What the start of launcher and program took in the run that was saved first."""
+        began = next(at for (_, at), (text, _) in pairwise(self._said()) if text.startswith("saved "))
+        runs = map(float, (self.folder / "runs").read_text().split())
+        return began - max(at for at in runs if at <= began)
+
+    def enough(self) -> None:
+        """Let the program end."""
+        Path(f"{self.file}.enough").touch()
+
+    def wait_request(self, number: int) -> None:
+        self.wait(lambda: (state := self.state).request == number and state.stage is Stage.RUNNING)
 
     def wait(self, done: Callable[[], Any], timeout: float = 60) -> None:
         def look() -> Any:
@@ -93,17 +123,20 @@ class Chain:
 def test_one_request_after_the_other_until_the_program_ends(cluster: SlurmCluster) -> None:
     """The first request is lost, the second ends in a checkpoint, the third is long enough."""
     chain = Chain(cluster, [(6, False), (12, True), (100, False)], Costs(1, 1))
-    chain.start(20, status=7)
+    chain.start(status=7)
+    chain.wait_request(3)
+    chain.enough()
     code = chain.wait_over()
 
     assert code == "7:0", "the program's own"
     assert (chain.state.stage, chain.state.code, chain.state.request) == (Stage.ENDED, 7, 3)
-    first, again, saved, restarted, done = chain.did
-    assert (first, again, done) == ("from 0.00", "from 0.00", "done")
+    *lost, again, saved, restarted, done = chain.did
+    assert lost in ([], ["from 0.00"]), "on a busy machine the first request may end before its program begins"
+    assert (again, done) == ("from 0.00", "done")
     assert saved.removeprefix("saved ") == restarted.removeprefix("from ")
     saved_s = float(saved.removeprefix("saved "))
-    assert 12 - START_S <= saved_s < 20, "at the milestone, but for what the start of a program takes"
-    assert chain.state.saved_s == pytest.approx(saved_s, abs=START_S)
+    assert chain.state.saved_s >= 12 - chain.late_s, "at the milestone, but for what the start of a program takes"
+    assert saved_s >= chain.state.saved_s - chain.late_s
     assert cluster.job(chain.job)["Restarts"] == "2"
     # The last: 1 s to restart, the work up to 100 s that is not saved, no checkpoint; and Slurm's limit behind it.
     assert chain.state.asked_s == pytest.approx(101 - chain.state.saved_s, abs=0.02)
@@ -117,17 +150,21 @@ def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     cluster.reset()
     chain = Chain(cluster, [(8, True), (200, False)], Costs(1, 1))
-    chain.start(15)
+    chain.start()
+    chain.wait_request(2)
+    chain.enough()
     assert chain.wait_over() == "0:0"
     assert cluster.job(chain.job)["TimeLimit"] == f"00:{limit_minutes(chain.state.asked_s):02d}:00"
     assert chain.did[0] == "from 0.00"
-    assert float(chain.did[2].removeprefix("from ")) > 8 - START_S
+    assert float(chain.did[2].removeprefix("from ")) >= 8 - 2 * chain.late_s > 0
     cluster.reset()
 
 
 def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(8, True), (14, True), (60, False)], Costs(1, 1))
-    chain.start(20, checkpoint_s=3)
+    chain.start(checkpoint_s=3)
+    chain.wait_request(3)
+    chain.enough()
     assert chain.wait_over() == "0:0"
     saves = [line for line in chain.log.splitlines() if " saved " in line]
     assert len(saves) == 2
@@ -140,7 +177,7 @@ def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster)
 
 def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(7, False), (8, False)], Costs(1, 1))
-    chain.start(600)
+    chain.start()
     assert chain.wait_over() == "124:0"
     assert chain.state.stage is Stage.STOPPED
     assert "longer than the longest time" in chain.state.reason
@@ -148,15 +185,16 @@ def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster)
 
     cluster.run("scontrol", "requeue", chain.job)  # somebody runs it again: it is over
     chain.wait(lambda: cluster.state(chain.job) == "FAILED")
-    assert chain.did == ["from 0.00", "from 0.00"]
+    assert cluster.job(chain.job)["Restarts"] == "2"
+    # On a busy machine a request may end before its program begins.
+    assert chain.did in (["from 0.00"], ["from 0.00"] * 2)
 
 
 def test_where_slurm_refuses_to_requeue_the_program_goes_on(cluster: SlurmCluster) -> None:
-    chain = Chain(cluster, [(8, True), (60, False)], Costs(1, 1))  # Slurm is told before the milestone comes
-    chain.start(15, status=3)
-    cluster.wait_state(chain.job, "RUNNING")
-    cluster.run("scontrol", "update", f"JobId={chain.job}", "Requeue=0")
+    chain = Chain(cluster, [(8, True), (60, False)], Costs(1, 1))
+    chain.start(status=3, requeue="no-requeue")
     chain.wait(lambda: chain.state.stage is Stage.STOPPED)
+    chain.enough()
     assert chain.wait_over() == "3:0"
     assert "does not requeue" in chain.state.reason
     assert chain.did[-1] == "done"
@@ -170,7 +208,7 @@ def test_a_limit_that_slurm_refuses_stops_the_chain(cluster: SlurmCluster) -> No
     (tools / "scontrol").write_text(f'#!/bin/sh\n{refusal}\nexec /usr/bin/scontrol "$@"\n')
     (tools / "scontrol").chmod(0o755)
     chain = Chain(cluster, [(8, True), (60, False)], Costs(1, 1))
-    chain.start(60, before=f"export PATH={tools}:$PATH")
+    chain.start(before=f"export PATH={tools}:$PATH")
     chain.wait(lambda: chain.state.stage is Stage.STOPPED)
     assert "refuses a time limit of 2 minutes: Requested time limit is invalid" in chain.state.reason
     cluster.wait_state(chain.job, "CANCELLED")
@@ -178,11 +216,13 @@ def test_a_limit_that_slurm_refuses_stops_the_chain(cluster: SlurmCluster) -> No
 
 def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> None:
     """Clearway, an administrator or a broken node: the plan does not move on."""
-    chain = Chain(cluster, [(30, False)], Costs(1, 1))
-    chain.start(8)
-    chain.wait(lambda: Path(f"{chain.file}.log").exists())
+    chain = Chain(cluster, [(200, False)], Costs(1, 1))
+    chain.start()
+    chain.wait(lambda: chain.did == ["from 0.00"])
     cluster.run("scontrol", "requeue", chain.job)
-    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert cluster.job(chain.job)["Restarts"] == "1"
+    chain.wait(lambda: chain.did == ["from 0.00"] * 2)
+    chain.enough()
     assert chain.wait_over() == "0:0"
     assert "interrupted by TERM" in chain.log
     assert (chain.state.stage, chain.state.request, chain.did) == (Stage.ENDED, 1, ["from 0.00", "from 0.00", "done"])
@@ -190,19 +230,20 @@ def test_a_requeue_from_outside_repeats_the_request(cluster: SlurmCluster) -> No
 
 def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     """What Clearway does: ask by a signal, wait for the answer in the Comment, requeue."""
-    chain = Chain(cluster, [(30, False)], Costs(1, 0.5))
-    chain.start(12)
-    chain.wait(lambda: Path(f"{chain.file}.log").exists())  # the program is ready for a signal
+    chain = Chain(cluster, [(200, False)], Costs(1, 0.5))
+    chain.start()
+    chain.wait(lambda: chain.did == ["from 0.00"])  # the program is ready for a signal
     chain.wait(lambda: "checkpoint=signal" in cluster.job(chain.job).get("Comment", ""))
     cluster.run("scancel", "--batch", "--signal=USR1", chain.job)
     chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
     cluster.run("scontrol", "requeue", chain.job)
-    chain.wait(lambda: cluster.job(chain.job)["Restarts"] == "1")
+    assert cluster.job(chain.job)["Restarts"] == "1"
+    chain.enough()
     assert chain.wait_over() == "0:0"
     _, saved, restarted, done = chain.did
     assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
     assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)
-    assert chain.state.saved_s == pytest.approx(float(saved.removeprefix("saved ")), abs=START_S)
+    assert 0 < chain.state.saved_s <= float(saved.removeprefix("saved ")) + chain.late_s
 
 
 def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
@@ -210,10 +251,10 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     home = cluster.work / "home"
     home.mkdir()
     os.chown(home, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    (home / "times.txt").write_text("# seconds\n" + "4\n" * 12 + "9\n" * 8)
+    (home / "times.txt").write_text("# seconds\n" + "8\n" * 12 + "100\n" * 8)
     script = home / "fit.sh"
     run, stepper = install_programs(cluster)
-    program = f"{stepper} {home}/state 7 0.5 0.5 0"
+    program = f"{stepper} {home}/state inf 0.5 0.5 0"
     script.write_text(f"#!/bin/sh\n#SBATCH -n1\nexec {run} --checkpoint-file {home}/state -- {program}\n")
     chains = ["--chains", str(home / "chains")]
 
@@ -229,16 +270,17 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     code, said, errors = clearway("walltime", "submit", *plan, *chains, "--", f"--chdir={home}", str(script))
     assert (code, errors) == (0, "")
     job = said.split()[1].rstrip(":")
-    assert "the first of 2 requests, 5s; chain fit-" in said
+    assert "the first of 2 requests, 9s; chain fit-" in said
 
     def listed() -> dict[str, Any]:
         (row,) = json.loads(clearway("walltime", "status", *chains, "-o", "json")[1])
         return row  # type: ignore[no-any-return]
 
     row = cluster.wait_for(lambda: (seen := listed())["state"] == "running" and seen, 30, "the first request")
-    assert (row["job_id"], row["request"], row["requests"], row["asked_s"]) == (job, 1, 2, 5.0)
-    cluster.wait_for(lambda: listed()["state"].startswith("waiting"), 30)
-    assert listed()["saved_s"] == pytest.approx(4.0, abs=START_S)
+    assert (row["job_id"], row["request"], row["requests"], row["asked_s"]) == (job, 1, 2, 9.0)
+    cluster.wait_for(lambda: (seen := listed())["state"].startswith("waiting") and seen["request"] == 2, 30)
+    assert listed()["saved_s"] > 0
+    (home / "state.enough").touch()
     cluster.wait_for(lambda: cluster.lift_waits() or listed()["state"] == "done", 30)
     table = clearway("walltime", "status", *chains)[1]
     assert "2 of 2" in table

@@ -14,12 +14,12 @@ from tests.oracle.exhaustive import exhaustive
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, install_programs, saver_script
+from tests.slurm.urgent import SCRIPT, let_go
 
 STEPS = 300
 LOOP = "while :; do sleep 0.2; done"
 DEAF = f"trap '' TERM USR1; {BEGUN}; {LOOP}"
 SILENT = f"trap '' USR1; {BEGUN}; {LOOP}"  # never answers Clearway's signal: its checkpoint hangs
-UNTIL_PLANNED = "until [ -e planned.$SLURM_JOB_ID ]; do sleep 0.2; done"
 WHOLE = ("--exclusive", "--mem=0")
 MAX_DELAY_S = 60  # of the daemon's rule; a quiet machine takes three to six
 
@@ -73,10 +73,10 @@ def array_tasks(cluster: SlurmCluster) -> tuple[str, ...] | None:
     return tasks if len(tasks) == 2 else None
 
 
-def submit_urgent(cluster: SlurmCluster, nodes: int = 4, script: str = "sleep 4") -> tuple[str, datetime]:
+def submit_urgent(cluster: SlurmCluster, nodes: int = 4) -> tuple[str, datetime]:
     now = datetime.now(UTC)
     args = ("-p", "urgent", f"-N{nodes}", *WHOLE, "--time=5", "--output=/dev/null")
-    return cluster.sbatch(script, *args, user="cwalice"), now
+    return cluster.sbatch(SCRIPT, *args, user="cwalice"), now
 
 
 def started_in_time(cluster: SlurmCluster, job_id: str, submitted: datetime) -> None:
@@ -101,6 +101,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         urgent, submitted = submit_urgent(cluster)
         started_in_time(cluster, urgent, submitted)
+        let_go(cluster, daemon, urgent)
         (eviction,) = daemon.evictions()
 
         # The set is the best there is, by exhaustive search on the very problem that the snapshot gave.
@@ -167,6 +168,7 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         assert doomed.process.returncode == -9
     with RunningDaemon(cluster, folder) as daemon:
         started_in_time(cluster, urgent, submitted)
+        let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
         assert {p.state for p in eviction.preemptions} == {PreemptionState.RETURNED}
@@ -182,13 +184,11 @@ def test_second_urgent_job_meanwhile(cluster: SlurmCluster, tmp_path: Path) -> N
     """No node becomes free by itself before there is a plan for the second: it could start without one."""
     fill(cluster, last="--time=30")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
-        first, _ = submit_urgent(cluster, nodes=3, script=UNTIL_PLANNED)
+        first, _ = submit_urgent(cluster, nodes=3)
         daemon.wait_for(daemon.evictions, 20, "a plan")
         second, _ = submit_urgent(cluster, nodes=1)
         daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "a plan for the second")
-        (cluster.work / f"planned.{first}").touch()
-        for job_id in (first, second):
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
+        let_go(cluster, daemon, first, second)
         one, two = sorted(daemon.evictions(), key=lambda e: e.eviction_id)
         assert not {p.job_id for p in one.preemptions} & {p.job_id for p in two.preemptions}
         daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
@@ -202,6 +202,7 @@ def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         for job_id, submitted in urgent:
             started_in_time(cluster, job_id, submitted)
+        let_go(cluster, daemon, *(job_id for job_id, _ in urgent))
         one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
         assert two.plan.preemptees == ()
@@ -228,6 +229,7 @@ def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluste
         cluster.run("scancel", one.preemptor.job_id)
         left = two.preemptor.job_id
         started_in_time(cluster, left, dict(urgent)[left])
+        let_go(cluster, daemon, left)
         daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
         gone = [p.job_id for e in daemon.evictions() for p in e.preemptions if p.requeued_at is not None]
         assert len(gone) == len(set(gone)), "nobody was preempted twice"

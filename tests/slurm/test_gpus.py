@@ -15,6 +15,7 @@ from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
+from tests.slurm.urgent import SCRIPT, let_go
 
 GPUS = {f"node{at}": {"a100": 4} for at in range(1, 5)} | {"node5": {"v100": 4}}
 
@@ -38,7 +39,7 @@ def run(cluster: SlurmCluster, *args: str, user: str = "cwalice") -> str:
 
 def urgent(cluster: SlurmCluster, *args: str) -> str:
     fixed = ("-p", "urgent", "--time=5", "--mem=100", "--output=/dev/null")
-    return cluster.sbatch("sleep 4", *fixed, *args, user="cwalice")
+    return cluster.sbatch(SCRIPT, *fixed, *args, user="cwalice")
 
 
 def hosts(cluster: SlurmCluster, job_id: str) -> list[str]:
@@ -80,7 +81,7 @@ def test_parts_of_nodes_are_freed_and_the_others_keep_theirs(cluster: SlurmClust
     folder = tmp_path / "daemon"
     with RunningDaemon(cluster, folder, config=config_text(folder, cluster.conf, slurm=slurm)) as daemon:
         wide = urgent(cluster, "-N2", "--ntasks-per-node=2", "--gres=gpu:a100:3")
-        cluster.wait_state(wide, "RUNNING", "COMPLETED", timeout=75)
+        let_go(cluster, daemon, wide)
         (eviction,) = daemon.evictions()
         problem = eviction.plan.problem
         held = {each.job_id: dict(zip(each.node_names, each.holds, strict=True)) for each in problem.candidates}
@@ -101,7 +102,7 @@ def test_parts_of_nodes_are_freed_and_the_others_keep_theirs(cluster: SlurmClust
 
         # One of the others' nodes, by name: the job of one node goes rather than that of two.
         here = urgent(cluster, "--nodelist=node3", "--gres=gpu:1")
-        cluster.wait_state(here, "RUNNING", "COMPLETED", timeout=75)
+        let_go(cluster, daemon, here)
         last = everybody_goes_on(cluster, daemon, everyone)
         is_the_best(last)
         assert {planned.job_id for planned in last.plan.chosen.actions} == {f}

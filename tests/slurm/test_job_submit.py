@@ -172,8 +172,11 @@ exit $((SLURM_ARRAY_TASK_ID + 3))
         lines = transparent.run("squeue", "-h", "-r", "-t", "all", "-j", array, "-o", f"%K|{what}").stdout.splitlines()
         return dict(line.split("|", 1) for line in lines)
 
+    ran = folder / "ran"
+    transparent.wait_for(lambda: ran.exists() and len(ran.read_text().splitlines()) == 2, 60, "both tasks to run")
     transparent.wait_for(lambda: all("checkpointer=marks" in text for text in shown("%k").values()), 60, "both claims")
     raw = shown("%A")
+    assert set(raw) == {"0", "1"}
     last = next(task for task, job_id in raw.items() if job_id == array)
     other = "1" if last == "0" else "0"
     transparent.run("scancel", "--signal=USR1", "--batch", f"{array}_{last}")
@@ -184,7 +187,6 @@ exit $((SLURM_ARRAY_TASK_ID + 3))
     assert shown("%T")[other] == "RUNNING"
     time.sleep(1.1)  # started in the second of its requeue it would be lost
     transparent.run("scontrol", "update", f"JobId={array}_{last}", "StartTime=now")
-    ran = folder / "ran"
     transparent.wait_for(lambda: len(ran.read_text().splitlines()) == 3, 60, "the second run of one task")
     assert sorted(ran.read_text().splitlines()) == sorted(["yes 0 0", "yes 1 0", f"again {last} 1"])
     assert all((transparent.work / ".clearway" / job_id / "script").exists() for job_id in raw.values())

@@ -18,6 +18,7 @@ from clearway.model import Action
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import SYSTEM_PATH
+from tests.slurm.urgent import SCRIPT, let_go
 
 pytestmark = pytest.mark.one_slurm
 
@@ -40,9 +41,9 @@ while done < turns:
     end = time.monotonic() + 1.0
     while time.monotonic() < end and not os.path.exists(folder + "/hurry"):
         time.sleep(0.05)
-    done += 1
     with open(folder + "/training.log", "a") as out:
-        out.write(f"{done} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+        out.write(f"{done + 1} {os.environ.get('SLURM_RESTART_COUNT', '0')}\\n")
+    done += 1  # last: a turn that is saved has its line
 with open(folder + "/result.new", "w") as out:
     json.dump(done, out)
 os.rename(folder + "/result.new", folder + "/result")
@@ -105,8 +106,8 @@ def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluste
     try:
         with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
             arguments = ("-p", "urgent", "-N1", *WHOLE, "--time=5", "--output=/dev/null")
-            urgent = cluster.sbatch("sleep 4", *arguments, user="cwalice")
-            cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=75)
+            urgent = cluster.sbatch(SCRIPT, *arguments, user="cwalice")
+            let_go(cluster, daemon, urgent)
             daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the eviction's end")
             (eviction,) = daemon.evictions()
             (p,) = eviction.preemptions

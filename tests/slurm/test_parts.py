@@ -15,6 +15,7 @@ from tests.slurm.cluster import SlurmCluster, missing_requirements
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
+from tests.slurm.urgent import SCRIPT, let_go
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def run(cluster: SlurmCluster, *args: str, user: str = "cwalice") -> str:
 
 
 def urgent(cluster: SlurmCluster, *args: str) -> str:
-    return cluster.sbatch("sleep 4", "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
+    return cluster.sbatch(SCRIPT, "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
 
 
 def is_the_best(eviction: Eviction) -> None:
@@ -52,8 +53,7 @@ def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(
     everyone = [job_id for jobs in on.values() for job_id in jobs]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         small = [urgent(cluster, "-N1", "-n2", "--mem=500"), urgent(cluster, "-n2", "--mem-per-cpu=250")]
-        for job_id in small:
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        let_go(cluster, daemon, *small)  # together: what one leaves would be the other's, without an eviction
         daemon.wait_for(
             lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
         )
@@ -91,8 +91,7 @@ def test_of_two_at_once_neither_takes_what_only_the_other_can_use(cluster: Slurm
     anywhere = urgent(cluster, "-n2", "--mem=500")
     there = urgent(cluster, "-n2", "--mem=500", "--nodelist=node1")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
-        for job_id in (anywhere, there):
-            cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
+        let_go(cluster, daemon, anywhere, there)
         daemon.wait_for(
             lambda: all(e.state is EvictionState.COMPLETED for e in daemon.evictions()), 60, "the end of the evictions"
         )

@@ -102,7 +102,7 @@ class Site(NamedTuple):
         return [
             *sorted(jobs.splitlines()),
             *nodes,
-            *(r["ReservationName"] for r in self.cluster.scontrol_reservations()),
+            *(f"{r['ReservationName']} {r['Nodes']} {r['Users']}" for r in self.cluster.scontrol_reservations()),
         ]
 
 

@@ -82,7 +82,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
         for number in range(1, len(asleep) + 1):
             assert result_of(cluster, f"steps{number}") == expected_result(STEPS)
         # Whoever waited got no processor between the suspension and the end of the suspended jobs.
-        for job_id in asleep:
+        for job_id in (*asleep, *queue):
             cluster.wait_state(job_id, "COMPLETED")
         first_end = min(cluster.job(job_id)["EndTime"] for job_id in asleep)
         assert all(cluster.job(job_id)["StartTime"] >= first_end for job_id in queue)

@@ -15,6 +15,7 @@ from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import no_leftovers, start_of
 from tests.slurm.test_gpus import everybody_goes_on, hosts, is_the_best, run, urgent
+from tests.slurm.urgent import let_go
 
 LEAVES = {f"node{at}": "leaf1" if at < 5 else "leaf2" for at in range(1, 9)}
 
@@ -34,7 +35,7 @@ def test_nodes_under_one_switch_are_freed_though_others_would_cost_less(cluster:
     single = [run(cluster, "-w", node, "--exclusive") for node in ("node1", "node5")]
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         together = urgent(cluster, "-N2", "--exclusive", "--switches=1@10:00")
-        cluster.wait_state(together, "RUNNING", "COMPLETED", timeout=75)
+        let_go(cluster, daemon, together)
         (eviction,) = daemon.evictions()
         plan = eviction.plan
         is_the_best(eviction)

@@ -40,12 +40,12 @@ def test_a_job_goes_on_after_its_time_limit(cluster: SlurmCluster) -> None:
     (cluster.work / "program.py").write_text(PROGRAM)
     state = cluster.work / "limit-state"
     script = (
-        "#!/bin/sh\n#SBATCH --time=2\n#SBATCH --signal=B:USR2@110\n#SBATCH --requeue\n#SBATCH --open-mode=append\n"
+        "#!/bin/sh\n#SBATCH --time=2\n#SBATCH --signal=B:USR2@75\n#SBATCH --requeue\n#SBATCH --open-mode=append\n"
         f"exec {cluster.work}/clearway-run --checkpoint-file {state} --limit-signal USR2 -- \\\n"
         f"    python3 {cluster.work}/program.py {state}\n"
     )
     job_id = cluster.sbatch(script, "-n1", "--output=limit-out", user="cwalice")
-    # Slurm looks at time limits every half minute.
+    # Slurm looks at time limits every half minute and tells jobs up to that much too early: 15 to 45 s from its start.
     cluster.wait_for(lambda: cluster.job(job_id)["Restarts"] == "1", 90, "the job to requeue itself")
     cluster.wait_state(job_id, "PENDING")
     comment = cluster.run("squeue", "-h", "-j", job_id, "-o", "%k").stdout
@@ -63,7 +63,7 @@ def test_a_job_goes_on_after_its_time_limit(cluster: SlurmCluster) -> None:
         runs[run].append(int(step))
     saved = int(state.read_text())
     assert runs["0"][:saved] == list(range(1, saved + 1))
-    # Until the launcher has seen the file the program goes on; then it is held. Of the ten seconds and more that are
-    # saved only a part is repeated.
+    # Until the launcher has seen the file the program goes on; then it is held. Of the fifteen seconds and more that
+    # are saved only a part is repeated.
     assert len(runs["0"]) - saved < saved
     assert runs["1"] == list(range(saved + 1, saved + 11))

@@ -23,7 +23,7 @@ from clearway.cli.asking import (
 )
 from clearway.decision import NoPlan
 from clearway.execution.records import TurnState
-from clearway.migration.request import LONGEST_LIST, MOST_AT_ONCE
+from clearway.migration.request import MOST_AT_ONCE
 from clearway.model import Parallel
 from clearway.store.base import LARGEST_ID
 
@@ -102,13 +102,21 @@ def drain_nodes(
     raise typer.Exit(FAILED if failed else 0)
 
 
-def undrain(nodes: Annotated[str, typer.Argument(help="As for drain.")], config: ConfigOption = DEFAULT_CONFIG) -> None:
+def undrain(
+    nodes: Annotated[str, typer.Argument(help="As for drain.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
-    from clearway.migration.request import UndrainRequest  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.migration.request import undrain_request  # noqa: PLC0415 - the other commands start quicker without
 
-    if not 0 < len(nodes) <= LONGEST_LIST:
-        raise typer.BadParameter(f"a list of nodes has 1 to {LONGEST_LIST} characters")
-    ask("undrain", None, config, UndrainRequest(nodes=nodes).model_dump_json())
+    with errors():
+        wish = undrain_request(nodes)
+    quiet = output is Output.JSON
+    request = ask("undrain", None, config, wish.model_dump_json(), quiet=quiet)
+    if quiet:
+        render.print_json(render.answered(request))
+        raise typer.Exit(FAILED if request.refused else 0)
 
 
 @rolling_app.command("list")

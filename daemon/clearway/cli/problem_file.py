@@ -114,6 +114,9 @@ def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResourc
     for field in COSTS if "options" not in given else ():
         demand(field in given, f"{place}.{field}", "is missing")
     for index, option in enumerate(fields.options):
+        shared = option.file_system_s or 0
+        wrong = f"must be at most checkpoint_s ({option.checkpoint_s}), not {shared}"
+        demand(shared <= option.checkpoint_s, f"{place}.options[{index}].file_system_s", wrong)
         free = not option.lost_work_node_s and not option.checkpoint_s
         cost = "lost_work_node_s" if option.lost_work_node_s else "checkpoint_s"
         demand(option.action is not Action.END or free, f"{place}.options[{index}].{cost}", "must be 0 for end")

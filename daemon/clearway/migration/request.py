@@ -100,6 +100,14 @@ def drain_request(**fields: object) -> DrainRequest:
         raise DrainError(_first(error)) from None
 
 
+def undrain_request(nodes: str) -> UndrainRequest:
+    """Raises ``DrainError``, with what is wrong."""
+    try:
+        return UndrainRequest(nodes=nodes)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
 def read_request(kind: type[R], document: str) -> R:
     """What ``document`` asks for; raises ``DrainError``, with the first thing that is wrong."""
     try:
@@ -115,4 +123,9 @@ def _utc(when: datetime) -> str:
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "request"
+    match first["type"]:
+        case "string_too_short":
+            return f"{where}: is empty"
+        case "string_too_long":
+            return f"{where}: has more than {first['ctx']['max_length']} characters"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"

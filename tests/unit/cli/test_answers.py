@@ -62,6 +62,23 @@ def test_a_drain_is_answered_in_json(site: Site) -> None:
     assert (told["refused"], told["result"]) == (True, "refused: n9 is not a node of this cluster")
 
 
+def test_bringing_back_is_answered_in_json(site: Site) -> None:
+    with site.cycling():
+        assert site.run("drain", "n3", "--wait").exit_code == 0
+        back = site.run("undrain", "n3", "-o", "json")
+        none = site.run("undrain", "n9", "-o", "json")
+    told = json.loads(back.stdout)
+    assert (back.exit_code, told["result"], told["refused"]) == (0, "brought back n3", False)
+    assert (none.exit_code, json.loads(none.stdout)["refused"]) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain"])
+@pytest.mark.parametrize(("nodes", "told"), [("", "is empty"), ("n" * 4_097, "has more than 4096 characters")])
+def test_a_list_that_is_none_is_refused_in_words(site: Site, command: str, nodes: str, told: str) -> None:
+    assert site.run(command, nodes).stderr == f"clearway: nodes: {told}\n"
+    assert site.world.store.pending_requests() == ()
+
+
 def test_a_drain_that_is_not_possible_fails_in_json_as_well(site: Site) -> None:
     with site.cycling():
         result = site.run("drain", "n2", "--wait", "-o", "json")

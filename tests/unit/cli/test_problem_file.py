@@ -234,6 +234,10 @@ SEEN_BY_READER = [  # what a schema cannot say
         _set(("candidates", 1, "holds_by_node", "n2"), {"gpus_by_type": {"h100": 1}}),
         'candidates[1].holds_by_node.n2.gpus_by_type.h100: must be at most what node "n2" has (0), not 1',
     ),
+    (
+        _set(("candidates", 0, "options", 1, "file_system_s"), 51),
+        "candidates[0].options[1].file_system_s: must be at most checkpoint_s (50), not 51",
+    ),
     (_drop(("candidates", 1, "holds_by_node", "n3")), "candidates[1].holds_by_node.n3: is missing"),
     (
         _set(("needs", "required_nodes"), ["n1", "n2", "n3"]),

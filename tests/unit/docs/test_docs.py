@@ -188,6 +188,8 @@ def test_options_of_the_launcher_exist(page: Path) -> None:
 
 
 def test_commands_are_really_looked_at() -> None:
+    launched = list(calls(ROOT / "docs/howto/make-a-job-preemptable.md", "clearway-run"))
+    assert any(word.startswith("--") for words in launched for word in words[: words.index("--")])
     install = list(calls(ROOT / "docs/howto/install.md", "clearway"))
     assert ["check-config", "/etc/clearway/clearway.toml"] in install
     assert ["evictions", "list", "--state", "active"] in install

@@ -32,7 +32,9 @@ def test_the_exponential_row_is_met_with_a_cost_of_each_request_and_not_as_state
 
 
 def test_the_uniform_rows_later_requests_leave_out_the_lower_bound() -> None:
-    assert all(near(cell, cell.shown, cell.shown_tau) for cell in table_2("uniform"))
+    cells = table_2("uniform")
+    assert len(cells) == 14
+    assert all(near(cell, cell.shown, cell.shown_tau) for cell in cells)
 
 
 def lognormal_of_cells() -> Continuous:
