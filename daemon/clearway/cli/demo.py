@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from clearway.api.tokens import Tokens
 from clearway.cli import render
 from clearway.clock import ScaledClock
 from clearway.durations import format_duration
-from clearway.execution.records import Eviction, Preemption, PreemptionState
+from clearway.execution.records import Eviction, PreemptionState
 from clearway.logs import configure_logging
-from clearway.model import Action, JobState
+from clearway.model import Action, Candidate, JobState
 from clearway.simulation import theta
 from clearway.simulation.cluster import Program, SimulatedCluster
 from clearway.slurm.simulated import SimulatedBackend
@@ -48,7 +48,7 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
         service = server.Service(daemon.loop, daemon.metrics, Tokens(None))
         with server.background(service):
             try:
-                good = _Story(out, daemon, cluster, clock, speed).tell(service.address)
+                good = Story(out, daemon, cluster, clock, speed).tell(service.address)
                 if not once:
                     out.print("\nThe REST API stays up; Ctrl-C ends it.")
                     while not threading.Event().wait(1.0):
@@ -58,7 +58,7 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
     return 0 if good else 1
 
 
-class _Story:
+class Story:
     def __init__(
         self, out: Console, daemon: bootstrap.Daemon, cluster: SimulatedCluster, clock: ScaledClock, speed: float
     ) -> None:
@@ -69,6 +69,7 @@ class _Story:
         self._speed = speed
         self._limit = time.monotonic() + _LIMIT_S
         self._told: dict[str, PreemptionState] = {}
+        self._if_killed: dict[str, float] = {}  # node-seconds, by job, as the plan that first chose it says
 
     def tell(self, address: str) -> bool:
         out, cluster = self._out, self._cluster
@@ -113,7 +114,7 @@ class _Story:
         final = self._newest()
         away = sum(p.state not in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
         lost = render.node_hours(final.actual_lost_node_s)
-        killed_all = sum(_if_killed(final, p) for p in final.preemptions)
+        killed_all = self.killing_would_lose(p.job_id for p in final.preemptions)
         self._step(
             self._clock.now(),
             f"{_who_is_back(away)}: {lost} node-hours lost; killing the same jobs would have lost "
@@ -123,7 +124,19 @@ class _Story:
         return not why or self._fail(why)
 
     def _newest(self) -> Eviction:
-        return self._daemon.store.evictions(limit=1)[0]
+        newest = self._daemon.store.evictions(limit=1)[0]
+        self.remember(newest.plan.problem.candidates)
+        return newest
+
+    def remember(self, candidates: Iterable[Candidate]) -> None:
+        """A later plan for the same urgent job does not know those as candidates who have left for an earlier one."""
+        for candidate in candidates:
+            lost = [option.lost_work_node_s for option in candidate.options if option.action is Action.KILL]
+            self._if_killed.setdefault(candidate.job_id, sum(lost))
+
+    def killing_would_lose(self, job_ids: Iterable[str]) -> float:
+        """Node-seconds that requeueing these jobs without a checkpoint would have lost when they were chosen."""
+        return sum(self._if_killed.get(job_id, 0.0) for job_id in job_ids)
 
     def _progress(self) -> None:
         words = {
@@ -175,9 +188,3 @@ def what_failed(margin_s: float, *, over: bool, away: int) -> str:
 
 def _who_is_back(away: int) -> str:
     return f"{away} not back yet" if away else "Everyone is back"
-
-
-def _if_killed(eviction: Eviction, p: Preemption) -> float:
-    """Node-seconds that requeueing this preemptee without a checkpoint would have lost when the plan was made."""
-    candidate = next(c for c in eviction.plan.problem.candidates if c.job_id == p.job_id)
-    return next((o.lost_work_node_s for o in candidate.options if o.action is Action.KILL), 0.0)

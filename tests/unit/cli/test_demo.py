@@ -6,11 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
-from clearway.cli.demo import what_failed
+from clearway.cli.demo import Story, what_failed
+from clearway.clock import ScaledClock
+from clearway.model import Action, Candidate, Option
+from clearway.simulation import theta
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -37,6 +44,19 @@ def test_interrupted_demo_cleans_up_and_is_no_success(tmp_path: Path, number: si
     assert process.returncode == 1
     assert "Traceback" not in complaints
     assert not list(tmp_path.iterdir())
+
+
+def test_a_job_that_left_for_an_earlier_plan_counts_as_that_plan_says() -> None:
+    world = theta.demo_cluster(datetime(2026, 1, 1, tzinfo=UTC), seed=1)
+    story = Story(Console(file=StringIO()), cast("Any", None), world, ScaledClock(datetime.now(UTC), 60.0), 60.0)
+    saved = Option(Action.APP_CHECKPOINT, checkpoint_s=30)
+    story.remember([Candidate("1", 1, (kill(10.0), saved)), Candidate("2", 1, (kill(5.0),)), Candidate("3", 1, ())])
+    story.remember([Candidate("2", 1, (kill(7.0),)), Candidate("4", 1, (kill(90.0),))])
+    assert story.killing_would_lose(["1", "2", "3"]) == 15.0
+
+
+def kill(lost_node_s: float) -> Option:
+    return Option(Action.KILL, lost_work_node_s=lost_node_s)
 
 
 def test_a_demo_that_fails_says_what_failed() -> None:
