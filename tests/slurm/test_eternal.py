@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -102,8 +101,8 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
         at_risk = sum(run != str(TIMES) for _, run in log)
         print(f"{sum(repeated)} of {at_risk} steps were repeated in {TIMES} preemptions")
         assert len(repeated) == TIMES
-        # Slurm continues what is held a moment before it ends it, which on a busy machine may be a long one.
-        assert median(repeated) <= 1
+        # Slurm continues what is held a moment before it ends it: one long one, on a busy machine, is left out.
+        assert sum(sorted(repeated)[:-1]) < at_risk / 100
         assert cluster.job(job)["Restarts"] == str(TIMES)
         assert [e.state for e in evictions] == [EvictionState.COMPLETED] * TIMES
         assert {(p.job_id, p.action, p.eternal) for e in evictions for p in e.preemptions} == {
