@@ -235,4 +235,4 @@ def test_checkpoints_that_share_the_file_system(file: Path, capsys: pytest.Captu
     file.write_text(json.dumps(problem))
     assert run_plan_file(file, "eviction-dp", "json") == BAD_INPUT
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("file_system_s must be a number of seconds between 0 and checkpoint_s")
+    assert line.endswith("candidates[0].options[0].file_system_s: must be at most checkpoint_s (60), not 61")
