@@ -59,11 +59,12 @@ def drain_nodes(
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
     from clearway.cli import drain  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.migration.request import drain_request  # noqa: PLC0415
+    from clearway.migration.request import DrainRequest, new_request  # noqa: PLC0415
 
     now = datetime.now(UTC)
     with errors():
-        wish = drain_request(
+        wish = new_request(
+            DrainRequest,
             nodes=nodes,
             reason=reason,
             deadline=None if deadline is None else time_option(deadline, now),
@@ -108,10 +109,11 @@ def undrain(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
-    from clearway.migration.request import undrain_request  # noqa: PLC0415 - the other commands start quicker without
+    # The other commands start quicker without.
+    from clearway.migration.request import UndrainRequest, new_request  # noqa: PLC0415
 
     with errors():
-        wish = undrain_request(nodes)
+        wish = new_request(UndrainRequest, nodes=nodes)
     quiet = output is Output.JSON
     request = ask("undrain", None, config, wish.model_dump_json(), quiet=quiet)
     if quiet:

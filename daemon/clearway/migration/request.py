@@ -92,18 +92,10 @@ class UndrainRequest(BaseModel):
 R = TypeVar("R", DrainRequest, UndrainRequest)
 
 
-def drain_request(**fields: object) -> DrainRequest:
+def new_request(kind: type[R], **fields: object) -> R:
     """Raises ``DrainError``, with the first thing that is wrong."""
     try:
-        return DrainRequest.model_validate(fields)
-    except ValidationError as error:
-        raise DrainError(_first(error)) from None
-
-
-def undrain_request(nodes: str) -> UndrainRequest:
-    """Raises ``DrainError``, with what is wrong."""
-    try:
-        return UndrainRequest(nodes=nodes)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise DrainError(_first(error)) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from clearway.execution.records import EvictionState
 from clearway.explanation import Cost, Explanation
@@ -16,7 +16,6 @@ from tests.integration.store.strategies import of
 SOME = Explanation(cost=Cost(3_600.5, 0, 20, 2), alternatives=(), later=(), rules=(), complete=False)
 
 
-@settings(deadline=None)
 @given(of(Explanation))
 def test_any_explanation_comes_back_as_it_was(original: Explanation) -> None:
     assert load(Explanation, dump(original)) == original
