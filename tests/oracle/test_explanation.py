@@ -9,8 +9,9 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.explanation import Cost, Explanation, cost_of, explain
-from clearway.model import Action, Choice, EvictionProblem, Option
+from clearway.model.explanation import Cost, Explanation
+from clearway.model.plan import Choice
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
@@ -18,6 +19,7 @@ from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from clearway.planning.slurm_default import SlurmDefault
 from clearway.planning.youngest_first import YoungestFirst
 from clearway.planning.youngest_prune import YoungestPrune
+from clearway.preemption.explanation import cost_of, explain
 from tests.builders import plan
 from tests.oracle.exhaustive import enough_freed, whole_steps
 from tests.oracle.problems import SHAPES, random_problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning import core, eviction_dp, node_groups
 from clearway.planning.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import exhaustive

@@ -11,7 +11,7 @@ from math import ceil
 
 import pytest
 
-from clearway.model import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
+from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 from clearway.planning import cheapest_nodes
 from clearway.planning.parties import Party, Share, Together
 from clearway.planning.several import at_once, by_program, unserved

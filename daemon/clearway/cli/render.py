@@ -16,13 +16,14 @@ from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.decision import NoPlan
-from clearway.desk import PAUSED
-from clearway.durations import format_duration
-from clearway.execution.records import Eviction, Request, StepRecord
-from clearway.janitor import HEARTBEAT
-from clearway.migration.rolling import progress
-from clearway.model import Choice, Curve, CurvePoint, DrainOrder, MoveOrder, Plan, Verdict
+from clearway.drain.rolling import progress
+from clearway.model.durations import format_duration
+from clearway.model.operations import Eviction, StepRecord
+from clearway.model.orders import DrainOrder, MoveOrder
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict
+from clearway.model.requests import Request
+from clearway.service.housekeeping import HEARTBEAT
+from clearway.service.requests import PAUSED
 from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 

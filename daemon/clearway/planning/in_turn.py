@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
+from clearway.model.plan import CurvePoint
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 

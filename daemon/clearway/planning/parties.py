@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from clearway.model import EvictionProblem, Option
+from clearway.model.problem import EvictionProblem, Option
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ Method:
 3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
    solutions so far chose where they are many, as long as time allows.
 Where parties have needs (parts of nodes, certain nodes) there is the program alone (``at_once``): their turns are made
-by ``clearway.together``, which compares.
+by ``clearway.preemption.batch``, which compares.
 Where not all parties can be served, they are admitted in the order in which they are given, each if it can be served
 beside those before it.
 """
@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.in_turn import in_turn

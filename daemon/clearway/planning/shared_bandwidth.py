@@ -41,7 +41,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
-from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem, Option, PlannedAction
+from clearway.model.plan import Curve, CurvePoint, PlannedAction
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
 
 FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
 FEW_RESTS = 8

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from clearway import __version__
 from clearway.cli import render
 from clearway.cli.app import app
-from clearway.execution.records import EvictionState
+from clearway.model.operations import EvictionState
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from clearway.config import Config
-from clearway.decision import NoPlan, decide
-from clearway.detection import Preemptor
-from clearway.model import Action, Choice, ClusterSnapshot, Job, JobState, Plan, Skipped, Verdict
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
+from clearway.model.plan import Choice, NoPlan, Plan, Verdict
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import Grounds, UnderWay
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took={}"

@@ -1,0 +1,147 @@
+"""What is decided: the trade-off curve, the plan, and the reason for every job. Frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from clearway.model.cluster import Job, JobState
+from clearway.model.orders import DrainOrder
+from clearway.model.problem import Action, EvictionProblem
+
+STAND_IN = "drain"  # no job of Slurm's has such an id
+
+
+def stand_in(order: DrainOrder, now: datetime) -> Job:
+    """Where records and reports want a preemptor."""
+    return Job(
+        job_id=STAND_IN,
+        user=order.actor,
+        name=STAND_IN,
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        partitions=(),
+        num_nodes=len(order.nodes),
+        submit_time=now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAction:
+    job_id: str
+    action: Action
+    lost_work_node_s: float
+    checkpoint_s: int  # rounded up to whole steps
+    ready_s: int = 0
+    return_node_s: int = 0
+    file_system_s: float | None = None  # as the option's
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The best that can be done within ``max_delay_s``; without ``feasible`` the other numbers are None."""
+
+    max_delay_s: int
+    feasible: bool
+    lost_work_node_s: float | None = None
+    checkpoint_s: int | None = None
+    nodes_freed: int | None = None
+    actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The trade-off between delay and lost work: one point a step from 0 to the max delay."""
+
+    planner: str
+    points: tuple[CurvePoint, ...]
+    exact: bool = True  # proven optimal for the problem as given
+    gap: float = 0.0  # unless exact: the share of its lost work that a point may lose needlessly; 0.0: not known
+
+    def choose(self) -> CurvePoint | None:
+        """The cheapest point within the max delay and, of equally cheap ones, the earliest; None if infeasible."""
+        best: CurvePoint | None = None
+        for point in self.points:
+            if point.feasible and (best is None or _cost(point) < _cost(best)):
+                best = point
+        return best
+
+
+def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
+    preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
+    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
+
+
+class Choice(StrEnum):
+    CHOSEN = "chosen"
+    SPARED = "spared"  # a candidate that is not needed
+    EXEMPT = "exempt"  # policy does not let it go
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a running job goes or stays; ``code`` is short and stable, ``reason`` a sentence for people."""
+
+    job_id: str
+    choice: Choice
+    code: str
+    reason: str
+
+
+def called(*, ordinary: bool) -> str:
+    """What messages call a preemptor."""
+    return "ordinary job" if ordinary else "urgent job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
+
+    A drain's plan has an order and, for a preemptor, a stand-in that no cluster knows; its ``placement_nodes`` are
+    those to be emptied.
+    """
+
+    preemptor: Job
+    made_at: datetime
+    deadline: datetime
+    nodes_needed: int  # as the preemptor asks, before idle nodes are taken off
+    problem: EvictionProblem
+    curve: Curve
+    chosen: CurvePoint
+    placement_nodes: tuple[str, ...]
+    free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
+    leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
+    verdicts: tuple[Verdict, ...] = ()
+    drain: DrainOrder | None = None
+    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
+    eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
+    staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
+    ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+    note: str = ""  # "it was ...": what is not proven of how it was planned beside others
+
+    @property
+    def called(self) -> str:
+        """What messages call the preemptor."""
+        return called(ordinary=self.ordinary)
+
+    @property
+    def switch(self) -> str:
+        """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
+        return self.problem.switch_of(self.placement_nodes)
+
+    @property
+    def preemptees(self) -> tuple[Job, ...]:
+        """Those that are preempted; the others in ``leaving`` end by themselves."""
+        ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
+        return tuple(job for job in self.leaving if job.job_id not in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why nothing can be done for a preemptor, in one sentence; with the curve, where there is one."""
+
+    why: str
+    curve: Curve | None = None
+    verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them
