@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.explanation import Cost, Explanation, cost_of, explain
-from clearway.model import Action, Choice, EvictionProblem, Option
+from clearway.explanation import Explanation, explain
+from clearway.model import Action, Choice, Cost, EvictionProblem, Option
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
@@ -136,7 +136,7 @@ def test_rules_would_have_lost_what_they_lose_when_they_are_run(shape: str) -> N
         for outcome, rule in zip(found.rules, RULES, strict=True):
             assert outcome.rule == rule.name  # type: ignore[attr-defined]
             point = rule().solve(problem).choose()
-            assert outcome.cost == (None if point is None else cost_of(point))
+            assert outcome.cost == (None if point is None else point.cost)
             assert outcome.cost is None or outcome.cost >= found.cost, "a rule is never better than the optimum"
 
 
@@ -147,7 +147,7 @@ def test_a_later_deadline_saves_what_the_longer_problem_says(shape: str) -> None
         longer = EvictionDP().solve(replace(problem, max_delay_s=2 * problem.max_delay_s)).choose()
         assert longer is not None
         best = min([found.cost, *(later.cost for later in found.later)])
-        assert best == cost_of(longer)
+        assert best == longer.cost
         assert sorted(found.later, key=lambda later: later.cost, reverse=True) == list(found.later)
 
 

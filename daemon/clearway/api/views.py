@@ -11,11 +11,11 @@ from clearway.config import BudgetConfig, Config
 from clearway.decision import NoPlan
 from clearway.detection import read_claims
 from clearway.execution.records import Eviction, Preemption, Usage
-from clearway.explanation import Cost, Explanation
+from clearway.explanation import Explanation
 from clearway.learning import History, Key
 from clearway.loop import CycleReport
 from clearway.making_room import Waiting
-from clearway.model import Plan
+from clearway.model import Cost, Plan
 
 MOST_SKIPPED = 50
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from clearway.cli.render import console, curve_table, node_hours, print_json, table, visible, when
 from clearway.durations import format_duration
 from clearway.execution.records import Eviction
-from clearway.explanation import Alternative, Cost, Explanation
-from clearway.model import Action, Candidate, Choice, EvictionProblem, Plan
+from clearway.explanation import Alternative, Explanation
+from clearway.model import Action, Candidate, Choice, Cost, EvictionProblem, Plan
 
 _SHOWN = 20
 _NODE_HOURS = "node-h lost"

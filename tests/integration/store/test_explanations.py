@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 
 from clearway.execution.records import EvictionState
-from clearway.explanation import Cost, Explanation
+from clearway.explanation import Explanation
+from clearway.model import Cost
 from clearway.store.repository import SqlStore
 from clearway.store.serialise import dump, load
 from tests.builders import NOW, after, eviction, plan
