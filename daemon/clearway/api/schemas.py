@@ -7,12 +7,12 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 from clearway.config.configuration import Mode
-from clearway.estimates.learning import CheckpointOutcome
 from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome
 from clearway.model.rolling import RollingState, TurnState
 
 

@@ -9,17 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import singledispatchmethod
 
 from clearway.drain.rolling import newly_skipped
-from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.claims import Restart, read_claims
 from clearway.model.clock import Clock
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
-from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption, StepRecord
+from clearway.model.events import (
+    CommandGiven,
+    CycleFailed,
+    Event,
+    JobLeft,
+    OperationFinished,
+    PlanExplained,
+    PlanMade,
+    RollingProgress,
+)
+from clearway.model.operations import Eviction, StepRecord
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.rolling import RollingDrain
 from clearway.telemetry.log import get_logger
 
 HEARTBEAT = timedelta(minutes=5)
@@ -27,8 +36,8 @@ _MOST_LINES = 20  # of one sort in a cycle: a thousand bad records need no thous
 _NUMBER = re.compile(r"\d+(\.\d+)?[dhms]?")
 
 
-class LogObserver:
-    """Implements ``loop.CycleObserver``. ``steps`` reads an eviction's steps from the store."""
+class LogLines:
+    """``write`` takes any event; ``steps`` reads an eviction's steps from the store."""
 
     def __init__(self, clock: Clock, steps: Callable[[int], tuple[StepRecord, ...]]) -> None:
         self._clock = clock
@@ -44,9 +53,14 @@ class LogObserver:
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
 
+    @singledispatchmethod
+    def write(self, event: Event) -> None:
+        """The lines of one event; the types that are not registered below have none."""
+
     # -- cycles --------------------------------------------------------------------------------------------
 
-    def cycle(self, report: CycleReport) -> None:
+    @write.register
+    def _cycle(self, report: CycleReport) -> None:
         if self._failure is not None:
             self._log.info("cycles succeed again", failures=self._failure[2])
             self._failure = None
@@ -81,9 +95,11 @@ class LogObserver:
             seconds=report.seconds,
         )
 
-    def cycle_failed(self, error: BaseException) -> None:
+    @write.register
+    def _cycle_failed(self, event: CycleFailed) -> None:
         """The first failure of its kind has a line; while it lasts, one every few minutes."""
-        now, text = self._clock.now(), f"{type(error).__name__}: {error}"
+        error, now = event.error, self._clock.now()
+        text = f"{type(error).__name__}: {error}"
         kind = _NUMBER.sub("#", text)
         same = self._failure is not None and self._failure[0] == kind
         count = (self._failure[2] if self._failure else 0) + 1
@@ -95,7 +111,8 @@ class LogObserver:
         trace = None if isinstance(error, ClearwayError) or same else error
         self._log.error("cycle failed", error=text, failures=count, exc_info=trace)
 
-    def checkpointed(self, record: CheckpointRecord) -> None:
+    @write.register
+    def _checkpointed(self, record: CheckpointRecord) -> None:
         """One that failed has a line of its own: its user and application may need help."""
         if record.outcome in (CheckpointOutcome.FAILED, CheckpointOutcome.LATE):
             self._log.warning(
@@ -107,7 +124,8 @@ class LogObserver:
                 outcome=record.outcome.value,
             )
 
-    def restarted(self, record: RestartRecord) -> None:
+    @write.register
+    def _restarted(self, record: RestartRecord) -> None:
         if record.restart is not Restart.OK:
             self._log.warning(
                 "restart fell back",
@@ -118,9 +136,10 @@ class LogObserver:
                 restart=record.restart.value,
             )
 
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
+    @write.register
+    def _rolled(self, event: RollingProgress) -> None:
         """A line for each node that is skipped, and one when the order has ended."""
-        missed = newly_skipped(before, after)
+        after, missed = event.after, newly_skipped(event.before, event.after)
         for turn in missed[:_MOST_LINES]:
             self._log.warning("node skipped", rolling_drain=after.rolling_id, node=turn.node, why=turn.note)
         if len(missed) > _MOST_LINES:
@@ -213,8 +232,9 @@ class LogObserver:
 
     # -- what is done --------------------------------------------------------------------------------------
 
-    def planned(self, eviction: Eviction, seconds: float) -> None:
-        plan = eviction.plan
+    @write.register
+    def _planned(self, event: PlanMade) -> None:
+        eviction, plan = event.operation, event.operation.plan
         self._log.info(
             "eviction planned",
             eviction=eviction.eviction_id,
@@ -227,35 +247,42 @@ class LogObserver:
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
             lost_work_node_s=plan.chosen.lost_work_node_s,
             checkpoint_s=plan.chosen.checkpoint_s,
-            seconds=seconds,
+            seconds=event.seconds,
             note=eviction.outcome or None,
         )
 
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+    @write.register
+    def _explained(self, event: PlanExplained) -> None:
+        explanation = event.explanation
         losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
         self._log.info(
             "eviction explained",
-            eviction=eviction.eviction_id,
+            eviction=event.operation.eviction_id,
             lost_work_node_s=explanation.cost.lost_work_node_s,
             **{f"{rule.replace('-', '_')}_node_s": lost for rule, lost in losses.items()},
             complete=explanation.complete,
         )
 
-    def step(self, kind: str, result: str) -> None:  # noqa: ARG002 - the store tells steps with all their details
+    @write.register
+    def _command(self, _: CommandGiven) -> None:  # the store tells steps with all their details
         self._acted = True
 
-    def left(self, preemption: Preemption, partition: str) -> None:
+    @write.register
+    def _left(self, event: JobLeft) -> None:
+        preemption = event.preemption
         self._log.info(
             "job leaves its nodes",
             job=preemption.job.display_id,
             user=preemption.job.user,
             action=preemption.action.value,
-            partition=partition,
+            partition=event.partition,
             lost_work_node_s=preemption.actual_lost_node_s,
             checkpoint_s=preemption.actual_checkpoint_s,
         )
 
-    def finished(self, eviction: Eviction) -> None:
+    @write.register
+    def _ended(self, event: OperationFinished) -> None:
+        eviction = event.operation
         self._tell_steps(eviction.eviction_id)
         self._log.info(
             "eviction finished",
