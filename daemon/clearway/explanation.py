@@ -33,13 +33,10 @@ from operator import attrgetter
 from clearway.costs import TIME_LIMIT_SLACK_S
 from clearway.model import Action, Candidate, Choice, Cost, Curve, CurvePoint, EvictionProblem, Option, Plan
 from clearway.planning.base import Planner
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.shared_bandwidth import overlaps
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.formulation.shared_bandwidth import overlaps
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
-RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), LossPerNodePrune())
+RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
 @dataclass(frozen=True, slots=True)

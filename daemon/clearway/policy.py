@@ -28,7 +28,7 @@ from clearway.model import (
     Option,
     Verdict,
 )
-from clearway.planning.partial_nodes import serving
+from clearway.planning.formulation.partial_nodes import serving
 from clearway.resources import good_enough, needs_of, share, with_holds
 
 _MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed

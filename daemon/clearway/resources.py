@@ -29,8 +29,8 @@ from clearway.model import (
     Node,
     NodeResources,
 )
-from clearway.planning.partial_nodes import could_serve, serving
-from clearway.planning.places import by_switch, in_a_row
+from clearway.planning.formulation.partial_nodes import could_serve, serving
+from clearway.planning.formulation.places import by_switch, in_a_row
 
 
 @dataclass(frozen=True, slots=True)

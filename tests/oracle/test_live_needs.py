@@ -20,7 +20,7 @@ from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan, Topology
 from clearway.plan_checks import plan_misfit
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.policy import Grounds, UnderWay
 from tests.builders import NOW, after, job, node, urgent_job
 

@@ -13,7 +13,7 @@ from clearway import together
 from clearway.decision import Considered, NoPlan, consider
 from clearway.detection import Preemptor
 from clearway.model import Action, ClusterSnapshot, Plan
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.policy import Grounds, UnderWay
 from clearway.together import Consider, beside_plans, decide_together
 from tests.builders import NOW, after

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.baselines.greedy import Greedy
 from clearway.simulation import cosim_study
 from clearway.simulation.cosim_report import as_csv, as_html
 from clearway.simulation.cosim_study import DELAYS_S, NUMBERS, CosimStudy, Times, relative_losses, timed

@@ -11,7 +11,7 @@ import pytest
 from clearway.execution.records import Eviction
 from clearway.explanation import Explanation, explain
 from clearway.model import Choice, Curve, EvictionProblem
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, Quiet, World, config
 

@@ -20,7 +20,7 @@ from clearway.explanation import Explanation
 from clearway.learning import CheckpointRecord, RestartRecord
 from clearway.loop import CycleReport, Loop
 from clearway.model import JobState, Node
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.cluster import Program, SimulatedCluster
 from clearway.slurm.simulated import SimulatedBackend
 from clearway.store.repository import SqlStore

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.config import Config
 from clearway.detection import Preemptor
-from clearway.planning.slurm_default import SlurmDefault
+from clearway.planning.rules import SLURM_DEFAULT
 from clearway.policy import Grounds, UnderWay, eviction_situation
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
@@ -62,7 +62,7 @@ def planned(cluster: SlurmCluster, backend: CliBackend, urgent: str) -> set[str]
     situation = eviction_situation(preemptor, "top", grounds)
     assert len(situation.problem.candidates) == len(BUSY), situation.verdicts
     assert cluster.state(urgent) == "PENDING"
-    return {gone.job_id for gone in SlurmDefault().solve(situation.problem).points[0].actions}
+    return {gone.job_id for gone in SLURM_DEFAULT.solve(situation.problem).points[0].actions}
 
 
 @pytest.mark.parametrize(

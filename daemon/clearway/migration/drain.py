@@ -40,7 +40,7 @@ from clearway.model import (
     Verdict,
 )
 from clearway.planning.base import Planner
-from clearway.planning.shared_bandwidth import one_after_another
+from clearway.planning.formulation.shared_bandwidth import one_after_another
 from clearway.policy import UnderWay, file_system_busy_s, shared_bandwidth
 
 STAND_IN = "drain"  # no job of Slurm's has such an id

@@ -30,7 +30,7 @@ from clearway.decision import NoPlan
 from clearway.errors import SimulationError, TraceError
 from clearway.migration.drain import plan_drain
 from clearway.model import Action, DrainOrder, JobState
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.policy import UnderWay
 from clearway.simulation.as_cluster import AsCluster
 from clearway.simulation.engine import Machine, ReplayedJob, State, replay

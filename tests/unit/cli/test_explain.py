@@ -8,7 +8,7 @@ from rich.console import Console
 from clearway.cli.explain import tables
 from clearway.explanation import explain
 from clearway.model import Action, Candidate, EvictionProblem, Option
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.builders import plan
 
 

@@ -12,7 +12,7 @@ from clearway.config import Config
 from clearway.decision import NoPlan, decide
 from clearway.detection import Preemptor
 from clearway.model import Action, Choice, ClusterSnapshot, Job, JobState, Plan, Skipped, Verdict
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.policy import Grounds, UnderWay
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
 

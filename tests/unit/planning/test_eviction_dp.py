@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from clearway.model import Action, Candidate, EvictionProblem, Option, PlannedAction
-from clearway.planning.backtracking import MOST_JOBS, Backtracking
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import MOST_JOBS, Backtracking
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.dp.eviction_dp import EvictionDP
 
 PLANNERS: tuple[Planner, ...] = (EvictionDP(), Backtracking(), Greedy())
 every_planner = pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: planner.name)

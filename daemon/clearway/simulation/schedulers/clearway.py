@@ -22,7 +22,7 @@ from clearway.decision import NoPlan, decide
 from clearway.detection import preemptors
 from clearway.model import Action, JobState
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.policy import Grounds, UnderWay
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
