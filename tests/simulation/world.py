@@ -18,7 +18,7 @@ from clearway.model.cluster import JobState, Node
 from clearway.model.events import CycleFailed, Event
 from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import controller
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend

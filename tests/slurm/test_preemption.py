@@ -10,7 +10,7 @@ import pytest
 from clearway.config.configuration import Config
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.preemptor import Preemptor
-from clearway.planning.slurm_default import SlurmDefault
+from clearway.planning.rules import SLURM_DEFAULT
 from clearway.preemption.problem import Grounds, eviction_situation
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
@@ -63,7 +63,7 @@ def planned(cluster: SlurmCluster, backend: CliBackend, urgent: str) -> set[str]
     situation = eviction_situation(preemptor, "top", grounds)
     assert len(situation.problem.candidates) == len(BUSY), situation.verdicts
     assert cluster.state(urgent) == "PENDING"
-    return {gone.job_id for gone in SlurmDefault().solve(situation.problem).points[0].actions}
+    return {gone.job_id for gone in SLURM_DEFAULT.solve(situation.problem).points[0].actions}
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,10 @@ from clearway.model.explanation import Alternative, Explanation, Later, RuleOutc
 from clearway.model.plan import Choice, Cost, Curve, CurvePoint, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.shared_bandwidth import overlaps
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.formulation.shared_bandwidth import overlaps
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
-RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), LossPerNodePrune())
+RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
 def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:

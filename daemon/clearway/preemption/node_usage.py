@@ -20,8 +20,8 @@ from math import ceil
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
-from clearway.planning.partial_nodes import could_serve, serving
-from clearway.planning.places import by_switch, in_a_row
+from clearway.planning.formulation.partial_nodes import could_serve, serving
+from clearway.planning.formulation.places import by_switch, in_a_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,11 +98,11 @@ def plan_of(
     snapshot: ClusterSnapshot,
     now: datetime,
     together: tuple[str, ...] = (),
-    counts_on: Sequence[str] = (),
+    depends_on: Sequence[str] = (),
 ) -> Plan:
-    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``counts_on`` leave for others."""
+    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
     situation, preemptor = considered.situation, considered.situation.preemptor
-    gone = situation.leaving | {planned.job_id for planned in point.actions} | set(counts_on)
+    gone = situation.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=now,

@@ -28,7 +28,7 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_
 from clearway.model.plan import Choice, Verdict
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.partial_nodes import serving
+from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.node_usage import good_enough, needs_of, share, with_holds
 
 

@@ -14,7 +14,7 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.model.plan import Choice, NoPlan, Plan, Verdict
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
 from clearway.preemption.problem import Grounds
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
