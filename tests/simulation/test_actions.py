@@ -12,7 +12,7 @@ from clearway.execution.placement import is_placement
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 MAY_SUSPEND = {"min_runtime": 0, "allow_suspend": True}

@@ -13,7 +13,7 @@ from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 

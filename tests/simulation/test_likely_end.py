@@ -11,7 +11,7 @@ from clearway.estimates.run_times import RunRecord
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.builders import NOW
 from tests.simulation.world import World, config
 
