@@ -9,23 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clearway.execution.records import Eviction, EvictionState, Preemption
-from clearway.model import (
-    Action,
-    Candidate,
-    Choice,
-    ClusterSnapshot,
-    Curve,
-    CurvePoint,
-    EvictionProblem,
-    Job,
-    JobState,
-    Node,
-    Option,
-    Plan,
-    PlannedAction,
-    Verdict,
-)
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.operations import Eviction, EvictionState, Preemption
+from clearway.model.plan import Choice, Curve, CurvePoint, Plan, PlannedAction, Verdict
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 NODE_CPUS = 64

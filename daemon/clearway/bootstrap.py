@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearway import registry
-from clearway.clock import Clock, SystemClock
-from clearway.config import Config
-from clearway.costs import BY_ITSELF
-from clearway.errors import ConfigError
-from clearway.log_observer import LogObserver
-from clearway.logs import get_logger
-from clearway.loop import Loop
-from clearway.metrics import Metrics
-from clearway.model import Action
-from clearway.observers import Observers
+from clearway.config import plugins
+from clearway.config.configuration import Config
+from clearway.estimates.costs import BY_ITSELF
+from clearway.model.clock import Clock, SystemClock
+from clearway.model.errors import ConfigError
+from clearway.model.problem import Action
 from clearway.planning.base import Planner
+from clearway.service.loop import Loop
 from clearway.slurm.base import SlurmBackend
 from clearway.store.repository import SqlStore
+from clearway.telemetry.events import LogObserver
+from clearway.telemetry.log import get_logger
+from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.observers import Observers
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     store = SqlStore(config.store.url)
     try:
         backend = backend or open_backend(config, clock)
-        metrics = Metrics(clock, backend=backend.name, checkpointers=registry.names(registry.CHECKPOINTERS))
+        metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
             metrics.count_restarts(restarts)
         loop = Loop(
@@ -68,16 +68,16 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
 def checkpointer_actions() -> Mapping[str, Action]:
     """What the registered checkpointers are to planning, by name; one that cannot be loaded is left out, and told."""
     actions = dict(BY_ITSELF)
-    for name in registry.names(registry.CHECKPOINTERS):
+    for name in plugins.names(plugins.CHECKPOINTERS):
         try:
-            actions[name] = registry.load(registry.CHECKPOINTERS, name).action
+            actions[name] = plugins.load(plugins.CHECKPOINTERS, name).action
         except ConfigError as error:
             get_logger().warning("a checkpointer is not used", checkpointer=name, why=str(error))
     return actions
 
 
 def open_planner(config: Config) -> Planner:
-    planner: Planner = registry.load(registry.PLANNERS, config.planning.planner)()
+    planner: Planner = plugins.load(plugins.PLANNERS, config.planning.planner)()
     return planner
 
 
@@ -90,7 +90,7 @@ def open_backend(config: Config, clock: Clock) -> SlurmBackend:
     wanted = config.slurm.backend
     why: dict[str, str] = {}
     for name in ("pyslurm", "cli") if wanted == "auto" else (wanted,):
-        backend = registry.load(registry.BACKENDS, name)(
+        backend = plugins.load(plugins.BACKENDS, name)(
             now=clock.now,
             slurm_conf=str(config.slurm.conf) if config.slurm.conf else None,
             timeout_s=config.slurm.timeout,

@@ -21,11 +21,11 @@ from pydantic.fields import FieldInfo
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
 from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
-from clearway.clock import SystemClock
-from clearway.config import Config, PreemptorRule
-from clearway.durations import parse_duration_s
-from clearway.metrics import Metrics
+from clearway.config.configuration import Config, PreemptorRule
+from clearway.model.clock import SystemClock
+from clearway.model.durations import parse_duration_s
 from clearway.store.tables import Base
+from clearway.telemetry.metrics import Metrics
 
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Made by docs/reference/generate.py; changes belong into the code. -->\n"

@@ -6,10 +6,10 @@ time of equation (1). To restart is to start: the program reads its own file, in
 
 from __future__ import annotations
 
-from clearway.checkpointing import Estimate, Footprint
-from clearway.config import CostsConfig
-from clearway.costs import checkpoint_time_s
-from clearway.model import Action
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Estimate, Footprint
+from clearway.estimates.costs import checkpoint_time_s
+from clearway.model.problem import Action
 from clearway_checkpoint.driver import Driver
 
 

@@ -5,10 +5,10 @@ It needs root on the node, which the root helper ``clearway-criu`` has through s
 
 from __future__ import annotations
 
-from clearway.checkpointing import Estimate, Footprint
-from clearway.config import CostsConfig
-from clearway.costs import checkpoint_time_s
-from clearway.model import Action
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Estimate, Footprint
+from clearway.estimates.costs import checkpoint_time_s
+from clearway.model.problem import Action
 from clearway_checkpoint.driver import Driver
 
 _IMAGE_OVERHEAD_MIB = 1.0  # measured: an image is what is resident, and one MiB

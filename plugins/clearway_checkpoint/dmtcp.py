@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from clearway.checkpointing import Estimate, Footprint
-from clearway.config import CostsConfig
-from clearway.model import Action
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Estimate, Footprint
+from clearway.model.problem import Action
 from clearway_checkpoint.driver import Driver
 
 IMAGE_OVERHEAD_MIB = 23  # measured: what a process's image holds besides its data

@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearway.checkpointing import Probe, Saved, Verified
+from clearway.estimates.checkpointers import Probe, Saved, Verified
 
 _HERE = Path(__file__).parent
 _LONGEST_REASON = 300
 
 
 class Driver:
-    """A checkpointer whose work is done by ``NAME.sh``; see ``clearway.checkpointing`` for the verbs.
+    """A checkpointer whose work is done by ``NAME.sh``; see ``clearway.estimates.checkpointers`` for the verbs.
 
     ``environment`` is added to the driver's own: CLEARWAY_STATE, CLEARWAY_DIR and the checkpointer's settings.
     """

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearway.checkpointing import Estimate, Footprint, Probe, Saved, Verified
-from clearway.config import CostsConfig
-from clearway.model import Action
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Estimate, Footprint, Probe, Saved, Verified
+from clearway.model.problem import Action
 
 _NOTHING_TO_DO = "Slurm suspends, nothing to do on the node"
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from clearway.simulation.engine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.swf import write_swf
-from clearway.simulation.trace import Trace
+from clearway.simulation.traces.swf import write_swf
+from clearway.simulation.traces.trace import Trace
 
 _START = """
 import collections, collections.abc, json, re, sys, time

@@ -27,9 +27,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from clearway.claims import Claims, Restart, SaveState, parse_claims
 from clearway.cli.launcher import install
-from clearway.model import JobState
+from clearway.model.claims import Claims, Restart, SaveState, parse_claims
+from clearway.model.cluster import JobState
 from clearway.slurm.base import SlurmBackend
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
-from clearway.model import Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import EvictionProblem
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy

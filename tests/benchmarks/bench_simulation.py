@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.metrics import metrics
+from clearway.simulation.measures import metrics
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
-from clearway.simulation.swf import read_swf
-from clearway.simulation.trace import Trace
+from clearway.simulation.traces.swf import read_swf
+from clearway.simulation.traces.trace import Trace
 from tests.benchmarks.accasim_rules import AccaSimEasy, run_accasim
 from tests.benchmarks.trace_problems import FOLDER
 
@@ -36,7 +36,7 @@ import re, sys, time
 from pathlib import Path
 from clearway.simulation.engine import replay
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.swf import read_swf
+from clearway.simulation.traces.swf import read_swf
 begin = time.process_time()
 trace = read_swf(Path(sys.argv[1]))
 done = replay(trace.jobs, int(sys.argv[2]), Easy())

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from random import Random
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,
     FILE_SYSTEM_GB_S,

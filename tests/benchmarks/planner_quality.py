@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clearway.model import Curve
+from clearway.model.plan import Curve
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.greedy import Greedy

@@ -14,7 +14,7 @@ import numpy as np
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-from clearway.model import Curve
+from clearway.model.plan import Curve
 from clearway.planning.eviction_dp import EvictionDP
 from tests.benchmarks.bench_planning import (
     LARGE,

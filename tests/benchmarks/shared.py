@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
-from clearway.model import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
+from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 
 GPUS_PER_NODE = 8
 CORES_PER_GPU = 16

@@ -21,7 +21,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,
     FILE_SYSTEM_GB_S,
@@ -31,7 +31,7 @@ from clearway.simulation.scenarios import (
     NODE_MEMORY_GB,
     STEP_S,
 )
-from clearway.simulation.swf import read_swf
+from clearway.simulation.traces.swf import read_swf
 
 FOLDER = Path(os.environ.get("CLEARWAY_TRACES", Path(__file__).parents[3] / "shared/traces"))
 BUSY = 0.75

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import pytest
 
-from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import FIRST, AdminLevel, Job, JobState, Reservation, Topology
+from clearway.model.cluster import FIRST, AdminLevel, Job, JobState, Reservation, Topology
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.base import SlurmBackend
 
 NODES = tuple(f"node{number}" for number in range(1, 9))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from clearway.checkpointing import Footprint
-from clearway.config import CostsConfig
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Footprint
 
 # Counts, one line a number; saves itself on USR1 if it is told a file, which only checkpointer application does.
 COUNTS = """\
@@ -73,7 +73,7 @@ def poll(condition: Callable[[], bool], what: str) -> None:
 
 
 class CheckpointerConformance:
-    """The contract of ``clearway.checkpointing``."""
+    """The contract of ``clearway.estimates.checkpointers``."""
 
     def test_it_says_what_it_cannot_do(self, trial: Trial) -> None:
         assert trial.checkpointer.limits

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from clearway.clock import ManualClock
-from clearway.model import Node
+from clearway.model.clock import ManualClock
+from clearway.model.cluster import Node
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program, SimulatedCluster
-from clearway.slurm.simulated import SimulatedBackend
 from tests.contract.backend_conformance import CPUS, NODES, BackendConformance
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearway.claims import Claims, parse_claims
+from clearway.model.claims import Claims, parse_claims
 
 LAUNCHER = Path(__file__).parents[2] / "plugins" / "slurm" / "clearway-run"
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]

@@ -19,14 +19,15 @@ from typing import Any, Self
 
 import httpx
 
-from clearway import bootstrap, server
+from clearway import bootstrap
 from clearway.api.tokens import Tokens
-from clearway.clock import SystemClock
-from clearway.config import Config, load_config, parse_config
-from clearway.logs import configure_logging
-from clearway.model import Node
+from clearway.config.configuration import Config, load_config, parse_config
+from clearway.model.clock import SystemClock
+from clearway.model.cluster import Node
+from clearway.service import server
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program, SimulatedCluster
-from clearway.slurm.simulated import SimulatedBackend
+from clearway.telemetry.log import configure_logging
 
 TOKEN = "correct-horse-battery"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from clearway import registry
-from clearway.errors import ConfigError
+from clearway.config import plugins
+from clearway.model.errors import ConfigError
 from clearway_checkpoint.application import Application
 from tests.contract.checkpointer_conformance import CheckpointerConformance, Trial, poll
 
 
-@pytest.fixture(params=registry.names(registry.CHECKPOINTERS))
+@pytest.fixture(params=plugins.names(plugins.CHECKPOINTERS))
 def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
     try:
-        checkpointer = registry.load(registry.CHECKPOINTERS, request.param)
+        checkpointer = plugins.load(plugins.CHECKPOINTERS, request.param)
     except ConfigError as error:
         pytest.skip(str(error))
     if not hasattr(checkpointer, "driver"):

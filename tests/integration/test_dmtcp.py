@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.checkpointing import Footprint
-from clearway.config import CostsConfig
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Footprint
 from clearway_checkpoint.dmtcp import Dmtcp
 from tests.real_dmtcp import dmtcp_folder, steps_in
 

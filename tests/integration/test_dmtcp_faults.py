@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.claims import Claims, Restart, SaveState
+from clearway.model.claims import Claims, Restart, SaveState
 from tests.integration.bench import Bench, poll
 from tests.real_dmtcp import dmtcp_folder, steps_in
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.claims import SaveState
+from clearway.model.claims import SaveState
 from tests.integration.bench import LAUNCHER, Bench, poll
 
 SAVES = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.claims import CheckpointHow, Restart, SaveState
+from clearway.model.claims import CheckpointHow, Restart, SaveState
 from tests.integration.bench import Bench, poll
 
 FAKE = Path(__file__).with_name("fake_checkpointer.sh")

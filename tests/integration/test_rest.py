@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from clearway.clock import SystemClock
-from clearway.config import load_config
-from clearway.errors import ConfigError
-from clearway.notify import Notifier
-from clearway.server import Service
+from clearway.config.configuration import load_config
+from clearway.model.clock import SystemClock
+from clearway.model.errors import ConfigError
+from clearway.service.server import Service
+from clearway.service.systemd import Notifier
 from clearway.store.repository import SqlStore
 from tests.integration.daemon import (
     AUTHORIZED,

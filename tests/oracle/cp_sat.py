@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from clearway.model import EvictionProblem
+from clearway.model.problem import EvictionProblem
 from tests.oracle.exhaustive import whole_steps
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from clearway.model import Amounts, EvictionProblem
+from clearway.model.problem import Amounts, EvictionProblem
 from tests.oracle.exhaustive import whole_steps
 
 

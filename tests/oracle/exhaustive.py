@@ -16,7 +16,7 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
-from clearway.model import ACTION_ORDER, Action, Amounts, Candidate, EvictionProblem, NodeResources, Option
+from clearway.model.problem import ACTION_ORDER, Action, Amounts, Candidate, EvictionProblem, NodeResources, Option
 
 Answer = tuple[Fraction, int, tuple[tuple[str, Action], ...], int]  # lost, checkpoint steps, actions, nodes freed
 Choice = Option | None  # None: the job stays

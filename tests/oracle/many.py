@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model import Action, Curve, CurvePoint, EvictionProblem, Option
+from clearway.model.plan import Curve, CurvePoint
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP

@@ -14,7 +14,7 @@ from math import lcm
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from clearway.model import Action, EvictionProblem, Option
+from clearway.model.problem import Action, EvictionProblem, Option
 from tests.oracle.exhaustive import whole_steps
 
 Cost = tuple[Fraction, int]  # lost work, checkpoint steps

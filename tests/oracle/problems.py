@@ -6,7 +6,7 @@ import os
 import random
 from dataclasses import replace
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 
 TIMES = int(os.environ.get("CLEARWAY_ORACLE_TIMES", "1"))  # so many times the problems, for a night
 SHAPES = ("plain", "ties", "zeros", "floats", "late", "ends", "shared", "tied groups", "twins", "everything")

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning import core, eviction_dp, suffix_tables
 from clearway.planning.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import exhaustive

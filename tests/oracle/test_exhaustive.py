@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model import ACTION_ORDER, Action, Amounts, EvictionProblem, Option
+from clearway.model.problem import ACTION_ORDER, Action, Amounts, EvictionProblem, Option
 from tests.oracle.exhaustive import Answer, exhaustive, open_choices, whole_steps
 from tests.oracle.problems import beside_others, random_problem, side_by_side, with_returns
 from tests.oracle.typed_problems import typed_problem

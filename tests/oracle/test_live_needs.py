@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from clearway.config import Config
-from clearway.decision import NoPlan, decide
-from clearway.detection import Preemptor
-from clearway.model import ClusterSnapshot, Job, JobState, Node, Plan, Topology
-from clearway.plan_checks import plan_misfit
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Topology
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.preemptor import Preemptor
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import Grounds, UnderWay
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
+from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, after, job, node, urgent_job
 
 Held = Counter[str]  # cpus, memory and GPU types

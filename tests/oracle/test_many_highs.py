@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from clearway.model import EvictionProblem
+from clearway.model.problem import EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.milp import Milp
 from tests.oracle.exhaustive import Sets, exhaustive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clearway.model import EvictionProblem
+from clearway.model.problem import EvictionProblem
 from tests.oracle.many import check_all, every_block, seeds
 from tests.oracle.problems import SHAPES, beside_others, random_problem, side_by_side, with_returns
 

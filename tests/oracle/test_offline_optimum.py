@@ -7,7 +7,14 @@ from itertools import combinations
 
 import pytest
 
-from clearway.simulation.optimum import LEAST_SHARE, OfflineJob, OfflineOptimum, Part, mean_slowdown, offline_optimum
+from clearway.experiments.offline_optimum import (
+    LEAST_SHARE,
+    OfflineJob,
+    OfflineOptimum,
+    Part,
+    mean_slowdown,
+    offline_optimum,
+)
 
 cp_model = pytest.importorskip("ortools.sat.python.cp_model")
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
+from clearway.model.plan import CurvePoint
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning import node_groups, suffix_tables, superfluous
 from clearway.planning.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps

@@ -12,7 +12,7 @@ from math import ceil
 
 import pytest
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning import several
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.in_turn import in_turn

@@ -9,7 +9,8 @@ from statistics import median
 
 import pytest
 
-from clearway.model import Action, Candidate, Curve, EvictionProblem, Option
+from clearway.model.plan import Curve
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning import shared_bandwidth
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP

@@ -9,13 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from clearway import together
-from clearway.decision import Considered, NoPlan, consider
-from clearway.detection import Preemptor
-from clearway.model import Action, ClusterSnapshot, Plan
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import Grounds, UnderWay
-from clearway.together import Consider, beside_plans, decide_together
+from clearway.preemption import batch
+from clearway.preemption.batch import Consider, beside_plans, decide_together
+from clearway.preemption.plan import Considered, consider
+from clearway.preemption.problem import Grounds
 from tests.builders import NOW, after
 from tests.oracle.problems import TIMES
 from tests.oracle.test_live_needs import CONFIG, World, lie_as_asked, serves, urgent_with_needs, world
@@ -106,7 +109,7 @@ def test_nobody_is_served_worse_than_by_turns(monkeypatch: pytest.MonkeyPatch) -
         before = repr(seen)
         plans = played(seen, found, endless)
         with monkeypatch.context() as patched:
-            patched.setattr(together, "at_once", lambda *_: None)
+            patched.setattr(batch, "at_once", lambda *_: None)
             turns = played(seen, found, endless)
         check_true(made, turns)
         assert repr(seen) == before

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model import Action, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import Action, EvictionProblem
 from clearway.planning import eviction_dp, node_groups, shared_core
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.loss_per_node_prune import LossPerNodePrune

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from clearway.model import Amounts, Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from tests.oracle.problems import random_problem
 
 KINDS = ("gpus", "types", "all resources", "whole nodes", "chosen nodes", "in a row", "one switch", "everything")

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway.config import Config
-from clearway.slurm.simulated import SimulatedBackend
+from clearway.config.configuration import Config
+from clearway.simulation.backend import SimulatedBackend
 from tests.simulation.world import World, config
 
 End = dict[str, Any]

@@ -12,14 +12,15 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from clearway import bootstrap, server
+from clearway import bootstrap
 from clearway.api.tokens import Tokens
-from clearway.clock import SystemClock
-from clearway.config import Config
-from clearway.logs import configure_logging
-from clearway.model import Node
+from clearway.config.configuration import Config
+from clearway.model.clock import SystemClock
+from clearway.model.cluster import Node
+from clearway.service import server
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program, SimulatedCluster
-from clearway.slurm.simulated import SimulatedBackend
+from clearway.telemetry.log import configure_logging
 
 NODES = 2_000
 RUNNING = 1_000

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from clearway.execution.placement import is_placement
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action, JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

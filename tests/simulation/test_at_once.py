@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway import together
 from clearway.cli import render
-from clearway.execution.records import EvictionState
-from clearway.model import JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
 from clearway.planning.joint_program import Best
 from clearway.planning.parties import Party
 from clearway.planning.several import at_once
+from clearway.preemption import batch
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_parts import fill, finish, restarted, small
@@ -23,7 +23,7 @@ EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "at_once", lambda *_: None)
+    monkeypatch.setattr(batch, "at_once", lambda *_: None)
 
 
 def test_nobody_is_left_out_for_a_node_that_only_one_can_use(world: World) -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_proven_is_said(make_world: Callable[..., World], monkeypatc
         return [e.plan.note for e in world.store.evictions()]
 
     assert notes() == [""]
-    monkeypatch.setattr(together, "at_once", unproven)
+    monkeypatch.setattr(batch, "at_once", unproven)
     (note,) = notes()
     assert note.startswith("planned in its turn; no better plan for all of them at once was found")
     assert note.endswith("at most 10.0 % of what they lose is needless")

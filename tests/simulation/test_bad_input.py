@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from clearway.errors import (
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
+from clearway.model.errors import (
     ClearwayError,
     SlurmError,
     SlurmRefusedError,
@@ -18,10 +19,10 @@ from clearway.errors import (
     StoreError,
     UnknownEvictionError,
 )
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Skipped
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
 from clearway.store.repository import SqlStore
 from tests.simulation.world import SAVES, World, config
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from clearway.execution.records import EvictionState, RollingState, TurnState
-from clearway.model import JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
+from clearway.model.rolling import RollingState, TurnState
 from tests.simulation.test_drain import answer, ask, drain, now, saver, undrain
 from tests.simulation.test_moves import ask as ask_moves
 from tests.simulation.test_moves import moving, nodes_of, serial

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.migration.request import DrainRequest, UndrainRequest
-from clearway.model import Action, AdminLevel, JobState
+from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.model.cluster import AdminLevel, JobState
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

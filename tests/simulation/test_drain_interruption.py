@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import ClassVar
 
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.migration.request import DrainRequest, UndrainRequest
-from clearway.model import Action
+from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World

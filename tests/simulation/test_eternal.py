@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from clearway.cli import explain, render
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action, JobState
-from clearway.plan_checks import plan_misfit
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
+from clearway.preemption.validation import plan_misfit
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import MortalDaemon
 from tests.simulation.world import SAVES, World, config

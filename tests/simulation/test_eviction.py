@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.errors import SlurmRefusedError
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action, Choice, JobState, Reservation
+from clearway.model.cluster import JobState, Reservation
+from clearway.model.errors import SlurmRefusedError
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.plan import Choice
+from clearway.model.problem import Action
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.world import SAVES, World, config
 
 

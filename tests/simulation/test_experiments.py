@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.simulation import cosim_study, index_report
-from clearway.simulation.index_report import Entry, as_html
-from clearway.sweeps.base import Sweep
-from clearway.sweeps.local import local_workers
-from clearway.walltime import study as walltime_study
+from clearway.experiments import cosim_study, index_report
+from clearway.experiments import stochastic_study as walltime_study
+from clearway.experiments.index_report import Entry, as_html
+from clearway.experiments.sweeps.base import Sweep
+from clearway.experiments.sweeps.local import local_workers
 
 
 def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(

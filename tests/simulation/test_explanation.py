@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.records import Eviction
-from clearway.explanation import Explanation, explain
-from clearway.model import Choice, Curve, EvictionProblem
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Eviction
+from clearway.model.plan import Choice, Curve
+from clearway.model.problem import EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
+from clearway.preemption.explanation import explain
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, Quiet, World, config
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from clearway.config import Config
-from clearway.execution.records import EvictionState
-from clearway.model import Action, JobState
+from clearway.config.configuration import Config
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World, config

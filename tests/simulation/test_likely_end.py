@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import Action, JobState
-from clearway.run_times import RunRecord
+from clearway.estimates.run_times import RunRecord
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.builders import NOW
 from tests.simulation.world import World, config

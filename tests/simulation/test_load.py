@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import ClusterSnapshot, JobState
-from clearway.slurm.simulated import SimulatedBackend
+from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.operations import EvictionState
+from clearway.simulation.backend import SimulatedBackend
 from tests.simulation import load
 from tests.simulation.world import World, config
 

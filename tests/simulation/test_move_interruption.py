@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from clearway.config import Config
-from clearway.execution.records import EvictionState, PreemptionState
+from clearway.config.configuration import Config
+from clearway.model.operations import EvictionState, PreemptionState
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_moves import moving, nodes_of, serial, wide
 from tests.simulation.world import World

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from clearway.config import Config
-from clearway.decision import NoPlan
-from clearway.errors import SlurmRefusedError
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.migration.drain import hold_reason
-from clearway.migration.move_plan import could_be_placed, plan_moves
-from clearway.model import Action, MoveKind, Plan
-from clearway.policy import UnderWay
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.execution.node_hold import hold_reason
+from clearway.model.errors import SlurmRefusedError
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.orders import MoveKind
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.problem import Action
+from clearway.relocation.plan import could_be_placed, plan_moves
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway.config import Config
-from clearway.execution.records import EvictionState
-from clearway.model import Action, JobState, Node
+from clearway.config.configuration import Config
+from clearway.model.cluster import JobState, Node
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import Action, Amounts, JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action, Amounts
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import ClassVar
 
-from clearway.config import Config
-from clearway.execution.records import Eviction
-from clearway.migration.request import DrainRequest
-from clearway.model import Action
+from clearway.config.configuration import Config
+from clearway.drain.request import DrainRequest
+from clearway.model.operations import Eviction
+from clearway.model.problem import Action
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_drain import drain, now
 from tests.simulation.test_shared_bandwidth import NODE_MIB_S, occupy, saving, shared

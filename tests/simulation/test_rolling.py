@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from clearway.errors import SlurmRefusedError
-from clearway.execution.records import EvictionState, RollingDrain, RollingState, TurnState
-from clearway.migration.request import DrainRequest
-from clearway.migration.rolling import busy_nodes
-from clearway.model import AdminLevel, MoveKind, MoveOrder
+from clearway.drain.request import DrainRequest
+from clearway.drain.rolling import busy_nodes
+from clearway.model.cluster import AdminLevel
+from clearway.model.errors import SlurmRefusedError
+from clearway.model.operations import EvictionState
+from clearway.model.orders import MoveKind, MoveOrder
+from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.simulation.cluster import Program
 from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config

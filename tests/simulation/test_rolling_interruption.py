@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from clearway.execution.records import RollingState, TurnState
-from clearway.migration.request import DrainRequest, UndrainRequest
+from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.model.rolling import RollingState, TurnState
 from clearway.simulation.cluster import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World

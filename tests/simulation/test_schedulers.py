@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway import registry
-from clearway.config import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
-from clearway.errors import SimulationError
+from clearway.config import plugins
+from clearway.config.configuration import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
+from clearway.model.errors import SimulationError
 from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
 from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
 from clearway.simulation.schedulers import ujfb as ujfb_module
@@ -22,7 +22,7 @@ from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.schedulers.sjf_backfill import ShortestJobFirstBackfill
 from clearway.simulation.schedulers.ujf import Ujf
 from clearway.simulation.schedulers.ujfb import Ujfb
-from clearway.simulation.trace import TraceJob, in_order
+from clearway.simulation.traces.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow
 
 NODES = 6
@@ -118,11 +118,11 @@ def conserved(machine: Machine) -> None:
     assert [end for end, _, _ in machine.running] == sorted(end for end, _, _ in machine.running)
 
 
-@pytest.mark.parametrize("name", registry.names(registry.SCHEDULERS))
+@pytest.mark.parametrize("name", plugins.names(plugins.SCHEDULERS))
 @settings(max_examples=100, deadline=None)
 @given(jobs=workloads(most_urgent=6))
 def test_every_job_ends_with_all_its_work_done(name: str, jobs: tuple[TraceJob, ...]) -> None:
-    done = replay(jobs, NODES, registry.load(registry.SCHEDULERS, name)(), observe=conserved)
+    done = replay(jobs, NODES, plugins.load(plugins.SCHEDULERS, name)(), observe=conserved)
     assert [outcome.job for outcome in done.outcomes] == list(jobs)
     for outcome in done.outcomes:
         assert outcome.start_s >= outcome.job.submit_s

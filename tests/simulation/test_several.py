@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState, PreemptionState
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 

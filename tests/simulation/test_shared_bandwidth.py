@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import Action, JobState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action
 from clearway.simulation.cluster import Program
 from tests.simulation.world import World, config
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway import registry
-from clearway.config import CandidatesConfig, Config, PreemptorRule
+from clearway.config import plugins
+from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
+from clearway.experiments.site_study import RULES, UrgentJobs, evaluate, find_urgent, mark_urgent, schedulers
 from clearway.simulation.engine import Replay, replay
-from clearway.simulation.site_study import RULES, UrgentJobs, evaluate, find_urgent, mark_urgent, schedulers
-from clearway.simulation.trace import Names, Trace, TraceJob, in_order
+from clearway.simulation.traces.trace import Names, Trace, TraceJob, in_order
 
 NODES = 8
-PLANNERS = [(name, registry.load(registry.PLANNERS, name)) for name in ("eviction-dp", *RULES)]
+PLANNERS = [(name, plugins.load(plugins.PLANNERS, name)) for name in ("eviction-dp", *RULES)]
 RULE = PreemptorRule(name="forecast", qos=("high",), max_delay=300)
 
 

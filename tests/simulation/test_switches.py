@@ -10,9 +10,9 @@ import pytest
 
 from clearway.api import views
 from clearway.cli import render
-from clearway.config import Config
-from clearway.execution.records import EvictionState
-from clearway.model import JobState
+from clearway.config.configuration import Config
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 

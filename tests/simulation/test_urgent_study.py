@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.simulation import urgent_study
-from clearway.simulation.urgent_report import _bars, as_html, label
-from clearway.simulation.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
-from clearway.sweeps.base import Sweep
-from clearway.sweeps.local import local_workers
+from clearway.experiments import urgent_study
+from clearway.experiments.sweeps.base import Sweep
+from clearway.experiments.sweeps.local import local_workers
+from clearway.experiments.urgent_report import _bars, as_html, label
+from clearway.experiments.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
 
 runner = CliRunner()
 DWD = Path(__file__).parents[3] / "shared/traces/dwd-2020-09-17.swf.xz"

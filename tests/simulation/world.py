@@ -11,24 +11,26 @@ from typing import Any
 
 import pytest
 
-from clearway import making_room
-from clearway.clock import ManualClock
-from clearway.config import Config
+from clearway.config.configuration import Config
+from clearway.estimates.learning import CheckpointRecord, RestartRecord
 from clearway.execution.placement import is_placement
-from clearway.execution.records import Eviction, Preemption, RollingDrain
-from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, RestartRecord
-from clearway.loop import CycleReport, Loop
-from clearway.model import JobState, Node
+from clearway.model.clock import ManualClock
+from clearway.model.cluster import JobState, Node
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Eviction, Preemption
+from clearway.model.report import CycleReport
+from clearway.model.rolling import RollingDrain
 from clearway.planning.eviction_dp import EvictionDP
+from clearway.preemption import controller
+from clearway.service.loop import Loop
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program, SimulatedCluster
-from clearway.slurm.simulated import SimulatedBackend
 from clearway.store.repository import SqlStore
 from tests.builders import NOW
 
 SAVES = "clearway:checkpoint=signal"
 
-making_room._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however the world's clock stands still
+controller._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however the world's clock stands still
 
 
 class Quiet:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 
 from clearway.cli import launcher
-from clearway.execution.records import Eviction
+from clearway.model.operations import Eviction
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK

@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clearway import bootstrap, making_room, server
+from clearway import bootstrap
 from clearway.api.tokens import Tokens
-from clearway.clock import SystemClock
-from clearway.config import load_config
-from clearway.logs import configure_logging
+from clearway.config.configuration import load_config
+from clearway.model.clock import SystemClock
+from clearway.preemption import controller
+from clearway.service import server
+from clearway.telemetry.log import configure_logging
 
 
 class Doomed:
@@ -37,7 +39,7 @@ class Doomed:
 
 
 def main(path: Path, kill_at: str) -> int:
-    making_room._TOGETHER_S = 20.0
+    controller._TOGETHER_S = 20.0
     config = load_config(path)
     configure_logging(config.daemon.log_format)
     clock = SystemClock()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clearway.cli import launcher
-from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 

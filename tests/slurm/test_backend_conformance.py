@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model import JobState
+from clearway.model.cluster import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from tests.contract.backend_conformance import BackendConformance

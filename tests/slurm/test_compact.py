@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs
 from tests.slurm.test_drain import STEPS, UNPROTECTED, ask, clearway, drained, newest, nodes_of, saver

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.claims import SaveState, parse_claims
 from clearway.cli.launcher import install
+from clearway.model.claims import SaveState, parse_claims
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.criu_site import HELPER, criu_site

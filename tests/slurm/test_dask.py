@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.cli.sweep_options import Cluster, SweepOptions, open_sweep
-from clearway.errors import SimulationError, TraceError
+from clearway.model.errors import SimulationError, TraceError
 from tests.slurm.cluster import SlurmCluster
 
 pytestmark = pytest.mark.one_slurm
@@ -37,7 +37,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     import dask
 
     before = signal.getsignal(signal.SIGINT)
-    import clearway.sweeps.slurm  # noqa: F401 - with it come Dask's defaults
+    import clearway.experiments.sweeps.slurm_jobs  # noqa: F401 - with it come Dask's defaults
 
     assert signal.getsignal(signal.SIGINT) is before
     folder = tmp_path / "shared"

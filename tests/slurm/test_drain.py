@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.model import Action
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.problem import Action
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs, saver_script

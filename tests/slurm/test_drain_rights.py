@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from clearway import bootstrap
-from clearway.config import Config
-from clearway.execution.records import EvictionState, RollingState
-from clearway.migration.request import DrainRequest
-from clearway.model import AdminLevel
+from clearway.config.configuration import Config
+from clearway.drain.request import DrainRequest
+from clearway.model.cluster import AdminLevel
+from clearway.model.operations import EvictionState
+from clearway.model.rolling import RollingState
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster

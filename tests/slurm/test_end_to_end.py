@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
 from tests.oracle.exhaustive import exhaustive
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster

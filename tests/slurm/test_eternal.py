@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import Action
+from clearway.model.operations import EvictionState
+from clearway.model.problem import Action
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text, install_programs
 

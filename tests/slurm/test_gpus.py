@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import Eviction, EvictionState
-from clearway.model import Amounts
+from clearway.model.operations import Eviction, EvictionState
+from clearway.model.problem import Amounts
 from tests.oracle.exhaustive import exhaustive
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail

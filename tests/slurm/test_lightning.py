@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.execution.records import EvictionState, PreemptionState
-from clearway.model import Action
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import SYSTEM_PATH

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clearway.config import Config
-from clearway.detection import Preemptor
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.preemptor import Preemptor
 from clearway.planning.slurm_default import SlurmDefault
-from clearway.policy import Grounds, UnderWay, eviction_situation
+from clearway.preemption.problem import Grounds, eviction_situation
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
 from tests.slurm.cluster import SlurmCluster

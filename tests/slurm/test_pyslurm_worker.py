@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.errors import SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.pyslurm import PyslurmBackend
 from tests.slurm.cluster import SlurmCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.simulation import sacct
+from clearway.simulation.traces import sacct
 from tests.slurm.cluster import SlurmCluster
 
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from clearway import bootstrap
-from clearway.config import Config
-from clearway.errors import ClearwayError, SlurmRefusedError
-from clearway.execution.records import EvictionState
-from clearway.model import Job, JobState, Reservation
+from clearway.config.configuration import Config
+from clearway.model.cluster import Job, JobState, Reservation
+from clearway.model.errors import ClearwayError, SlurmRefusedError
+from clearway.model.operations import EvictionState
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster

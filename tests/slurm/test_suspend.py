@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.model import Action
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.problem import Action
 from clearway.slurm.parse.hostlist import expand
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, result_of

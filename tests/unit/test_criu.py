@@ -1,8 +1,8 @@
 """What CRIU's model says of a checkpoint that nobody has taken yet."""
 
-from clearway.checkpointing import Footprint
-from clearway.config import CostsConfig
-from clearway.model import Action
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.checkpointers import Footprint
+from clearway.model.problem import Action
 from clearway_checkpoint.criu import Criu
 
 

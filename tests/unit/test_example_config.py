@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from clearway.config import Config, Mode, PreemptorRule, parse_config
+from clearway.config.configuration import Config, Mode, PreemptorRule, parse_config
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 import structlog
 
-from clearway.clock import ManualClock
-from clearway.detection import Preemptor
-from clearway.errors import SlurmUnavailableError
-from clearway.execution.records import EvictionState, RollingDrain, RollingState, StepRecord, Turn, TurnState
-from clearway.log_observer import LogObserver
-from clearway.logs import configure_logging, get_logger
-from clearway.loop import CycleReport
-from clearway.making_room import Waiting
-from clearway.model import Amounts, DrainOrder, Needs, NodeResources, Skipped
+from clearway.model.clock import ManualClock
+from clearway.model.cluster import Skipped
+from clearway.model.errors import SlurmUnavailableError
+from clearway.model.operations import EvictionState, StepRecord
+from clearway.model.orders import DrainOrder
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Amounts, Needs, NodeResources
+from clearway.model.report import CycleReport, Waiting
+from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
+from clearway.telemetry.events import LogObserver
+from clearway.telemetry.log import configure_logging, get_logger
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [

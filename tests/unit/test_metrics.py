@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clearway.claims import Restart
-from clearway.clock import ManualClock
-from clearway.config import Config
-from clearway.detection import Preemptor
-from clearway.errors import (
+from clearway.config.configuration import Config
+from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model.claims import Restart
+from clearway.model.clock import ManualClock
+from clearway.model.cluster import Skipped
+from clearway.model.errors import (
     JobNotRunningError,
     SlurmRefusedError,
     SlurmTimeoutError,
     SlurmUnavailableError,
     StoreError,
 )
-from clearway.execution.records import EvictionState, Preemption, PreemptionState, Usage
-from clearway.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.loop import CycleReport
-from clearway.making_room import Waiting
-from clearway.metrics import Metrics, failure_kind, saved_node_s
-from clearway.model import Action, Skipped
+from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action
+from clearway.model.report import CycleReport, Waiting
+from clearway.telemetry.metrics import Metrics, failure_kind, saved_node_s
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)

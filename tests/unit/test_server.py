@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clearway.config import Config, Mode
-from clearway.server import reloaded
+from clearway.config.configuration import Config, Mode
+from clearway.service.server import reloaded
 
 
 def config(**sections: dict[str, Any]) -> Config:

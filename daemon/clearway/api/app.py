@@ -19,7 +19,7 @@ from clearway.api import (
     drain_routes,
     eviction_routes,
     health_routes,
-    move_routes,
+    relocation_routes,
     request_routes,
     rolling_routes,
     schemas,
@@ -27,8 +27,8 @@ from clearway.api import (
     what_if,
 )
 from clearway.api.context import Context
-from clearway.errors import StoreError, UnknownEvictionError
-from clearway.logs import get_logger
+from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.telemetry.log import get_logger
 
 API = "/api/v1"
 LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
@@ -66,7 +66,7 @@ def create_app(context: Context) -> FastAPI:
         what_if,
         request_routes,
         drain_routes,
-        move_routes,
+        relocation_routes,
         rolling_routes,
     ):
         app.include_router(routes.router, prefix=API)

@@ -11,15 +11,16 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 
 from clearway.api.tokens import Tokens
-from clearway.clock import Clock
-from clearway.config import Config
-from clearway.learning import History
-from clearway.loop import CycleReport, Loop
-from clearway.metrics import Metrics
-from clearway.model import Action
+from clearway.config.configuration import Config
+from clearway.estimates.learning import History
+from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.clock import Clock
+from clearway.model.problem import Action
+from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
-from clearway.run_times import RunKey, RunRecord
+from clearway.service.loop import Loop
 from clearway.store.base import Store
+from clearway.telemetry.metrics import Metrics
 
 _PATIENCE_S = 10.0  # to wait for other what-if plans
 

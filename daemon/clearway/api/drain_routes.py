@@ -11,11 +11,12 @@ from fastapi import APIRouter, HTTPException, Response
 from clearway.api import schemas, views
 from clearway.api.context import Actor, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
-from clearway.errors import DrainError
-from clearway.migration.drain import not_ours_to_drain, plan_drain
-from clearway.migration.request import DrainRequest, UndrainRequest
-from clearway.migration.selection import chosen_nodes
-from clearway.policy import under_way_by
+from clearway.drain.plan import plan_drain
+from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.under_way import under_way_by
+from clearway.execution.node_hold import not_ours_to_drain
+from clearway.model.errors import DrainError
 
 router = APIRouter(tags=["drains"])
 

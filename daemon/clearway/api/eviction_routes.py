@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 
 from clearway.api import schemas, views
 from clearway.api.context import Daemon
-from clearway.execution.records import EvictionState
+from clearway.model.operations import EvictionState
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/evictions", tags=["evictions"])

@@ -12,8 +12,8 @@ from fastapi import APIRouter, HTTPException, Path, Response
 from clearway.api import schemas
 from clearway.api.context import Actor, Context, Daemon
 from clearway.api.eviction_routes import EvictionId
-from clearway.logs import get_logger
 from clearway.store.base import LARGEST_ID
+from clearway.telemetry.log import get_logger
 
 router = APIRouter(tags=["requests"])
 log = get_logger()

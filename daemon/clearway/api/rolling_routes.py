@@ -9,15 +9,15 @@ from fastapi import APIRouter, HTTPException, Path, Query, Response
 from clearway.api import schemas
 from clearway.api.context import Actor, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
-from clearway.decision import NoPlan
-from clearway.errors import DrainError
-from clearway.execution.records import RollingDrain
-from clearway.migration.drain import plan_drain
-from clearway.migration.request import DrainRequest
-from clearway.migration.rolling import preview
-from clearway.migration.selection import chosen_nodes
-from clearway.model import DrainOrder, Plan
-from clearway.policy import under_way_by
+from clearway.drain.plan import plan_drain
+from clearway.drain.request import DrainRequest
+from clearway.drain.rolling import preview
+from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.under_way import under_way_by
+from clearway.model.errors import DrainError
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.rolling import RollingDrain
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/rolling-drains", tags=["drains"])

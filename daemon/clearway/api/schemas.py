@@ -6,11 +6,14 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clearway.claims import Restart
-from clearway.config import Mode
-from clearway.execution.records import EvictionState, PreemptionState, RollingState, TurnState
-from clearway.learning import CheckpointOutcome
-from clearway.model import Action, Choice, MoveKind, Parallel
+from clearway.config.configuration import Mode
+from clearway.estimates.learning import CheckpointOutcome
+from clearway.model.claims import Restart
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.orders import MoveKind, Parallel
+from clearway.model.plan import Choice
+from clearway.model.problem import Action
+from clearway.model.rolling import RollingState, TurnState
 
 
 class _Answer(BaseModel):

@@ -12,7 +12,7 @@ import re
 import stat
 from pathlib import Path
 
-from clearway.errors import ConfigError
+from clearway.model.errors import ConfigError
 
 SHORTEST_TOKEN = 16
 _LARGEST_FILE = 64 * 1024

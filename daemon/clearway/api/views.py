@@ -7,15 +7,13 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from clearway.api import schemas as s
-from clearway.config import BudgetConfig, Config
-from clearway.decision import NoPlan
-from clearway.detection import read_claims
-from clearway.execution.records import Eviction, Preemption, Usage
-from clearway.explanation import Cost, Explanation
-from clearway.learning import History, Key
-from clearway.loop import CycleReport
-from clearway.making_room import Waiting
-from clearway.model import Plan
+from clearway.config.configuration import BudgetConfig, Config
+from clearway.estimates.learning import History, Key
+from clearway.model.claims import read_claims
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Eviction, Preemption, Usage
+from clearway.model.plan import Cost, NoPlan, Plan
+from clearway.model.report import CycleReport, Waiting
 
 MOST_SKIPPED = 50
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from clearway.api import schemas
 from clearway.api.context import Daemon
-from clearway.run_times import RunKey, advice_on, sentence
+from clearway.estimates.run_times import RunKey, advice_on, sentence
 
 router = APIRouter(tags=["walltime"])
 

@@ -13,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from clearway.api import schemas, views
 from clearway.api.context import Context, Daemon, Report
-from clearway.decision import NoPlan, decide
-from clearway.detection import Preemptor
-from clearway.durations import Duration
-from clearway.loop import CycleReport
-from clearway.model import ClusterSnapshot, Job, JobState, Plan
-from clearway.plan_checks import over_budget
-from clearway.policy import Grounds, under_way_by
+from clearway.eligibility.under_way import under_way_by
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.durations import Duration
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.preemptor import Preemptor
+from clearway.model.report import CycleReport
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
+from clearway.preemption.validation import over_budget
 
 router = APIRouter(tags=["what-if"])
 

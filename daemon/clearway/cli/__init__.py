@@ -1,0 +1,1 @@
+"""The command line. It reads the store, and writes requests to it."""

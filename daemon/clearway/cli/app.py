@@ -14,7 +14,7 @@ import typer
 from clearway import __version__
 from clearway.cli import demo, render, walltime_chain
 from clearway.cli import launcher as launcher_files
-from clearway.cli import moves as move_commands
+from clearway.cli import relocation as move_commands
 from clearway.cli.asking import (
     DEFAULT_CONFIG,
     FAILED,
@@ -34,9 +34,9 @@ from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.sweep_options import SweepOptions, sweeping
 from clearway.cli.walltime import walltime_app
-from clearway.config import load_config
-from clearway.errors import ClearwayError
-from clearway.execution.records import EvictionState
+from clearway.config.configuration import load_config
+from clearway.model.errors import ClearwayError
+from clearway.model.operations import EvictionState
 
 app = typer.Typer(
     help="Makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else.",
@@ -66,9 +66,10 @@ class Which(StrEnum):
 @app.command()
 def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Run the daemon."""
-    from clearway import bootstrap, server  # noqa: PLC0415 - the other commands start quicker without
+    from clearway import bootstrap  # noqa: PLC0415 - the other commands start quicker without
     from clearway.api.tokens import Tokens  # noqa: PLC0415
-    from clearway.logs import configure_logging  # noqa: PLC0415
+    from clearway.service import server  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.telemetry.log import configure_logging  # noqa: PLC0415
 
     settings = configuration(config)
     with errors():
@@ -150,7 +151,7 @@ def calibration(
 ) -> None:
     """How good predictions of checkpoints were, and which applications are not asked any more."""
     from clearway.cli.calibration import show  # noqa: PLC0415 - see serve
-    from clearway.learning import History  # noqa: PLC0415
+    from clearway.estimates.learning import History  # noqa: PLC0415
 
     settings = configuration(config)
     with stored(config) as store:
@@ -184,7 +185,7 @@ def walltime_advice(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What jobs of this name ask for and what they take, as the daemon has seen them end."""
-    from clearway.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
+    from clearway.estimates.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
 
     key = RunKey(user or getpass.getuser(), name)
     with stored(config) as store:

@@ -15,10 +15,10 @@ import typer
 
 from clearway.cli import render
 from clearway.cli.plan_file import BAD_INPUT
-from clearway.config import Config, load_config
-from clearway.durations import parse_duration_s
-from clearway.errors import ClearwayError
-from clearway.execution.records import Request
+from clearway.config.configuration import Config, load_config
+from clearway.model.durations import parse_duration_s
+from clearway.model.errors import ClearwayError
+from clearway.model.requests import Request
 from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")

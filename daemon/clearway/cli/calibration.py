@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 
 from clearway.cli import render
-from clearway.durations import format_duration
-from clearway.learning import Calibration, CheckpointOutcome, History
+from clearway.estimates.learning import Calibration, CheckpointOutcome, History
+from clearway.model.durations import format_duration
 
 
 def show(history: History, now: datetime, limit: int, output: str) -> None:

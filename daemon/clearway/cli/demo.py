@@ -16,17 +16,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from clearway import bootstrap, server
+from clearway import bootstrap
 from clearway.api.tokens import Tokens
 from clearway.cli import render
-from clearway.clock import ScaledClock
-from clearway.durations import format_duration
-from clearway.execution.records import Eviction, PreemptionState
-from clearway.logs import configure_logging
-from clearway.model import Action, Candidate, JobState
+from clearway.model.clock import ScaledClock
+from clearway.model.cluster import JobState
+from clearway.model.durations import format_duration
+from clearway.model.operations import Eviction, PreemptionState
+from clearway.model.problem import Action, Candidate
+from clearway.service import server
 from clearway.simulation import theta
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program, SimulatedCluster
-from clearway.slurm.simulated import SimulatedBackend
+from clearway.telemetry.log import configure_logging
 
 _LIMIT_S = 50.0  # of real time; --once promises to end within a minute
 _LOOK_EVERY_S = 0.05

@@ -8,20 +8,23 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
-from clearway.clock import SystemClock
-from clearway.config import Config
-from clearway.decision import NoPlan
-from clearway.durations import parse_duration_s
-from clearway.errors import DrainError
-from clearway.execution.records import Eviction, RollingDrain
-from clearway.logs import configure_logging
-from clearway.migration.drain import not_ours_to_drain, plan_drain
-from clearway.migration.request import DrainRequest
-from clearway.migration.rolling import Preview, preview
-from clearway.migration.selection import chosen_nodes
-from clearway.model import ClusterSnapshot, DrainOrder, Plan
-from clearway.policy import under_way_by
+from clearway.config.configuration import Config
+from clearway.drain.plan import plan_drain
+from clearway.drain.request import DrainRequest
+from clearway.drain.rolling import Preview, preview
+from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.under_way import under_way_by
+from clearway.execution.node_hold import not_ours_to_drain
+from clearway.model.clock import SystemClock
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.durations import parse_duration_s
+from clearway.model.errors import DrainError
+from clearway.model.operations import Eviction
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.rolling import RollingDrain
 from clearway.store.base import Store
+from clearway.telemetry.log import configure_logging
 
 _POLL_S = 0.5
 

@@ -21,10 +21,10 @@ from clearway.cli.asking import (
     stored,
     time_option,
 )
-from clearway.decision import NoPlan
-from clearway.execution.records import TurnState
-from clearway.migration.request import MOST_AT_ONCE
-from clearway.model import Parallel
+from clearway.drain.request import MOST_AT_ONCE
+from clearway.model.orders import Parallel
+from clearway.model.plan import NoPlan
+from clearway.model.rolling import TurnState
 from clearway.store.base import LARGEST_ID
 
 rolling_app = typer.Typer(
@@ -59,7 +59,7 @@ def drain_nodes(
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
     from clearway.cli import drain  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.migration.request import DrainRequest, new_request  # noqa: PLC0415
+    from clearway.drain.request import DrainRequest, new_request  # noqa: PLC0415
 
     now = datetime.now(UTC)
     with errors():
@@ -110,7 +110,7 @@ def undrain(
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
     # The other commands start quicker without.
-    from clearway.migration.request import UndrainRequest, new_request  # noqa: PLC0415
+    from clearway.drain.request import UndrainRequest, new_request  # noqa: PLC0415
 
     with errors():
         wish = new_request(UndrainRequest, nodes=nodes)

@@ -13,7 +13,7 @@ import typer
 from clearway.cli import render
 from clearway.cli.plan_file import BAD_INPUT
 from clearway.cli.sweep_options import SweepOptions, open_sweep, sweeping
-from clearway.errors import ClearwayError
+from clearway.model.errors import ClearwayError
 
 experiment_app = typer.Typer(
     help="The papers' experiments again; each makes a report.", no_args_is_help=True, rich_markup_mode=None

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from clearway.cli import render
 from clearway.cli.sweep_options import SweepOptions, open_sweep, tell
-from clearway.errors import TraceError
-from clearway.simulation import (
+from clearway.experiments import (
     compaction_report,
     compaction_study,
     cosim_report,
@@ -22,10 +21,11 @@ from clearway.simulation import (
     urgent_report,
     urgent_study,
 )
-from clearway.simulation.index_report import Entry
-from clearway.sweeps.base import Sweep
-from clearway.walltime import study as walltime_study
-from clearway.walltime import study_report as walltime_report
+from clearway.experiments import stochastic_report as walltime_report
+from clearway.experiments import stochastic_study as walltime_study
+from clearway.experiments.index_report import Entry
+from clearway.experiments.sweeps.base import Sweep
+from clearway.model.errors import TraceError
 
 _PATIENCE_S = 10.0  # for one answer of the exhaustive search
 

@@ -9,10 +9,11 @@ from rich.console import Group
 from rich.table import Table
 
 from clearway.cli.render import console, curve_table, node_hours, print_json, table, visible, when
-from clearway.durations import format_duration
-from clearway.execution.records import Eviction
-from clearway.explanation import Alternative, Cost, Explanation
-from clearway.model import Action, Candidate, Choice, EvictionProblem, Plan
+from clearway.model.durations import format_duration
+from clearway.model.explanation import Alternative, Explanation
+from clearway.model.operations import Eviction
+from clearway.model.plan import Choice, Cost, Plan
+from clearway.model.problem import Action, Candidate, EvictionProblem
 
 _SHOWN = 20
 _NODE_HOURS = "node-h lost"

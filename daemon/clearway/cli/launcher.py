@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import clearway_checkpoint
-from clearway.errors import ConfigError
+from clearway.model.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
 LAUNCHER = ("clearway-run", "clearway-generations", "clearway-chain")

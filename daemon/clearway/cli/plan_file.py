@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clearway import registry
 from clearway.cli.problem_file import read_problem
-from clearway.durations import format_duration
-from clearway.errors import ConfigError, ProblemFileError
-from clearway.model import Curve, CurvePoint, EvictionProblem
+from clearway.config import plugins
+from clearway.model.durations import format_duration
+from clearway.model.errors import ConfigError, ProblemFileError
+from clearway.model.plan import Curve, CurvePoint
+from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
 
 BAD_INPUT = 2
@@ -30,7 +31,7 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
     """Print the curve (``output``: json or table) and return the exit status: 0, or 2 with a line on stderr."""
     try:
         problem = read_problem(path)
-        planner: Planner = registry.load(registry.PLANNERS, planner_name)()
+        planner: Planner = plugins.load(plugins.PLANNERS, planner_name)()
         try:
             curve = planner.solve(problem)
         except ValueError as error:  # too large for this planner

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic_core import ErrorDetails
 
-from clearway.model import Action
+from clearway.model.problem import Action
 
 _SHOWN = 60  # characters of a wrong value
 

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from clearway.cli.problem_errors import TEXT, WANTED
-from clearway.model import Action, Amounts, Needs, Option
+from clearway.model.problem import Action, Amounts, Needs, Option
 
 MOST_CANDIDATES = 20_000  # what ties are settled with takes memory in the square of their number
 MOST_NODES = 1_000_000

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from clearway.cli.problem_errors import BadProblemError, demand, explain, key, shown
 from clearway.cli.problem_fields import COSTS, AmountFields, CandidateFields, NeedsFields, NodeFields, ProblemFields
-from clearway.errors import ProblemFileError
-from clearway.model import Action, Amounts, Candidate, EvictionProblem, NodeResources
+from clearway.model.errors import ProblemFileError
+from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, NodeResources
 
 LARGEST_FILE_BYTES = 64 * 2**20
 MOST_STEPS = 100_000

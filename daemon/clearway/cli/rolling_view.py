@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from clearway.cli.render import console, print_json, table, visible, when
-from clearway.durations import format_duration
-from clearway.execution.records import RollingDrain, TurnState
-from clearway.migration.rolling import Preview, progress
+from clearway.drain.rolling import Preview, progress
+from clearway.model.durations import format_duration
+from clearway.model.rolling import RollingDrain, TurnState
 from clearway.slurm.parse.hostlist import compress
 
 

@@ -14,16 +14,16 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from clearway import registry
 from clearway.cli import render
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
-from clearway.errors import SimulationError
+from clearway.config import plugins
+from clearway.model.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.injection import urgent_jobs
-from clearway.simulation.metrics import Metrics, Spread, metrics
-from clearway.simulation.sacct import read_sacct
-from clearway.simulation.swf import read_swf, write_swf
-from clearway.simulation.trace import Trace
+from clearway.simulation.measures import Metrics, Spread, metrics
+from clearway.simulation.traces.injection import urgent_jobs
+from clearway.simulation.traces.sacct import read_sacct
+from clearway.simulation.traces.swf import read_swf, write_swf
+from clearway.simulation.traces.trace import Trace
 
 _BROKEN_SHOWN = 5
 _NO_DECIMALS_FROM = 1_000
@@ -96,7 +96,7 @@ def _read(question: Question) -> tuple[Trace, int]:
 
 
 def _scheduler(name: str) -> Scheduler:
-    made: Scheduler = registry.load(registry.SCHEDULERS, name)()
+    made: Scheduler = plugins.load(plugins.SCHEDULERS, name)()
     return made
 
 

@@ -11,15 +11,12 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from clearway import registry
 from clearway.cli import render
 from clearway.cli.simulate import progress_bar, tell_left_out
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
-from clearway.config import Config, load_config
-from clearway.errors import SimulationError
-from clearway.simulation import sacct
-from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.site_study import (
+from clearway.config import plugins
+from clearway.config.configuration import Config, load_config
+from clearway.experiments.site_study import (
     RULES,
     SiteRun,
     UrgentJobs,
@@ -29,7 +26,10 @@ from clearway.simulation.site_study import (
     schedulers,
     untold,
 )
-from clearway.simulation.trace import Trace, ran
+from clearway.model.errors import SimulationError
+from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.traces import sacct
+from clearway.simulation.traces.trace import Trace, ran
 from clearway.slurm.process import Commands
 
 _SACCT_TIMEOUT_S = 600.0  # months of a busy site
@@ -56,7 +56,7 @@ def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> N
     config = load_config(question.config)
     # The configured one first; of a rule that is the configured one there is no second run.
     names = dict.fromkeys((config.planning.planner, *RULES))
-    planners = [(name, registry.load(registry.PLANNERS, name)) for name in names]
+    planners = [(name, plugins.load(plugins.PLANNERS, name)) for name in names]
     trace = _record(question, config)
     urgent = find_urgent(trace, config.preemptors)
     nodes = question.nodes or _nodes(question, config)

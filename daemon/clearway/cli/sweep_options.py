@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from clearway.cli import render
-from clearway.errors import SimulationError
-from clearway.sweeps.base import Sweep, Workers
-from clearway.sweeps.local import local_workers
-from clearway.sweeps.signals import answered
+from clearway.experiments.sweeps.base import Sweep, Workers
+from clearway.experiments.sweeps.local import local_workers
+from clearway.experiments.sweeps.signals import answered
+from clearway.model.errors import SimulationError
 
 
 class Cluster(StrEnum):
@@ -93,7 +93,7 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
             yield workers
         return
     try:
-        from clearway.sweeps.slurm import SlurmJobs, slurm_workers  # noqa: PLC0415 - Dask is an extra
+        from clearway.experiments.sweeps.slurm_jobs import SlurmJobs, slurm_workers  # noqa: PLC0415 - Dask is an extra
     except ImportError as error:
         raise SimulationError(
             f"--cluster slurm needs Dask: pip install 'clearway[cluster]' ({error.name or error} is missing)"

@@ -20,8 +20,8 @@ from rich.text import Text
 from clearway.cli import render
 from clearway.cli.plan_file import BAD_INPUT
 from clearway.cli.walltime_samples import read_distribution
-from clearway.durations import format_duration
-from clearway.errors import WalltimeError
+from clearway.model.durations import format_duration
+from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import Discrete, Distribution, Floats
 from clearway.walltime.fit import best_fit
 from clearway.walltime.model import Costs, SequencePlan

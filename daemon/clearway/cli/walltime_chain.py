@@ -23,8 +23,8 @@ import typer
 from clearway.cli import render
 from clearway.cli import walltime as options
 from clearway.cli.walltime_samples import read_distribution
-from clearway.durations import format_duration
-from clearway.errors import SlurmError, WalltimeError
+from clearway.model.durations import format_duration
+from clearway.model.errors import SlurmError, WalltimeError
 from clearway.slurm.process import Commands
 from clearway.walltime.chain import (
     ChainState,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clearway.config import load_config
-from clearway.errors import ClearwayError, WalltimeError
-from clearway.run_times import RunKey
+from clearway.config.configuration import load_config
+from clearway.estimates.run_times import RunKey
+from clearway.model.errors import ClearwayError, WalltimeError
+from clearway.slurm.parse import elapsed_times
 from clearway.slurm.process import Commands
-from clearway.walltime import sacct
 from clearway.walltime.distributions import Distribution, Floats, checked_samples, empirical, parse
 
 _MOST_BYTES = 64 * 2**20
@@ -72,12 +72,12 @@ def _from_sacct(rest: str) -> list[float]:
     days = asked.get("days", str(_DAYS))
     if not days.isdecimal():
         raise WalltimeError(f"sacct: days={days!r:.20} is not a number of days")
-    command = sacct.command(asked["user"], asked["name"], int(days))
+    command = elapsed_times.command(asked["user"], asked["name"], int(days))
     try:
         answer = Commands(timeout_s=_SACCT_TIMEOUT_S).run(command)
     except ClearwayError as error:
         raise WalltimeError(str(error)) from None
-    found = sacct.read(answer)
+    found = elapsed_times.read(answer)
     if not found:
         who = f"no job {asked['name']!r} of user {asked['user']!r}"
         raise WalltimeError(f"sacct: {who} has completed in the last {days} days")

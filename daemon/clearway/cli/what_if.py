@@ -5,14 +5,15 @@ from __future__ import annotations
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import render
 from clearway.cli.explain import as_json, tables
-from clearway.clock import SystemClock
-from clearway.config import Config
-from clearway.decision import NoPlan, decide
-from clearway.detection import imagined, usual_partition
-from clearway.explanation import explain
-from clearway.logs import configure_logging
-from clearway.model import Plan
-from clearway.policy import Grounds, UnderWay
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.clock import SystemClock
+from clearway.model.plan import NoPlan, Plan
+from clearway.preemption.detection import imagined, usual_partition
+from clearway.preemption.explanation import explain
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
+from clearway.telemetry.log import configure_logging
 
 
 def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:

@@ -1,1 +1,1 @@
-"""Carrying plans out: a pure table of steps, the executor that takes them, the placement that keeps freed nodes."""
+"""Carrying operations out: the executor, the table of one job, the placement and the node hold. Knows no slice."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clearway.detection import read_claims
-from clearway.errors import SlurmError, SlurmRefusedError
-from clearway.execution.lifecycle import Command
+from clearway.execution.job_lifecycle import Command
+from clearway.execution.node_hold import hold_reason
 from clearway.execution.placement import placement, placement_until
-from clearway.execution.records import Eviction, Preemption
-from clearway.migration.drain import hold_reason
+from clearway.model.claims import read_claims
+from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.operations import Eviction, Preemption
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clearway.config import CostsConfig, ExecutionConfig
-from clearway.decision import NoPlan
-from clearway.errors import SlurmError
-from clearway.execution.checkpoint_order import Write
+from clearway.config.configuration import CostsConfig, ExecutionConfig
+from clearway.drain.lifecycle import drain_sight, have_to_go, next_drain_phase
+from clearway.estimates.checkpoint_load import Writes, may_begin, write_of, writes_of
+from clearway.estimates.checkpoint_order import Write
+from clearway.estimates.deadlines import latest_of
+from clearway.estimates.learning import CheckpointRecord
+from clearway.estimates.outcomes import checkpoint_lesson
 from clearway.execution.commands import Commander
-from clearway.execution.drain_lifecycle import drain_sight, have_to_go, next_drain_phase
-from clearway.execution.due import latest_of
-from clearway.execution.lessons import checkpoint_lesson
-from clearway.execution.lifecycle import Command, Phase, Rules, Sight, Step, next_phase, next_step
-from clearway.execution.move_lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
+from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
+from clearway.execution.lifecycle import Phase
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.progress import (
     in_its_run,
@@ -30,10 +30,13 @@ from clearway.execution.progress import (
     times,
     with_preemption,
 )
-from clearway.execution.records import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
-from clearway.execution.writes import Writes, may_begin, write_of, writes_of
-from clearway.learning import CheckpointRecord
-from clearway.model import Action, ClusterSnapshot, JobState, Plan, Reservation
+from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
+from clearway.model.errors import SlurmError
+from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.problem import Action
+from clearway.preemption.lifecycle import Sight, next_phase
+from clearway.relocation.lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from clearway.execution.records import Eviction
-from clearway.model import Reservation
+from clearway.model.cluster import Reservation
+from clearway.model.operations import Eviction
 
 PREFIX = "clearway_"
 FLAGS = ("FLEX", "IGNORE_JOBS")

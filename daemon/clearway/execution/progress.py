@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from clearway.claims import last_checkpoint
-from clearway.detection import read_claims
-from clearway.execution.lifecycle import Step
-from clearway.execution.records import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
-from clearway.model import Action, ClusterSnapshot, JobState, Plan
+from clearway.execution.job_lifecycle import Step
+from clearway.model.claims import last_checkpoint, read_claims
+from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model.plan import Plan
+from clearway.model.problem import Action
 
 
 def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:

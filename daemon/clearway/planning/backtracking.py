@@ -12,7 +12,8 @@ Cost: O(T 4^N) time for T deadlines, O(N) memory. Meant for small problems and f
 
 from __future__ import annotations
 
-from clearway.model import Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import EvictionProblem
 from clearway.planning.node_count import NodeCount
 from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clearway.model import Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import EvictionProblem
 
 
 class Planner(Protocol):

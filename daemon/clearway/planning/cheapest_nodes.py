@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from clearway.model import Action, Amounts, Candidate, NodeResources
+from clearway.model.problem import Action, Amounts, Candidate, NodeResources
 from clearway.planning.joint_nodes import Demand, JointNodes
 from clearway.planning.parties import Party
 

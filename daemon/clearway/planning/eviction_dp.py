@@ -31,7 +31,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
-from clearway.model import Curve, CurvePoint, EvictionProblem
+from clearway.model.plan import Curve, CurvePoint
+from clearway.model.problem import EvictionProblem
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from clearway.planning.node_groups import Item, items_of, shares_nodes
 from clearway.planning.node_time_tables import Answer, NodeTimeTables, Task

@@ -15,7 +15,8 @@ Cost: O(T N log N) time for T deadlines, O(N) memory.
 
 from __future__ import annotations
 
-from clearway.model import ACTION_ORDER, Action, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem
 from clearway.planning.node_count import NodeCount
 from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window

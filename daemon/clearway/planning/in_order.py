@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clearway.model import ACTION_ORDER, Action, Candidate, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.node_count import NodeCount
 from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
+from clearway.model.plan import CurvePoint
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share
 
@@ -45,7 +46,7 @@ class _Taken:
 
     def serve(self, party: Party, planner: Planner) -> Share | None:
         problem, free = self._left_for(party)
-        point = planner.solve(problem).choose()
+        point = planner.solve(problem).choose(party.nodes)
         if point is None:
             return None
         ways = {candidate.job_id: candidate for candidate in party.problem.candidates}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clearway.model import ACTION_ORDER, Action, Option
+from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.joint_nodes import Demand, JointNodes
 from clearway.planning.lost_units import fitting_units
 from clearway.planning.parties import Party, Share

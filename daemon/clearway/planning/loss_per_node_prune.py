@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clearway.model import Candidate, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import Candidate, EvictionProblem
 from clearway.planning.in_order import Rule, by_cost
 from clearway.planning.windows import Way
 

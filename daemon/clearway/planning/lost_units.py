@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from clearway.model import Option
+from clearway.model.problem import Option
 
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62

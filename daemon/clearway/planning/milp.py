@@ -24,7 +24,8 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from clearway.model import Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import EvictionProblem
 from clearway.planning.places import over_places
 from clearway.planning.windows import Contest, Way, Window
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from clearway.model import ACTION_ORDER
+from clearway.model.problem import ACTION_ORDER
 from clearway.planning.group_sweep import Group, Guide, Pick, Threshold, thresholds, undominated
 from clearway.planning.windows import Way, Window
 

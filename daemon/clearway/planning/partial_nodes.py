@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clearway.model import Amounts, Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 
 Vector = tuple[int, ...]  # one number for each resource that is short
 

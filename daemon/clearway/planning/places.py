@@ -15,7 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from clearway.model import Candidate, Curve, EvictionProblem, Needs, NodeResources
+from clearway.model.plan import Curve
+from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.partial_nodes import serves
 from clearway.planning.shared_bandwidth import plan_rank, side_by_side
 

@@ -41,7 +41,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
-from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem, Option, PlannedAction
+from clearway.model.plan import Curve, CurvePoint, PlannedAction
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
 
 FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
 FEW_RESTS = 8
@@ -115,7 +116,7 @@ def plan_rank(point: CurvePoint) -> tuple[object, ...]:
     if not point.feasible:
         return (True,)
     gone = [(each.job_id, ACTION_ORDER[each.action]) for each in point.actions if each.action is not Action.END]
-    return (False, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, len(gone), sorted(gone))
+    return (False, point.cost, sorted(gone))
 
 
 def _rests(problem: EvictionProblem) -> tuple[list[int], bool]:

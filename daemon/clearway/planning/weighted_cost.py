@@ -30,7 +30,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem
+from clearway.model.plan import Curve, CurvePoint
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.in_order import by_cost, offered_ways
 from clearway.planning.places import over_places

@@ -26,14 +26,8 @@ from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from clearway.model import (
-    ACTION_ORDER,
-    Action,
-    Candidate,
-    CurvePoint,
-    EvictionProblem,
-    PlannedAction,
-)
+from clearway.model.plan import CurvePoint, PlannedAction
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.lost_units import Losses, fitting_losses
 from clearway.planning.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clearway.model import Action, Candidate, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import Action, Candidate, EvictionProblem
 from clearway.planning.in_order import Rule
 from clearway.planning.slurm_default import REPETITIONS
 from clearway.planning.windows import Way

@@ -9,7 +9,8 @@ Cost: see ``in_order``.
 
 from __future__ import annotations
 
-from clearway.model import Action, Curve, EvictionProblem
+from clearway.model.plan import Curve
+from clearway.model.problem import Action, EvictionProblem
 from clearway.planning.in_order import Rule
 from clearway.planning.youngest_first import youngest
 

@@ -1,0 +1,1 @@
+"""A cluster in memory, recorded workloads, and schedulers that replay them."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from clearway.model import ClusterSnapshot, Job, JobState, Node
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.simulation.engine import Machine, ReplayedJob, State
-from clearway.simulation.trace import Names, TraceJob
+from clearway.simulation.traces.trace import Names, TraceJob
 
 URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes
 BATCH = "batch"

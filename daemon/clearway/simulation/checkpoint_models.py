@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from clearway.simulation.engine import ReplayedJob
-from clearway.simulation.trace import TraceJob
+from clearway.simulation.traces.trace import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from clearway.claims import format_claims
-from clearway.model import AdminLevel, Job, JobState, Node, Reservation
+from clearway.model.claims import format_claims
+from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.simulation.file_system import FileSystem
 
 REQUEUE_DELAY_S = 121.0

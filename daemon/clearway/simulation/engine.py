@@ -37,8 +37,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from clearway.errors import SimulationError
-from clearway.simulation.trace import TraceJob, in_order
+from clearway.model.errors import SimulationError
+from clearway.simulation.traces.trace import TraceJob, in_order
 
 LARGEST_MACHINE = 20_000_000  # nodes or processors: twice what the largest of all machines has
 _LATEST_S = 1e11  # three thousand years: what comes later is not in a calendar

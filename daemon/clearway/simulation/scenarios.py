@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 
 MACHINE_NODES = 4_392
 OCCUPIED_NODES = 4_352

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from clearway.migration.moves import Host, Limits, MovePlan, Part, Resident
+from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident
 
 HOUR_S = 3_600.0
 

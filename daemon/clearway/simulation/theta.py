@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from random import Random
 
-from clearway.config import Config
-from clearway.model import Node
+from clearway.config.configuration import Config
+from clearway.model.cluster import Node
 from clearway.simulation.cluster import Program, SimulatedCluster
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from clearway.model import AdminLevel, ClusterSnapshot, Job, Reservation
+from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Reservation
 
 
 class SlurmBackend(Protocol):

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
+from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
+from clearway.model.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse, rights
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
-from clearway.slurm.preempt import PreemptReader
+from clearway.slurm.preempt_reader import PreemptReader
 from clearway.slurm.process import Commands
-from clearway.slurm.rest import RequeueRest
-from clearway.slurm.topology import TopologyReader
+from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.topology_reader import TopologyReader
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clearway.errors import JobNotRunningError, SlurmRefusedError
-from clearway.model import Job, JobState
+from clearway.model.cluster import Job, JobState
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 
 LEAVING = (JobState.PENDING, JobState.COMPLETING)
 ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)

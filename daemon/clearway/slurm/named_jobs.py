@@ -6,7 +6,7 @@ import getpass
 import time
 from dataclasses import dataclass, field
 
-from clearway.errors import SlurmError
+from clearway.model.errors import SlurmError
 from clearway.slurm.guards import checked
 from clearway.slurm.process import Commands
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clearway.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 
 # How a client finds and authenticates to slurmctld. Everything else in our environment (SQUEUE_*, SLURM_TIME_FORMAT
 # and so on) could change what the commands print.

@@ -17,17 +17,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from clearway.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.model import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.model.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse, rights
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import FieldError
-from clearway.slurm.preempt import PreemptReader
+from clearway.slurm.preempt_reader import PreemptReader
 from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
-from clearway.slurm.rest import RequeueRest
-from clearway.slurm.topology import TopologyReader
+from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.topology_reader import TopologyReader
 
 # Slurm's error numbers where no is as good as done.
 _ALREADY_DONE = 2021

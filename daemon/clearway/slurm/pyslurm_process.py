@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from clearway.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 
 COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")

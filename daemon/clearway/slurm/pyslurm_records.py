@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from clearway.model import Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clearway.errors import SlurmRefusedError
-from clearway.model import AdminLevel
+from clearway.model.cluster import AdminLevel
+from clearway.model.errors import SlurmRefusedError
 from clearway.slurm.guards import checked
 from clearway.slurm.process import Commands
 

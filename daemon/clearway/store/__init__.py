@@ -1,0 +1,1 @@
+"""The database: one protocol, and SQLAlchemy behind it."""

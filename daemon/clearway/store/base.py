@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
-from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, Requeued, RestartRecord
-from clearway.model import MoveKind, Plan
-from clearway.run_times import RunKey, RunRecord
+from clearway.estimates.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
+from clearway.model.orders import MoveKind
+from clearway.model.plan import Plan
+from clearway.model.requests import Request
+from clearway.model.rolling import RollingDrain
 
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 

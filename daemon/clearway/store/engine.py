@@ -20,7 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from clearway.errors import ClearwayError, ConfigError, StoreError
+from clearway.model.errors import ClearwayError, ConfigError, StoreError
 
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from clearway.errors import StoreError
+from clearway.model.errors import StoreError
 from clearway.store.engine import Database
 
 if TYPE_CHECKING:

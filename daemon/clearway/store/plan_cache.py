@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from clearway.model import Plan
+from clearway.model.plan import Plan
 
 PlanKey = tuple[int, int]  # eviction id, revision
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
-from clearway.execution.records import Preemption, PreemptionState
-from clearway.learning import Requeued
-from clearway.model import Action
+from clearway.estimates.learning import Requeued
+from clearway.model.operations import Preemption, PreemptionState
+from clearway.model.problem import Action
 from clearway.store import rows
 from clearway.store.tables import PREEMPTIONS
 

@@ -15,12 +15,15 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from clearway.errors import StoreError, UnknownEvictionError
-from clearway.execution.records import Eviction, EvictionState, Request, RollingDrain, StepRecord, Usage
-from clearway.explanation import Explanation
-from clearway.learning import CheckpointRecord, Requeued, RestartRecord
-from clearway.model import MoveKind, Plan
-from clearway.run_times import RunKey, RunRecord
+from clearway.estimates.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
+from clearway.model.orders import MoveKind
+from clearway.model.plan import Plan
+from clearway.model.requests import Request
+from clearway.model.rolling import RollingDrain
 from clearway.store import history_rows, migrate, rolling_rows, rows
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache

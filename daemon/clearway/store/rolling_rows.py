@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from clearway.errors import StoreError
-from clearway.execution.records import RollingDrain, RollingState
+from clearway.model.errors import StoreError
+from clearway.model.rolling import RollingDrain, RollingState
 from clearway.store.serialise import dump, load
 from clearway.store.tables import ROLLING_DRAINS as TABLE
 

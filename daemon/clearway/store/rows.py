@@ -8,8 +8,10 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from clearway.execution.records import Eviction, Preemption, Request, StepRecord
-from clearway.model import Job, Plan
+from clearway.model.cluster import Job
+from clearway.model.operations import Eviction, Preemption, StepRecord
+from clearway.model.plan import Plan
+from clearway.model.requests import Request
 from clearway.store.serialise import dump, load
 
 Values = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from clearway.errors import StoreError
+from clearway.model.errors import StoreError
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.walltime.model import Costs, Request
 
 SLACK_S = 30.0

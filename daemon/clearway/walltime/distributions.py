@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

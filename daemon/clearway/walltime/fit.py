@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import Continuous, Floats, checked_samples, continuous
 
 FEW_SAMPLES = 30

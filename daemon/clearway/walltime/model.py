@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import Discrete, Distribution
 from clearway.walltime.model import Costs, Milestone, Request, SequencePlan
 from clearway.walltime.recurrence import Checkpoints, cheapest

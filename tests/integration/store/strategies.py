@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clearway.execution.records import Eviction
+from clearway.model.operations import Eviction
 
 # What Slurm may show in a name: anything but NUL and halves of surrogate pairs, which no database takes.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, text
 
-from clearway.errors import StoreError, UnknownEvictionError
-from clearway.execution.records import Eviction, EvictionState, PreemptionState, Usage
+from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.model.operations import Eviction, EvictionState, PreemptionState, Usage
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
 from tests.integration.store.strategies import evictions, record

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clearway.errors import ClearwayError, ConfigError, StoreError
+from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, eviction

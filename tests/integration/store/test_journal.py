@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.errors import StoreError
-from clearway.execution.records import Request, StepRecord
+from clearway.model.errors import StoreError
+from clearway.model.operations import StepRecord
+from clearway.model.requests import Request
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.errors import StoreError
-from clearway.execution.records import RollingDrain, RollingState, Turn, TurnState
-from clearway.model import DrainOrder
+from clearway.model.errors import StoreError
+from clearway.model.orders import DrainOrder
+from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after
 

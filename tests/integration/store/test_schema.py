@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from clearway.errors import StoreError
+from clearway.model.errors import StoreError
 from clearway.store import migrate
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse
 from clearway.api.tokens import Tokens
-from clearway.metrics import Metrics
-from clearway.observers import Observers
+from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.observers import Observers
 from tests.simulation.world import Quiet, World
 
 TOKEN = "correct-horse-battery"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clearway.errors import StoreError
+from clearway.model.errors import StoreError
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld
 
 WHAT_IF = "/api/v1/what-if"

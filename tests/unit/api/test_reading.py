@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.execution.records import EvictionState
-from clearway.model import ClusterSnapshot, JobState, Skipped
+from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
+from clearway.model.operations import EvictionState
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import ApiWorld

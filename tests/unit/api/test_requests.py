@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clearway.api.tokens import Tokens
-from clearway.errors import ConfigError
-from clearway.execution.records import EvictionState
-from clearway.model import JobState
+from clearway.model.cluster import JobState
+from clearway.model.errors import ConfigError
+from clearway.model.operations import EvictionState
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld, token_file
 

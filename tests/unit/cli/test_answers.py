@@ -10,8 +10,8 @@ import pytest
 
 from clearway import bootstrap
 from clearway.cli import drain, render
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.test_moves import moving, serial
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import Site

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from clearway import __version__
 from clearway.cli import render
 from clearway.cli.app import app
-from clearway.execution.records import EvictionState
+from clearway.model.operations import EvictionState
 from clearway.simulation.cluster import Program
 from tests.simulation.world import SAVES, World, config
 
@@ -236,7 +236,7 @@ from datetime import UTC, datetime
 
 import clearway.bootstrap
 from clearway.cli.app import app
-from clearway.model import ClusterSnapshot, Node
+from clearway.model.cluster import ClusterSnapshot, Node
 
 
 class FourEmptyNodes:
@@ -255,8 +255,8 @@ class FourEmptyNodes:
         pass
 
 
-load = clearway.bootstrap.registry.load
-clearway.bootstrap.registry.load = lambda group, name: FourEmptyNodes if "backends" in group else load(group, name)
+load = clearway.bootstrap.plugins.load
+clearway.bootstrap.plugins.load = lambda group, name: FourEmptyNodes if "backends" in group else load(group, name)
 app()
 """
 

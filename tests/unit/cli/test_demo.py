@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from clearway.cli.demo import Story, what_failed
-from clearway.clock import ScaledClock
-from clearway.model import Action, Candidate, Option
+from clearway.model.clock import ScaledClock
+from clearway.model.problem import Action, Candidate, Option
 from clearway.simulation import theta
 
 

@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from clearway.cli.explain import tables
-from clearway.explanation import explain
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.eviction_dp import EvictionDP
+from clearway.preemption.explanation import explain
 from tests.builders import plan
 
 

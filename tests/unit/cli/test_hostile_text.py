@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from clearway.cli import render
-from clearway.decision import NoPlan
-from clearway.execution.records import EvictionState, StepRecord
-from clearway.model import Choice, Verdict
+from clearway.model.operations import EvictionState, StepRecord
+from clearway.model.plan import Choice, NoPlan, Verdict
 from tests.builders import NOW, eviction, job, plan, urgent_job
 
 HOSTILE = {

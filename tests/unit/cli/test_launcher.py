@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from clearway.cli import launcher
 from clearway.cli.app import app
-from clearway.errors import ConfigError
+from clearway.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,8 +10,8 @@ import pytest
 
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.problem_file import MOST_STEPS, read_problem
-from clearway.errors import ProblemFileError
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.errors import ProblemFileError
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 
 
 def good() -> dict[str, Any]:

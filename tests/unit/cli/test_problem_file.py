@@ -13,8 +13,8 @@ import pytest
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.cli.problem_file import read_problem
-from clearway.errors import ProblemFileError
-from clearway.model import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
+from clearway.model.errors import ProblemFileError
+from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 
 
 def shared() -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clearway.cli import drain
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import Program
-from clearway.slurm.simulated import SimulatedBackend
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import PATIENT_S, Site
 

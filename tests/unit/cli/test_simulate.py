@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clearway import registry
 from clearway.cli.app import app
-from clearway.simulation.injection import urgent_jobs
-from clearway.simulation.swf import read_swf
+from clearway.config import plugins
+from clearway.simulation.traces.injection import urgent_jobs
+from clearway.simulation.traces.swf import read_swf
 from tests.unit.cli.simulating import runner, simulated
 
 LOG = """\
@@ -83,7 +83,7 @@ def test_a_record_that_cannot_be_saved_is_one_line(log: Path, file: str, why: st
 
 
 def test_the_same_seed_gives_the_same_bytes(log: Path) -> None:
-    options = ["simulate", str(log), "--scheduler", ",".join(registry.names(registry.SCHEDULERS)), "-o", "json"]
+    options = ["simulate", str(log), "--scheduler", ",".join(plugins.names(plugins.SCHEDULERS)), "-o", "json"]
     options += ["--inject-urgent", "--nodes", "600", "--seed", "5"]
     assert runner.invoke(app, options).stdout_bytes == runner.invoke(app, options).stdout_bytes
 
@@ -169,7 +169,7 @@ def test_jobs_beyond_the_calendar_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     lines = (f"{n} 0 -1 9000000000 8 -1 -1 8 9000000000 -1 1 1 1 1 2 -1 -1 -1\n" for n in range(1, 15))
     path.write_text("; MaxProcs: 8\n" + "".join(lines))
-    names = ",".join(registry.names(registry.SCHEDULERS))
+    names = ",".join(plugins.names(plugins.SCHEDULERS))
     options = ["simulate", str(path), "--scheduler", names, "--urgent-queue", "2", "--processes", "1"]
     result = runner.invoke(app, options)
     assert (result.exit_code, result.stdout) == (2, "")

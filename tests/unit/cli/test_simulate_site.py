@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearway.cli.app import app
-from clearway.simulation.sacct import command
+from clearway.simulation.traces.sacct import command
 from tests.unit.cli.simulating import runner, simulated
 
 BEGIN_S = 1_700_000_000

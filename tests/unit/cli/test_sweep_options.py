@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
-from clearway.errors import ClearwayError
+from clearway.model.errors import ClearwayError
 
 WITHOUT_DASK = """\
 import sys

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from clearway.claims import CheckpointHow, Claims
-from clearway.config import Config, CostsConfig
-from clearway.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
-from clearway.detection import Preemptor
-from clearway.execution.lifecycle import Command, Rules, Sight, Step, next_phase, next_step
+from clearway.config.configuration import Config, CostsConfig
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
+from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
 from clearway.execution.placement import placement, placement_until
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.model import Action, Choice, Job, JobState, Option
-from clearway.policy import Grounds, Situation, UnderWay, eviction_situation
+from clearway.model.claims import CheckpointHow, Claims
+from clearway.model.cluster import Job, JobState
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.plan import Choice
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action, Option
+from clearway.preemption.lifecycle import Sight, next_phase
+from clearway.preemption.problem import Grounds, Situation, eviction_situation
 from clearway_checkpoint.suspend import Suspend
 from tests.builders import NOW, after, eviction, job, node, plan, preemption, snapshot, urgent_job
 
@@ -295,7 +299,7 @@ def test_no_checkpoint_is_explained_only_where_there_is_something_to_explain() -
 def test_the_suspend_checkpointer_does_nothing_on_the_node() -> None:
     from pathlib import Path
 
-    from clearway.checkpointing import Checkpointer, Footprint
+    from clearway.estimates.checkpointers import Checkpointer, Footprint
 
     it: Checkpointer = Suspend()
     assert (it.name, it.action) == ("suspend", Action.SUSPEND)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.claims import (
+from clearway.model.claims import (
     CheckpointHow,
     ClaimError,
     Claims,
@@ -17,8 +17,8 @@ from clearway.claims import (
     format_claims,
     last_checkpoint,
     parse_claims,
+    read_claims,
 )
-from clearway.detection import read_claims
 from tests.builders import NOW, after, job
 
 T = 1_772_000_000

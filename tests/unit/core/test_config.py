@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.config import Config, Mode, load_config, parse_config
-from clearway.errors import ConfigError
+from clearway.config.configuration import Config, Mode, load_config, parse_config
+from clearway.model.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "clearway.toml"
 RULE = '[[preemptors]]\npartition = ["urgent"]\n'

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.claims import CheckpointHow, Claims, SaveState
-from clearway.config import CostsConfig
-from clearway.costs import (
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.costs import (
     NO_HISTORY,
     TIME_LIMIT_SLACK_S,
     app_checkpoint_s,
@@ -18,8 +17,9 @@ from clearway.costs import (
     preemption_options,
     write_time_s,
 )
-from clearway.learning import History, Requeued
-from clearway.model import Action, Option
+from clearway.estimates.learning import History, Requeued
+from clearway.model.claims import CheckpointHow, Claims, SaveState
+from clearway.model.problem import Action, Option
 from tests.builders import NOW, after, job
 
 # Ba = 1,000 MiB/s for all, Bc = 100 MiB/s a node: ten nodes fill the file system.

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from clearway.config import PreemptorRule
-from clearway.detection import imagined, matching_rule, preemptors, usual_partition, wanted_features
-from clearway.model import JobState, Topology
+from clearway.config.configuration import PreemptorRule
+from clearway.eligibility.urgent import matching_rule
+from clearway.model.cluster import JobState, Topology, wanted_features
+from clearway.preemption.detection import imagined, preemptors, usual_partition
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 ANY = PreemptorRule(qos=("urgent",))

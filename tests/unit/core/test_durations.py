@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.durations import format_duration, parse_duration_s
+from clearway.model.durations import format_duration, parse_duration_s
 
 TEN_YEARS_S = 10 * 365 * 86_400
 

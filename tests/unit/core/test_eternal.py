@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.config import CandidatesConfig, Config, EternalConfig, PreemptorRule
-from clearway.detection import Preemptor
-from clearway.eternal import OTHERS_STAY, is_eternal, ordinary_preemptors
-from clearway.model import Action, ClusterSnapshot, Job, JobState
-from clearway.policy import Grounds, UnderWay, eviction_situation
+from clearway.config.configuration import CandidatesConfig, Config, EternalConfig, PreemptorRule
+from clearway.eligibility.eternal import is_eternal
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action
+from clearway.preemption.opportunistic import OTHERS_STAY, ordinary_preemptors
+from clearway.preemption.problem import Grounds, eviction_situation
 from tests.builders import NOW, after, job, node
 
 SETTINGS = EternalConfig(partitions=("eternal",), patience=15.0, max_delay=300.0, at_once=4)

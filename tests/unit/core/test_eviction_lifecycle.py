@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.execution.lifecycle import Command, Phase, Sight, next_phase
+from clearway.execution.job_lifecycle import Command
+from clearway.execution.lifecycle import Phase
 from clearway.execution.placement import placement
-from clearway.execution.records import Eviction, EvictionState, PreemptionState
-from clearway.model import Job, JobState
+from clearway.model.cluster import Job, JobState
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.preemption.lifecycle import Sight, next_phase
 from tests.builders import NOW, after, eviction, plan, urgent_job
 
 S = PreemptionState

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.claims import CheckpointHow, Claims, Restart
-from clearway.config import CostsConfig, LearningConfig
-from clearway.costs import NO_HISTORY, app_checkpoint_s, preemption_options, write_time_s
-from clearway.learning import (
+from clearway.config.configuration import CostsConfig, LearningConfig
+from clearway.estimates.costs import NO_HISTORY, app_checkpoint_s, preemption_options, write_time_s
+from clearway.estimates.learning import (
     CheckpointOutcome,
     CheckpointRecord,
     History,
@@ -21,7 +20,8 @@ from clearway.learning import (
     application,
     quantile,
 )
-from clearway.model import Action
+from clearway.model.claims import CheckpointHow, Claims, Restart
+from clearway.model.problem import Action
 from tests.builders import NOW, after, job
 
 SAVED, FAILED, LATE, ENDED = CheckpointOutcome

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.claims import Claims
-from clearway.execution.lifecycle import Command, Rules, Step, checkpointed_since, next_step
-from clearway.execution.records import EvictionState, Preemption, PreemptionState
-from clearway.model import Action, Job, JobState
+from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
+from clearway.model.claims import Claims, checkpointed_since
+from clearway.model.cluster import Job, JobState
+from clearway.model.operations import EvictionState, Preemption, PreemptionState
+from clearway.model.problem import Action
 from tests.builders import NOW, after, job, preemption
 
 S = PreemptionState

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from clearway.execution.placement import FLAGS, is_placement, placement, placement_ends, placement_name
-from clearway.model import Reservation
+from clearway.model.cluster import Reservation
 from tests.builders import NOW, after, eviction, plan, urgent_job
 
 GRACE = timedelta(minutes=15)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from clearway.config import BudgetConfig
-from clearway.execution.records import Usage
-from clearway.model import Action, ClusterSnapshot, Job, JobState, Node, Plan
-from clearway.plan_checks import over_budget, plan_aged, plan_misfit
+from clearway.config.configuration import BudgetConfig
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.operations import Usage
+from clearway.model.plan import Plan
+from clearway.model.problem import Action
+from clearway.preemption.validation import over_budget, plan_aged, plan_misfit
 from tests.builders import NODE_CPUS, NOW, after, job, node, plan, snapshot, urgent_job
 
 

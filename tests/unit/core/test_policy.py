@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from clearway.config import Config
-from clearway.costs import NO_HISTORY
-from clearway.detection import Preemptor
-from clearway.learning import History
-from clearway.model import Action, Job, JobState, Node, Option, PreemptPriorities
-from clearway.policy import Grounds, Situation, UnderWay, eviction_situation, horizon
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.costs import NO_HISTORY
+from clearway.estimates.learning import History
+from clearway.model.cluster import Job, JobState, Node, PreemptPriorities
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action, Option
+from clearway.preemption.problem import Grounds, Situation, eviction_situation, horizon
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, snapshot, urgent_job
 

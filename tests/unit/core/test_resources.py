@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from clearway.execution.progress import lost_nodes
-from clearway.model import Amounts, ClusterSnapshot, Job, JobState, Needs, Node
-from clearway.plan_checks import plan_misfit
-from clearway.resources import needs_of, share
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.problem import Amounts, Needs
+from clearway.preemption.node_usage import needs_of, share
+from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
 
 GPUS = {"gres": "gres:gpu:a100:2", "gpus": (("a100", 2),), "exclusive": False, "even_cpus": 3, "memory_mib": 100}

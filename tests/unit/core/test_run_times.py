@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clearway.memory import Memory
-from clearway.model import ClusterSnapshot, Job, JobState, Skipped
-from clearway.run_times import RunKey, RunRecord, Seen, advice_on, look, sentence
+from clearway.estimates.history import Memory
+from clearway.estimates.run_times import RunKey, RunRecord, Seen, advice_on, look, sentence
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.store.repository import SqlStore
 from clearway.walltime.remaining import RunTimes, advice
 from tests.builders import NOW, after, job, snapshot

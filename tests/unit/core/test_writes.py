@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from clearway.execution.checkpoint_order import Write, next_to_ask
-from clearway.execution.writes import Writes, busy_s, may_begin
+from clearway.estimates.checkpoint_load import Writes, busy_s, may_begin
+from clearway.estimates.checkpoint_order import Write, next_to_ask
 from tests.builders import NOW, after
 
 SOON_S = 1e-3  # datetimes are whole microseconds

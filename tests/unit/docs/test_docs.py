@@ -14,11 +14,11 @@ import pytest
 import typer.main
 from pydantic import BaseModel
 
-from clearway import server
 from clearway.cli.app import app as command_line
-from clearway.clock import SystemClock
-from clearway.config import Config, parse_config
-from clearway.metrics import Metrics
+from clearway.config.configuration import Config, parse_config
+from clearway.model.clock import SystemClock
+from clearway.service import server
+from clearway.telemetry.metrics import Metrics
 from docs.reference import generate
 
 ROOT = Path(__file__).parents[3]

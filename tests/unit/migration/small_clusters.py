@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from clearway.migration.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
 
 Cluster = tuple[tuple[Host, ...], tuple[Resident, ...]]
 

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 
-from clearway.migration.compaction import plan_compaction
-from clearway.migration.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.relocation.compaction import plan_compaction
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
 from tests.unit.migration.small_clusters import (
     Cluster,
     assert_nobody_is_lost,

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from clearway.config import Config
-from clearway.decision import NoPlan
-from clearway.migration.move_plan import could_be_placed, plan_moves
-from clearway.migration.residents import parts_of
-from clearway.model import Choice, ClusterSnapshot, Job, JobState, MoveKind, Plan
-from clearway.policy import UnderWay
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.orders import MoveKind
+from clearway.model.plan import Choice, NoPlan, Plan
+from clearway.relocation.inventory import parts_of
+from clearway.relocation.plan import could_be_placed, plan_moves
 from tests.builders import NOW, after, job, node
 
 SAVES = "clearway:checkpoint=signal,took=5"

@@ -7,9 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.execution.records import RollingDrain, Turn, TurnState
-from clearway.migration.rolling import begun, is_away, left_out, look, next_nodes, not_begun, progressed, standstill_s
-from clearway.model import ClusterSnapshot, DrainOrder, Node
+from clearway.drain.rolling import begun, is_away, left_out, look, next_nodes, not_begun, progressed, standstill_s
+from clearway.model.cluster import ClusterSnapshot, Node
+from clearway.model.orders import DrainOrder
+from clearway.model.rolling import RollingDrain, Turn, TurnState
 from tests.builders import NOW, after
 
 T = TurnState

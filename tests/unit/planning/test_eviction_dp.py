@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from clearway.model import Action, Candidate, EvictionProblem, Option, PlannedAction
+from clearway.model.plan import PlannedAction
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.backtracking import MOST_JOBS, Backtracking
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from clearway.model import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.eviction_dp import EvictionDP
 from clearway.planning.lost_units import fitting_units
 

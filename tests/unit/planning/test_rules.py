@@ -7,8 +7,9 @@ from math import inf
 
 import pytest
 
-from clearway import registry
-from clearway.model import Action, Candidate, CurvePoint, EvictionProblem, Option
+from clearway.config import plugins
+from clearway.model.plan import CurvePoint
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
 from clearway.planning.slurm_default import SlurmDefault
@@ -218,5 +219,5 @@ def test_the_scored_set_leaves_by_what_loses_least_in_time() -> None:
 
 
 def test_every_planner_is_registered_under_its_name() -> None:
-    for name in registry.names(registry.PLANNERS):
-        assert registry.load(registry.PLANNERS, name)().name == name
+    for name in plugins.names(plugins.PLANNERS):
+        assert plugins.load(plugins.PLANNERS, name)().name == name

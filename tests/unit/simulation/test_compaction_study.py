@@ -12,10 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.migration.compaction import plan_compaction
-from clearway.migration.moves import Host, Limits, Move, MovePlan, Resident
-from clearway.migration.promotion import plan_promotion
-from clearway.simulation.compaction_study import (
+from clearway.experiments.compaction_study import (
     COMPACTION,
     LOADS,
     MEAN_RUN_H,
@@ -30,6 +27,9 @@ from clearway.simulation.compaction_study import (
     move_s,
     random_jobs,
 )
+from clearway.relocation.compaction import plan_compaction
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
+from clearway.relocation.promotion import plan_promotion
 from clearway.simulation.shared_nodes import STILL, Course, Moving, Planning, Request, replay_shared
 
 SEEDS = 4

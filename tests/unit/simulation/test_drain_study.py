@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clearway import registry
 from clearway.cli.app import app
-from clearway.simulation.drain_report import as_csv, table
-from clearway.simulation.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, quantile, sampled, ways
+from clearway.config import plugins
+from clearway.experiments.drain_report import as_csv, table
+from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, quantile, sampled, ways
 from clearway.simulation.engine import Machine, replay
-from clearway.simulation.swf import write_swf
-from clearway.simulation.trace import Trace, TraceJob
+from clearway.simulation.traces.swf import write_swf
+from clearway.simulation.traces.trace import Trace, TraceJob
 
 AT_S = 100
 WRITE_S = 4_096 / 1_000 + 2  # 4 GiB from each node at once, and the overhead of a checkpoint
@@ -36,7 +36,7 @@ def seen_at(jobs: list[TraceJob], chosen: set[int], way: str, image_gib: int = 0
             found.append(emptied(machine, frozenset(chosen), way, image_gib))
 
     late = job(99, nodes, 1, 1, AT_S)
-    replay([*jobs, late], nodes, registry.load(registry.SCHEDULERS, "easy")(), observe=look)
+    replay([*jobs, late], nodes, plugins.load(plugins.SCHEDULERS, "easy")(), observe=look)
     (course,) = found
     return course
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from clearway.simulation.engine import Outcome, Replay
-from clearway.simulation.injection import BUSY, PERIOD_S, TSUNAMI, urgent_jobs
-from clearway.simulation.metrics import Categories, metrics
-from clearway.simulation.trace import Trace, TraceJob
+from clearway.simulation.measures import Categories, metrics
+from clearway.simulation.traces.injection import BUSY, PERIOD_S, TSUNAMI, urgent_jobs
+from clearway.simulation.traces.trace import Trace, TraceJob
 
 
 def outcome(

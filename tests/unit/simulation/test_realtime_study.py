@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from clearway.errors import SimulationError, TraceError
-from clearway.simulation import index_report, realtime_study
-from clearway.simulation.realtime_report import as_csv, as_html, ticks
-from clearway.simulation.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
-from clearway.simulation.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
-from clearway.simulation.swf import read_swf, write_swf
-from clearway.simulation.trace import Trace, TraceJob
-from clearway.sweeps.base import Sweep
-from clearway.sweeps.local import local_workers
+from clearway.experiments import index_report, realtime_study
+from clearway.experiments.realtime_report import as_csv, as_html, ticks
+from clearway.experiments.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
+from clearway.experiments.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
+from clearway.experiments.sweeps.base import Sweep
+from clearway.experiments.sweeps.local import local_workers
+from clearway.model.errors import SimulationError, TraceError
+from clearway.simulation.traces.swf import read_swf, write_swf
+from clearway.simulation.traces.trace import Trace, TraceJob
 
 MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
 

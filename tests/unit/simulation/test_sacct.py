@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.errors import TraceError
-from clearway.simulation.sacct import command, parse_sacct, read_sacct
-from clearway.simulation.trace import LARGEST, UNKNOWN, Names
+from clearway.model.errors import TraceError
+from clearway.simulation.traces.sacct import command, parse_sacct, read_sacct
+from clearway.simulation.traces.trace import LARGEST, UNKNOWN, Names
 
 ANSWER = """\
 101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4|normal|relax

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from clearway.errors import SlurmRefusedError
-from clearway.model import Job
+from clearway.model.cluster import Job
+from clearway.model.errors import SlurmRefusedError
 from clearway.slurm import parse
 from clearway.slurm.cli import CliBackend
 

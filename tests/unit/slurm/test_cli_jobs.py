@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.rest import REST_S
+from clearway.slurm.requeue_delay import REST_S
 from tests.unit.slurm.fake_slurm import (
     ENDED,
     LEAVING,

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.errors import SlurmRefusedError, SlurmUnavailableError
-from clearway.model import JobState, PreemptPriorities
+from clearway.model.cluster import JobState, PreemptPriorities
+from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.cli import EXCLUDED_NODES_FOR_S, CliBackend
-from clearway.slurm.preempt import READ_EVERY_S
+from clearway.slurm.preempt_reader import READ_EVERY_S
 from tests.unit.slurm.fake_slurm import NODE, NOW, WAITING, Clock, FakeSlurm, becomes, seen
 from tests.unit.slurm.test_hostile import GOOD
 

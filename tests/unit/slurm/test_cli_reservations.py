@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clearway.errors import SlurmRefusedError
-from clearway.model import Reservation
+from clearway.model.cluster import Reservation
+from clearway.model.errors import SlurmRefusedError
 from clearway.slurm.cli import CliBackend
 from tests.unit.slurm.fake_slurm import NODE, NOW, FakeSlurm
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.model import Job, JobState
+from clearway.model.cluster import Job, JobState
 from clearway.slurm import parse
 
 TOKEN = "0123456789abcdef"

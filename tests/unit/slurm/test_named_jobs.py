@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.errors import SlurmRefusedError, SlurmUnavailableError
+from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm.named_jobs import NamedJobs
 from clearway.slurm.process import Commands
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.process import Commands, error_from
 

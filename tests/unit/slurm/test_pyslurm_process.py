@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.pyslurm_process import MAX_WAIT_S, WorkerProcess
 
 ANSWERS = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearway.model import JobState
+from clearway.model.cluster import JobState
 from clearway.slurm.pyslurm_records import read_jobs, read_nodes, read_reservations
 
 START = 1_795_255_854

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.model import Job, JobState, Node
+from clearway.model.cluster import Job, JobState, Node
 from clearway.slurm import parse
 
 TOKEN = "recorded"

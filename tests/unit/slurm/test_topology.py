@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.errors import SlurmRefusedError
-from clearway.model import Job, JobState, Topology
+from clearway.model.cluster import Job, JobState, Topology
+from clearway.model.errors import SlurmRefusedError
 from clearway.slurm.parse import FieldError, read_leaf_switches
-from clearway.slurm.topology import READ_AGAIN_S, READ_EVERY_S, TopologyReader
+from clearway.slurm.topology_reader import READ_AGAIN_S, READ_EVERY_S, TopologyReader
 from tests.builders import job, urgent_job
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.model import JobState
+from clearway.model.cluster import JobState
 from clearway.slurm import parse
 from clearway.slurm.parse import fields
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from clearway.errors import StoreError
-from clearway.model import Curve, CurvePoint, EvictionProblem, Job, Plan
+from clearway.model.cluster import Job
+from clearway.model.errors import StoreError
+from clearway.model.plan import Curve, CurvePoint, Plan
+from clearway.model.problem import EvictionProblem
 from clearway.store.serialise import dump, load
 from tests.builders import job, plan
 from tests.integration.store.strategies import record

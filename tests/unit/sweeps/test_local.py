@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.errors import TraceError
-from clearway.sweeps.base import Sweep, Task
-from clearway.sweeps.local import local_workers
+from clearway.experiments.sweeps.base import Sweep, Task
+from clearway.experiments.sweeps.local import local_workers
+from clearway.model.errors import TraceError
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import (
     FAMILIES,
     TRUNCATED_AT,

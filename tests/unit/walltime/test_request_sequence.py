@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.errors import WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import FAMILIES, Discrete, continuous, sample
 from clearway.walltime.model import Costs, Milestone
 from clearway.walltime.recurrence import Checkpoints, _Recurrence

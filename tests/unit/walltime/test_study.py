@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import pytest
 from scipy import stats
 
+from clearway.experiments.stochastic_report import as_csv, as_html, near
+from clearway.experiments.stochastic_study import Study, figure_6, table_2
 from clearway.walltime.distributions import TRUNCATED_AT, Continuous
 from clearway.walltime.request_sequence import Strategy
-from clearway.walltime.study import Study, figure_6, table_2
-from clearway.walltime.study_report import as_csv, as_html, near
 
 
 def test_the_exponential_row_is_met_with_a_cost_of_each_request_and_not_as_stated() -> None:

@@ -1,8 +1,8 @@
 """Clearway in a replay: its own detection, policy and planner over a base scheduler.
 
 Batch jobs are scheduled by EASY backfilling, in the order of submission or of ``wfp``. Urgent ones stand before them,
-as in a partition of higher priority. For one that does not start by itself ``clearway.detection`` says by when it must
-run, and ``clearway.decision.decide`` makes the plan, from a snapshot of the simulated machine: the very functions
+as in a partition of higher priority. For one that does not start by itself ``preemption.detection`` says by when it
+must run, and ``preemption.plan.decide`` makes the plan, from a snapshot of the simulated machine: the very functions
 that the daemon calls, with a configuration of the same form. As in the daemon, the nodes of a plan are kept for the
 urgent job from then on, checkpoints begin at once, a job that ends in time is waited for, and where there is no plan
 the next event brings another try.
@@ -17,13 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from clearway.config import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
-from clearway.decision import NoPlan, decide
-from clearway.detection import preemptors
-from clearway.model import Action, JobState
+from clearway.config.configuration import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import JobState
+from clearway.model.plan import NoPlan
+from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.planning.eviction_dp import EvictionDP
-from clearway.policy import Grounds, UnderWay
+from clearway.preemption.detection import preemptors
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
 from clearway.simulation.engine import Machine, ReplayedJob, State

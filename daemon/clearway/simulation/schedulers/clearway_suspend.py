@@ -25,14 +25,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clearway import registry
-from clearway.config import CandidatesConfig, Config, PreemptorRule
-from clearway.decision import decide
-from clearway.detection import preemptors
-from clearway.errors import SimulationError
-from clearway.model import Action, JobState, Plan
+from clearway.config import plugins
+from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
+from clearway.eligibility.under_way import UnderWay
+from clearway.model.cluster import JobState
+from clearway.model.errors import SimulationError
+from clearway.model.plan import Plan
+from clearway.model.problem import Action
 from clearway.planning.base import Planner
-from clearway.policy import Grounds, UnderWay
+from clearway.preemption.detection import preemptors
+from clearway.preemption.plan import decide
+from clearway.preemption.problem import Grounds
 from clearway.simulation.as_cluster import URGENT, AsCluster
 from clearway.simulation.engine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
@@ -66,7 +69,7 @@ class ClearwaySuspend(Easy):
         super().__init__()
         self.rules = rules
         self.config = config or default_config()
-        self.planner: Planner = registry.load(registry.PLANNERS, self.config.planning.planner)()
+        self.planner: Planner = plugins.load(plugins.PLANNERS, self.config.planning.planner)()
         self.open: ReplayedJob | None = None  # the urgent job whose plan is being carried out
         self.open_until_s = 0.0
         self.room: list[ReplayedJob] = []  # the jobs suspended for it

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 
-from clearway.model import Job, JobState, Skipped
+from clearway.model.cluster import Job, JobState, Skipped
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
 from clearway.slurm.parse.gres import gpus_asked

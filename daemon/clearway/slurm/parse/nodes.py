@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from clearway.model import Node, Reservation, Skipped
+from clearway.model.cluster import Node, Reservation, Skipped
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
 from clearway.slurm.parse.gres import Gpus, gpus

@@ -1,0 +1,65 @@
+"""Compaction and promotion: requests like all others, and what they would do.
+
+Whose token it is must be one that may drain. The loop checks it.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from clearway.api import schemas, views
+from clearway.api.context import Actor, Context, Daemon, Report
+from clearway.api.request_routes import REFUSALS, ask
+from clearway.eligibility.under_way import under_way_by
+from clearway.model.orders import MoveKind
+from clearway.model.report import CycleReport
+from clearway.relocation.controller import jobs_left
+from clearway.relocation.plan import plan_moves
+
+router = APIRouter(tags=["moves"])
+
+
+@router.post("/compactions", status_code=202, responses=REFUSALS)
+def compact(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+    """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty.
+
+    When the request is handled its ``eviction_id`` names what was begun, which is an eviction like others.
+    """
+    return ask(daemon, response, "compact", None, actor)
+
+
+@router.post("/promotions", status_code=202, responses=REFUSALS)
+def promote(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+    """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
+    return ask(daemon, response, "promote", None, actor)
+
+
+@router.post("/compactions/what-if")
+def compaction(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a compaction would move now, and why others stay; changes nothing and needs no token."""
+    return _what_if(MoveKind.COMPACTION, daemon, report)
+
+
+@router.post("/promotions/what-if")
+def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a promotion would move now, and why others stay; changes nothing and needs no token."""
+    return _what_if(MoveKind.PROMOTION, daemon, report)
+
+
+def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
+    snapshot, config = report.snapshot, daemon.config()
+    with daemon.planning():
+        plan = plan_moves(
+            kind,
+            snapshot,
+            config,
+            snapshot.taken_at,
+            jobs=jobs_left(kind, daemon.store, config, snapshot.taken_at),
+            actor="what-if",
+            preempted=daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(report.open_evictions),
+            history=daemon.history(),
+            actions=daemon.checkpointers(),
+        )
+    # Moves have no deadline, so nothing to trade.
+    return views.what_if_view(snapshot.taken_at, plan).model_copy(update={"curve": None})

@@ -1,0 +1,347 @@
+"""The configuration file (TOML), checked. Raw dictionaries stop here; unknown keys are refused.
+
+docs/reference/configuration.md is made from these classes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from clearway.model.durations import Duration
+from clearway.model.errors import ConfigError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Mode(StrEnum):
+    OBSERVE = "observe"
+    APPROVE = "approve"
+    AUTOMATIC = "automatic"
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+
+class DaemonConfig(_Section):
+    mode: Mode = Field(
+        Mode.OBSERVE,
+        description="observe: plan and record only. approve: an operator confirms each eviction. automatic: act.",
+    )
+    poll_interval: PositiveDuration = Field(2.0, description="time between cycles while nothing is under way")
+    active_interval: PositiveDuration = Field(0.5, description="time between cycles while an eviction is under way")
+    stale_after: PositiveDuration = Field(60.0, description="/liveness answers 503 when no cycle succeeded for so long")
+    keep_history: Duration = Field(365 * 86_400.0, description="finished evictions older than this are deleted")
+    log_format: Literal["json", "text"] = Field("text", description="one line a cycle, as text or as JSON")
+
+
+class SlurmConfig(_Section):
+    backend: Literal["auto", "cli", "pyslurm"] = Field(
+        "auto", description="auto: pyslurm when it loads and answers, else the command line tools"
+    )
+    conf: Path | None = Field(None, description="slurm.conf; None: SLURM_CONF or Slurm's own default")
+    timeout: PositiveDuration = Field(20.0, description="time limit of one call to Slurm")
+
+
+class StoreConfig(_Section):
+    url: str = Field(
+        "sqlite:////var/lib/clearway/clearway.sqlite",
+        description="SQLAlchemy URL: sqlite:///PATH, postgresql://..., mariadb://...",
+    )
+
+
+class ApiConfig(_Section):
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8642, ge=0, le=65_535, description="port to listen on; 0: any free one")
+    token_file: Path | None = Field(
+        None,
+        description="file with one 'name:token' a line; whoever sends such a token may change state. "
+        "Without it the REST API only reads",
+    )
+
+
+class PreemptorRule(_Section):
+    """Which pending jobs are preemptors. All conditions that are given must hold; at least one must be."""
+
+    name: str = Field("", description="name of this rule in plans and logs")
+    partition: tuple[str, ...] = Field((), description="partitions")
+    qos: tuple[str, ...] = Field((), description="qualities of service")
+    account: tuple[str, ...] = Field((), description="accounts")
+    user: tuple[str, ...] = Field((), description="user names")
+    job_name: tuple[str, ...] = Field((), description="job names; * and ? are wildcards")
+    comment: bool = Field(default=False, description="the job's Comment must hold clearway:max_delay=...")
+    max_delay: Duration = Field(
+        600.0, description="how long such a job may wait; its own clearway:max_delay=... is preferred"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> PreemptorRule:
+        if not (self.partition or self.qos or self.account or self.user or self.job_name or self.comment):
+            raise ValueError("a rule without any condition would make every pending job a preemptor")
+        return self
+
+
+class CandidatesConfig(_Section):
+    """Which running jobs may be preempted, and how."""
+
+    partitions: tuple[str, ...] = Field((), description="only jobs in these partitions; empty: in any")
+    protected_partitions: tuple[str, ...] = Field((), description="never jobs in these partitions")
+    protected_qos: tuple[str, ...] = Field((), description="never jobs with these qualities of service")
+    protected_accounts: tuple[str, ...] = Field((), description="never jobs of these accounts")
+    protected_users: tuple[str, ...] = Field((), description="never jobs of these users")
+    min_runtime: Duration = Field(
+        60.0, description="never jobs that have run for less than this; twice as long after each preemption of the job"
+    )
+    spare_before_end: Duration = Field(0.0, description="never jobs whose time limit ends within this")
+    max_preemptions: int = Field(3, ge=0, description="never jobs that were preempted so often already")
+    allow_kill: bool = Field(
+        default=True, description="whether requeueing without a checkpoint (losing work) is allowed at all"
+    )
+    allow_cancel: bool = Field(
+        default=False, description="whether jobs that cannot be requeued may be cancelled, for good"
+    )
+    allow_suspend: bool = Field(
+        default=False,
+        description="whether jobs may be suspended in memory, where every node has enough for the urgent job as well",
+    )
+
+
+class BudgetConfig(_Section):
+    """What preemption may cost within any hour; an eviction that would exceed it waits for approval."""
+
+    jobs_per_hour: int | None = Field(None, ge=0, description="most jobs preempted in an hour; None: no limit")
+    lost_node_hours_per_hour: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="most node-hours lost in an hour; None: no limit"
+    )
+
+
+class CostsConfig(_Section):
+    """The CoSim paper, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
+
+    file_system_mib_s: Positive = Field(10_000.0, description="Ba, aggregate write bandwidth of the file system")
+    node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node")
+    app_memory_fraction: float = Field(
+        0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
+    )
+    checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
+    restart_weight: float = Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="of plans that lose equally much work the one is made whose jobs come back at the least cost: "
+        "their nodes x (restart_weight x time to restart + queueing_weight x time in the queue)",
+    )
+    queueing_weight: float = Field(1.0, ge=0, le=1_000, description="see restart_weight; both 0: not counted")
+
+
+class LearningConfig(_Section):
+    """What earlier checkpoints of a user's application under a checkpointer say about its next one."""
+
+    quantile: float = Field(
+        0.9, gt=0, le=1, description="a checkpoint is expected to take as long as this share of the earlier ones did"
+    )
+    min_samples: int = Field(
+        5,
+        ge=1,
+        description="with fewer checkpoints of an application the longest counts; with fewer of a checkpointer, "
+        "applications without any go by the model",
+    )
+    failures: int = Field(
+        2, ge=1, description="after so many failed or late checkpoints in a row an application is not asked any more"
+    )
+    forgive_after: Duration = Field(7 * 86_400.0, description="... until so long after the last of them")
+
+
+class PlanningConfig(_Section):
+    planner: str = Field("eviction-dp", description="name of a registered planner")
+    steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
+    end_confidence: float | None = Field(
+        None,
+        gt=0.5,
+        lt=1,
+        description="count on it that a running job ends in time where earlier jobs of its user and name make that at "
+        "least so likely; None: count on time limits alone",
+    )
+    checkpoints: Literal["serial", "shared"] = Field(
+        "serial",
+        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all those of a "
+        "plan at once, as small jobs do not fill the file system; they are in time however it shares bandwidth, and "
+        "execution.concurrent_checkpoints does not count for them. Drains with a deadline do so where they must; "
+        "several urgent jobs in a cycle, other drains and moves still write one after another",
+    )
+    explanation_time: Duration = Field(
+        30.0,
+        description="computing time, in the pauses between cycles, to find out what else each plan could have been; "
+        "what is not found by then stays unknown, 0: plans are not explained",
+    )
+
+
+class ExecutionConfig(_Section):
+    kill_allowance: Duration = Field(
+        10.0,
+        description="from requeue to empty nodes: Slurm's KillWait, epilog, and the preemptor's own start",
+    )
+    late_checkpoint: Literal["kill", "wait"] = Field(
+        "wait",
+        description="a checkpoint that would be late: kill the job after all, or plan anew without it and, "
+        "where that is impossible, let the urgent job wait",
+    )
+    concurrent_checkpoints: int = Field(
+        1, ge=1, description="checkpoints on the file system at a time, over all evictions under way"
+    )
+    checkpoint_bandwidth_mib_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="what checkpoints together may take of the file system's bandwidth; None: costs.file_system_mib_s",
+    )
+    approval_time: Duration = Field(
+        60.0, description="approve mode: so much of the delay is left for an operator to confirm a plan"
+    )
+    placement_grace: Duration = Field(
+        900.0,
+        description="the placement (Slurm reservation) ends so long after the deadline, whatever happens",
+    )
+    retry_after: Duration = Field(5.0, description="a command without visible effect is given again after this")
+    give_up_after: int = Field(5, ge=1, description="... so often, then it counts as failed")
+    landing_patience: PositiveDuration = Field(
+        150.0, description="a moved job that has not started on its new node after this starts wherever it can"
+    )
+    watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
+
+
+class EternalConfig(_Section):
+    """Jobs without a meaningful end, which run where nothing else does and leave for every other job."""
+
+    partitions: tuple[str, ...] = Field((), description="partitions of eternal jobs; empty: there are none")
+    max_delay: PositiveDuration = Field(
+        300.0, description="how long an ordinary job may wait for eternal jobs to save themselves"
+    )
+    patience: Duration = Field(
+        15.0, description="an ordinary job has waited for so long before eternal jobs make room: Slurm had its turn"
+    )
+    at_once: int = Field(4, ge=1, description="most ordinary jobs at a time that room is being made for")
+    min_runtime: Duration = Field(
+        60.0,
+        description="never eternal jobs that have run for less than this, however often they were preempted; "
+        "candidates.min_runtime and candidates.max_preemptions are not for them",
+    )
+
+
+class DrainConfig(_Section):
+    """Emptying nodes on request (``clearway drain``): who may ask, and how long it waits."""
+
+    operators: tuple[str, ...] = Field(
+        (),
+        description="users, and names of REST tokens, that may drain nodes beside root and Slurm's own operators and "
+        "administrators",
+    )
+    owners: bool = Field(default=False, description="whether users may drain nodes on which all jobs are their own")
+    patience: PositiveDuration = Field(
+        900.0, description="without a deadline, how much longer than expected checkpoints may take"
+    )
+
+
+class _MovesConfig(_Section):
+    enabled: bool = Field(default=False, description="whether the daemon does it of its own accord, by daemon.mode")
+    period: PositiveDuration = Field(600.0, description="how often it looks, when enabled")
+    jobs_per_hour: int = Field(10, ge=0, description="most jobs moved for this in an hour, requested moves included")
+    worth: float = Field(
+        2.0, ge=1, allow_inf_nan=False, description="how many times the cost (node-seconds) the gain must exceed"
+    )
+    min_gain: float = Field(
+        0.5, ge=0, allow_inf_nan=False, description="node-hours; whatever gains less altogether is left alone"
+    )
+
+
+class CompactionConfig(_MovesConfig):
+    """Moving jobs off the emptiest nodes, so that whole nodes become empty (the Slurm+DMTCP paper, Algorithm 1)."""
+
+    partitions: tuple[str, ...] = Field((), description="only nodes of these partitions; empty: of any")
+    power_down: bool = Field(
+        default=False, description="whether emptied nodes are powered down (Slurm's POWER_DOWN, where the site has it)"
+    )
+
+
+class PromotionConfig(_MovesConfig):
+    """Moving jobs onto better nodes, and off scarce ones that they do not need."""
+
+    order: tuple[str, ...] = Field(
+        (),
+        description="feature=NAME or partition=NAME, best nodes first; what is not named comes last; empty: by Slurm's "
+        "node weight, the lowest first",
+    )
+    scarce: tuple[str, ...] = Field((), description="feature=NAME or partition=NAME of nodes that are scarce")
+
+    @field_validator("order", "scarce")
+    @classmethod
+    def _are_selectors(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            kind, _, name = each.partition("=")
+            if kind not in ("feature", "partition") or not name:
+                raise ValueError(f"{each!r} is neither feature=NAME nor partition=NAME")
+        return given
+
+
+class Config(_Section):
+    daemon: DaemonConfig = DaemonConfig()
+    slurm: SlurmConfig = SlurmConfig()
+    store: StoreConfig = StoreConfig()
+    api: ApiConfig = ApiConfig()
+    preemptors: tuple[PreemptorRule, ...] = ()
+    candidates: CandidatesConfig = CandidatesConfig()
+    budget: BudgetConfig = BudgetConfig()
+    costs: CostsConfig = CostsConfig()
+    learning: LearningConfig = LearningConfig()
+    planning: PlanningConfig = PlanningConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+    drain: DrainConfig = DrainConfig()
+    eternal: EternalConfig = EternalConfig()
+    compaction: CompactionConfig = CompactionConfig()
+    promotion: PromotionConfig = PromotionConfig()
+
+
+def parse_config(text: str, origin: str) -> Config:
+    """A configuration from TOML text; ``origin`` names it in errors.
+
+    Raises:
+        ConfigError: one line with the offending key.
+    """
+    try:
+        return Config.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(_printable(str(part)) for part in first["loc"]) or "(top level)"
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(f"{origin}: {key}: {_printable(what)}{more}") from None
+    except RecursionError:
+        raise ConfigError(f"{origin}: not valid TOML: nested too deeply") from None
+    except ValueError as error:  # not TOML, or a number of more than 4,300 digits
+        raise ConfigError(f"{origin}: not valid TOML: {_printable(str(error))}") from None
+
+
+def _printable(text: str) -> str:
+    """One line, whatever a file may hold."""
+    return text if text.isprintable() else ascii(text)
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a configuration file.
+
+    Raises:
+        ConfigError: when it cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    return parse_config(text, str(path))

@@ -1,0 +1,1 @@
+"""Nodes that are emptied without losing work, at once or a few at a time."""

@@ -1,0 +1,196 @@
+"""Requests to drain nodes and to bring them back: checked, and made into evictions that the loop carries on.
+
+Whoever can write to the database can write such a request: who may drain is checked all the same, because REST and
+command line write what others have asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from clearway.config.configuration import Config, Mode
+from clearway.drain.plan import first_plan, plan_drain
+from clearway.drain.request import DrainRequest, UndrainRequest, read_request
+from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.authorization import may_not_drain
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.history import Memory
+from clearway.execution.executor import Executor
+from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import DrainError, UnknownEvictionError
+from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.problem import Action
+from clearway.model.requests import Request
+from clearway.planning.base import Planner
+from clearway.slurm.base import SlurmBackend
+from clearway.slurm.parse.hostlist import compress
+from clearway.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Drains:
+    """Takes requests about nodes. Every one may be taken again: the daemon may die between act and answer."""
+
+    backend: SlurmBackend
+    store: Store
+    executor: Executor
+    planner: Planner
+    memory: Memory
+    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+
+    def drain(
+        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+    ) -> Eviction:
+        """The eviction that will empty the nodes, stored and not begun.
+
+        Raises:
+            DrainError: it is refused; nothing was done.
+        """
+        open_ones = self.store.open_evictions()
+        taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
+        if taken:
+            return taken[0]
+        wish.check_times(request.created_at)
+        order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
+        self.check(order, snapshot, config)
+        return self.begin(order, snapshot, config, now)
+
+    def check(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config) -> None:
+        """Raises ``DrainError`` where nobody, or not this actor, may have these nodes drained."""
+        if config.daemon.mode is Mode.OBSERVE:
+            raise DrainError("the daemon only observes (daemon.mode)")
+        self._check_rights(order.actor, order.nodes, snapshot, config)
+
+    def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
+        """The eviction for an order that has been checked, stored and not begun.
+
+        Raises:
+            DrainError: it is refused; nothing was done.
+        """
+        for eviction in self.store.open_evictions():
+            both = sorted(set(order.nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
+            # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
+            if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
+                raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
+        why = not_ours_to_drain(order.nodes, snapshot)
+        if why:
+            raise DrainError(why)
+        later = order.begin_at is not None and order.begin_at > now
+        if order.deadline is not None and order.deadline <= now:
+            raise DrainError("its deadline has passed")
+        return self.store.create_eviction(
+            Eviction(
+                eviction_id=0,
+                mode=config.daemon.mode.value,
+                plan=first_plan(order, config, now),
+                preemptions=(),
+                state=EvictionState.SCHEDULED if later else EvictionState.PLACING,
+                state_since=now,
+                created_at=now,
+                outcome=f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC." if later and order.begin_at else "",
+            )
+        )
+
+    def begin_scheduled(self, now: datetime) -> None:
+        """Let drains begin whose time has come."""
+        for eviction in self.store.open_evictions():
+            order = eviction.drain
+            if eviction.state is EvictionState.SCHEDULED and order is not None and (order.begin_at or now) <= now:
+                self.store.save_eviction(replace(eviction, state=EvictionState.PLACING, state_since=now, outcome=""))
+
+    def plan(
+        self,
+        eviction: Eviction,
+        under_way: UnderWay,
+        snapshot: ClusterSnapshot,
+        config: Config,
+        now: datetime,
+    ) -> Plan | NoPlan | None:
+        """How the jobs that are on a drain's nodes now leave them; None: not to be said before another snapshot."""
+        order = eviction.drain
+        if order is None or snapshot.unreadable:
+            return None
+        failed = [p.job.display_id for p in eviction.preemptions if p.state is PreemptionState.FAILED]
+        if failed:
+            return NoPlan(f"job {failed[0]} does not leave its nodes")
+        open_ones = [p for p in eviction.preemptions if p.state.cancellable]
+        # A kill was the last resort: who is past saving is not asked once more because of somebody else.
+        killed = {p.job_id for p in open_ones if p.action is Action.KILL}
+        asked = {p.job_id for p in open_ones if p.asked_at is not None}
+        avoid = frozenset(killed) | (under_way.avoid & asked)
+        return plan_drain(
+            order,
+            snapshot,
+            config,
+            self.planner,
+            now,
+            under_way=replace(under_way, avoid=avoid),
+            history=self.memory.history(config),
+            actions=self.actions,
+        )
+
+    def remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
+
+        Nodes that were emptied by moves are not held at all once those are over.
+        """
+        for node in snapshot.nodes:
+            number = drain_number(node.reason) if node.drained else None
+            if number is None:
+                continue
+            try:
+                eviction = self.store.eviction(number)
+            except UnknownEvictionError:
+                continue  # another Clearway's
+            stays = eviction.state is EvictionState.COMPLETED and eviction.move is None
+            called_off = eviction.state.terminal and not stays
+            if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
+                self.backend.undrain(node.name, node.reason)
+
+    def undrain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
+        """Bring nodes back that a drain of this database holds; what was done.
+
+        Raises:
+            DrainError: one of them is not ours to bring back; nothing was done.
+        """
+        nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, snapshot)
+        self._check_rights(request.actor, nodes, snapshot, config)
+        held: defaultdict[int, list[str]] = defaultdict(list)
+        for name in nodes:
+            node = snapshot.node_by_name[name]
+            if not node.drained:
+                continue
+            number = drain_number(node.reason)
+            if number is None:
+                raise DrainError(f"node {name} was drained by somebody else: {node.reason[:120]}")
+            held[number].append(name)
+        evictions = {number: self._of(number, names) for number, names in held.items()}
+        for number, names in sorted(held.items()):
+            error = self.executor.bring_back(evictions[number], names, now)
+            if error is not None:
+                raise DrainError(f"node {names[0]}: {error}")
+            text = f"{request.actor} brought back {compress(names)}."
+            self.store.add_event(number, None, now, text)
+        return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
+
+    def _of(self, number: int, names: Sequence[str]) -> Eviction:
+        try:
+            eviction = self.store.eviction(number)
+        except UnknownEvictionError:
+            eviction = None
+        if eviction is None or eviction.drain is None or not set(names) <= set(eviction.drain.nodes):
+            raise DrainError(f"node {names[0]} was not drained by this daemon")
+        if eviction.state.before_start:
+            raise DrainError(f"node {names[0]} is being emptied by drain {number}; cancel that instead")
+        return eviction
+
+    def _check_rights(self, actor: str, nodes: Sequence[str], snapshot: ClusterSnapshot, config: Config) -> None:
+        why = may_not_drain(actor, nodes, snapshot, config.drain, self.backend.admin_level)
+        if why:
+            raise DrainError(why)

@@ -1,0 +1,251 @@
+"""Draining: an eviction without a preemptor, whose goal is a set of empty nodes. Pure.
+
+Model: smigrate of the Slurm+DMTCP paper, for any set of nodes. Nothing new starts there from the beginning on; every
+job that is there has to leave, each in one of its own ways (``costs``), within the time there is. Which way, and in
+which order checkpoints are written, is the eviction problem again: all nodes that are busy are asked for, so all of
+their jobs are needed. Without a deadline there is as much time as all checkpoints take one after another, and some
+patience. One job that cannot leave stops the whole: then no job is touched. ``force`` lets such a job be requeued
+without a checkpoint.
+
+Guards against being preempted too early or too often are not asked: an operator has named these nodes. Those that
+protect somebody hold unless the order is forced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.urgent import matching_rule
+from clearway.estimates.checkpoint_load import file_system_busy_s, shared_bandwidth
+from clearway.estimates.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, why_no_checkpoint
+from clearway.estimates.learning import History
+from clearway.model.claims import read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.durations import format_duration
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict, stand_in
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.model.sentences import kept_by_others, what_becomes
+from clearway.planning.base import Planner
+from clearway.planning.shared_bandwidth import one_after_another
+
+LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
+
+
+_NAMED_JOBS = 5  # in one sentence
+
+
+def first_plan(order: DrainOrder, config: Config, now: datetime) -> Plan:
+    """A plan that empties nothing: the jobs are looked at when nothing new can start on the nodes any more."""
+    begins = order.begin_at or now
+    point = CurvePoint(0, feasible=True, lost_work_node_s=0.0, checkpoint_s=0, nodes_freed=0)
+    patience = timedelta(seconds=config.drain.patience)
+    return Plan(
+        preemptor=stand_in(order, now),
+        made_at=now,
+        deadline=order.deadline or begins + patience,
+        nodes_needed=len(order.nodes),
+        problem=EvictionProblem(0, math.ceil(config.drain.patience), 1, (), len(order.nodes)),
+        curve=Curve(config.planning.planner, (point,)),
+        chosen=point,
+        placement_nodes=order.nodes,
+        free_nodes=(),
+        leaving=(),
+        drain=order,
+    )
+
+
+def plan_drain(
+    order: DrainOrder,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    planner: Planner,
+    now: datetime,
+    *,
+    under_way: UnderWay,
+    history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
+) -> Plan | NoPlan:
+    """How the jobs on these nodes leave; a NoPlan names those that are in the way.
+
+    ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
+    asked to save themselves in vain, ``under_way.jobs`` those of other evictions.
+    """
+    found = {j.job_id: j for name in order.nodes for j in snapshot.jobs_on.get(name, ())}
+    leaving, verdicts = [], []
+    for job_id, job in sorted(found.items()):
+        if job.state is JobState.COMPLETING or job_id in under_way.leaving:
+            continue
+        if order.leaves_alone(job):
+            why = "it also runs on other nodes, and such jobs are left to end by themselves"
+            verdicts.append(Verdict(job_id, Choice.SPARED, LEFT, why))
+        else:
+            leaving.append(job)
+    obstacles = {job.job_id: _obstacle(job, order, config, under_way) for job in leaving}
+    ways = {
+        job.job_id: _ways(job, order, snapshot, config, now, under_way, history, actions)
+        for job in leaving
+        if not obstacles[job.job_id]
+    }
+    # Without a deadline there is time for all checkpoints, one after another.
+    saving_s = sum(max((o.checkpoint_s for o in options), default=0.0) for options in ways.values())
+    allowance_s = config.execution.kill_allowance
+    limit_s = None if order.deadline is None else (order.deadline - now).total_seconds() - allowance_s
+    if limit_s is not None and limit_s < 0 and leaving:
+        return NoPlan(f"the deadline does not leave the {format_duration(allowance_s)} to end jobs")
+    for job in leaving:
+        # What ends while the others are saved need not be saved; what cannot be saved may still end in time.
+        ready_s = end_ready_s(job, now, 0.0) if job.state is JobState.RUNNING else None
+        ends = ready_s is not None and ready_s <= (saving_s if limit_s is None else limit_s)
+        if ends and job.job_id not in under_way.avoid and job.job_id not in under_way.jobs:
+            ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
+    stuck = [(job, obstacles[job.job_id] or _why_not_saved(job, under_way, actions)) for job in leaving]
+    stuck = [(job, why) for job, why in stuck if not ways.get(job.job_id)]
+    if stuck:
+        return NoPlan(_in_the_way(stuck))
+    problem = _problem(order, snapshot, leaving, ways, limit_s, saving_s, config)
+    busy_s = file_system_busy_s(under_way.evictions, snapshot, config, now, problem.max_delay_s)
+    if order.deadline is None:  # it waits for others as long as it takes
+        problem = replace(
+            problem, max_delay_s=problem.max_delay_s + math.ceil(busy_s / problem.step_s) * problem.step_s
+        )
+    problem = replace(problem, busy_s=busy_s)
+    problem, curve = _solve(problem, planner)
+    point = curve.choose()
+    if point is None:
+        return NoPlan(
+            f"saving its jobs takes longer than the {format_duration(problem.max_delay_s)} that the deadline leaves"
+            + kept_by_others(problem),
+            curve=curve,
+        )
+    chosen = {planned.job_id: planned for planned in point.actions}
+    verdicts += [
+        Verdict(job_id, Choice.CHOSEN, planned.action.value, what_becomes(planned))
+        for job_id, planned in chosen.items()
+    ]
+    return Plan(
+        preemptor=stand_in(order, now),
+        made_at=now,
+        deadline=order.deadline or now + timedelta(seconds=problem.max_delay_s + allowance_s),
+        nodes_needed=len(order.nodes),
+        problem=problem,
+        curve=curve,
+        chosen=point,
+        placement_nodes=order.nodes,
+        free_nodes=tuple(name for name in order.nodes if name not in snapshot.jobs_on),
+        leaving=tuple(found[planned.job_id] for planned in point.actions),
+        verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
+        drain=order,
+    )
+
+
+def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem, Curve]:
+    """Checkpoints one after another where that loses no more: then urgent jobs can have theirs in between."""
+    serial = one_after_another(problem)
+    apart = planner.solve(serial)
+    if serial == problem:
+        return problem, apart
+    beside = planner.solve(problem)
+    one, other = apart.choose(), beside.choose()
+    loses_more = other is not None and (
+        one is None or (one.lost_work_node_s, one.return_node_s) > (other.lost_work_node_s, other.return_node_s)
+    )
+    return (problem, beside) if loses_more else (serial, apart)
+
+
+def _problem(
+    order: DrainOrder,
+    snapshot: ClusterSnapshot,
+    leaving: Sequence[Job],
+    ways: Mapping[str, Sequence[Option]],
+    limit_s: float | None,
+    saving_s: float,
+    config: Config,
+) -> EvictionProblem:
+    """All nodes that these jobs hold are asked for, as though jobs that are left alone were not there."""
+    candidates = tuple(
+        Candidate(
+            job_id=job.job_id,
+            nodes=len(names),
+            options=tuple(ways[job.job_id]),
+            node_names=names,
+            ran_s=max(0.0, (snapshot.taken_at - (job.start_time or snapshot.taken_at)).total_seconds()),
+            job_nodes=len(job.nodes),
+        )
+        for job in leaving
+        if (names := tuple(sorted(set(job.nodes) & set(order.nodes))))
+    )
+    # Each checkpoint is rounded up to whole steps: without a deadline there must be room for all that adds up.
+    wanted_s = saving_s + config.drain.patience if limit_s is None else limit_s
+    step_s = max(1, math.ceil(wanted_s / config.planning.steps))
+    steps = math.floor(wanted_s / step_s) if limit_s is not None else math.ceil(wanted_s / step_s) + len(candidates)
+    needed = len({name for candidate in candidates for name in candidate.node_names})
+    return EvictionProblem(needed, steps * step_s, step_s, candidates, len(order.nodes))
+
+
+def _obstacle(job: Job, order: DrainOrder, config: Config, under_way: UnderWay) -> str:
+    """Why this job must not be moved, whatever it can; empty when it may."""
+    rules = config.candidates
+    protected = (
+        (bool(set(job.partitions) & set(rules.protected_partitions)), "its partition is protected"),
+        (job.qos in rules.protected_qos, f"its QoS {job.qos} is protected"),
+        (job.account in rules.protected_accounts, f"its account {job.account} is protected"),
+        (job.user in rules.protected_users, f"its user {job.user} is protected"),
+        (matching_rule(job, config.preemptors) is not None, "it is an urgent job"),
+    )
+    asked = sorted(set(job.required_nodes) & set(order.nodes))
+    elsewhere = ((bool(asked), f"it asks for node {asked[0]}, so it could not go on elsewhere" if asked else ""),)
+    guards = (
+        (job.state is not JobState.RUNNING, f"it is {job.state.value}"),
+        *(() if order.force else protected),
+        (job.job_id in under_way.jobs, "another eviction already concerns it"),
+        (job.het_job_id is not None, "it is part of a heterogeneous job"),
+        *(() if order.force else elsewhere),
+    )
+    return next((why for applies, why in guards if applies), "")
+
+
+def _ways(
+    job: Job,
+    order: DrainOrder,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    now: datetime,
+    under_way: UnderWay,
+    history: History,
+    actions: Mapping[str, Action],
+) -> list[Option]:
+    """How the job can leave before its own end; without ``force`` only what loses nothing."""
+    requeueable = job.requeueable and job.batch
+    options = preemption_options(
+        job,
+        read_claims(job)[0],
+        now,
+        config.costs,
+        max((snapshot.node_by_name[n].memory_mib for n in job.nodes if n in snapshot.node_by_name), default=0),
+        kill=order.force and (requeueable or config.candidates.allow_cancel),
+        requeueable=requeueable and job.job_id not in under_way.avoid,
+        history=history,
+        actions=actions,
+        shared_mib_s=shared_bandwidth(config) if order.deadline is not None else None,
+    )
+    return list(options)
+
+
+def _why_not_saved(job: Job, under_way: UnderWay, actions: Mapping[str, Action]) -> str:
+    if not (job.requeueable and job.batch):
+        return "it cannot be requeued"
+    if job.job_id in under_way.avoid:
+        return "it did not save itself when it was asked to"
+    return why_no_checkpoint(read_claims(job)[0], actions) or "it cannot save itself"
+
+
+def _in_the_way(stuck: Sequence[tuple[Job, str]]) -> str:
+    named = "; ".join(f"job {job.display_id} of {job.user}: {why}" for job, why in stuck[:_NAMED_JOBS])
+    more = f"; and {len(stuck) - _NAMED_JOBS} more" if len(stuck) > _NAMED_JOBS else ""
+    return f"{len(stuck)} job(s) in the way: {named}{more}"

@@ -1,0 +1,123 @@
+"""What a request to drain or to bring back says, as it is stored between REST or command line and the loop."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Self, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from clearway.model.errors import DrainError
+from clearway.model.orders import DrainOrder, Parallel
+
+# What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
+_REASON = re.compile(r'[^"\[\]]{0,120}')
+
+
+LONGEST_LIST = 4_096  # characters
+MOST_AT_ONCE = 100_000
+_CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
+
+
+class DrainRequest(BaseModel):
+    """Nodes that shall be empty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: str = Field(
+        min_length=1,
+        max_length=LONGEST_LIST,
+        description="host list such as node[1-3,7]; partition=NAME and feature=NAME stand for their nodes",
+    )
+    reason: str = Field("", description="why, for the nodes' Reason: one line without quotes and brackets")
+    deadline: AwareDatetime | None = Field(
+        None, description="when the nodes should be empty; null: as soon as every job has been saved"
+    )
+    at: AwareDatetime | None = Field(None, description="when to begin; null: at once")
+    parallel: Parallel = Field(
+        Parallel.MIGRATE,
+        description="what becomes of jobs that also run on other nodes: migrate moves them, leave lets them end",
+    )
+    force: bool = Field(False, description="requeues jobs that cannot be saved as well; their work is lost")
+    rolling: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_AT_ONCE,
+        description="so many nodes at a time: the next follow when one has been brought back; null: all at once",
+    )
+
+    @field_validator("reason")
+    @classmethod
+    def _is_one_line(cls, reason: str) -> str:
+        if not reason.isprintable() or not _REASON.fullmatch(reason) or reason != reason.strip():
+            raise ValueError("a reason is one line of at most 120 characters, without quotes and brackets")
+        return reason
+
+    @model_validator(mode="after")
+    def _rolls_without_deadline(self) -> Self:
+        if self.rolling is not None and self.deadline is not None:
+            raise ValueError("a rolling drain has no deadline: when its nodes come back is not in its hands")
+        return self
+
+    def check_times(self, asked_at: datetime) -> None:
+        """Raises ``DrainError`` where it was to begin, or to be over, before anybody asked: a date is mistyped."""
+        for what, when in (("beginning", self.at), ("deadline", self.deadline)):
+            if when is not None and when < asked_at - _CLOCKS_DIFFER:
+                raise DrainError(f"its {what}, {_utc(when)}, has passed")
+        if self.at is not None and self.deadline is not None and self.deadline <= self.at:
+            raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
+
+    def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
+        return DrainOrder(
+            nodes=nodes,
+            actor=actor,
+            request_id=request_id,
+            reason=self.reason,
+            deadline=self.deadline,
+            begin_at=self.at,
+            parallel=self.parallel,
+            force=self.force,
+        )
+
+
+class UndrainRequest(BaseModel):
+    """Nodes that shall take jobs again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
+
+
+R = TypeVar("R", DrainRequest, UndrainRequest)
+
+
+def new_request(kind: type[R], **fields: object) -> R:
+    """Raises ``DrainError``, with the first thing that is wrong."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
+def read_request(kind: type[R], document: str) -> R:
+    """What ``document`` asks for; raises ``DrainError``, with the first thing that is wrong."""
+    try:
+        return kind.model_validate_json(document)
+    except ValidationError as error:
+        raise DrainError(_first(error)) from None
+
+
+def _utc(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "request"
+    match first["type"]:
+        case "string_too_short":
+            return f"{where}: is empty"
+        case "string_too_long":
+            return f"{where}: has more than {first['ctx']['max_length']} characters"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"

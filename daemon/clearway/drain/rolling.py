@@ -1,0 +1,272 @@
+"""Rolling drains: a list of nodes, a few at a time. Pure.
+
+Every node has its turn: it waits, is emptied by an ordinary drain, is away while the site works on it, and its turn is
+over when it takes jobs again, whoever brought it back. At most ``at_once`` nodes are away. Nodes whose turn begins in
+the same cycle share one drain, so that a job that runs on several of them moves once. A drain that is not possible
+tells only that something was in the way: its nodes are tried once more, each by itself, and those that cannot be
+emptied even so are skipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from clearway.eligibility.under_way import under_way_by
+from clearway.execution.node_hold import drain_number, not_ours_to_drain
+from clearway.model.cluster import ClusterSnapshot, Node
+from clearway.model.operations import Eviction, EvictionState
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
+from clearway.slurm.parse.hostlist import compress
+
+T = TurnState
+_NAMED_SKIPS = 5  # in one sentence
+
+
+def first_turns(order: DrainOrder) -> tuple[Turn, ...]:
+    return tuple(Turn(name) for name in order.nodes)
+
+
+def adopt(rolling: RollingDrain, drains: Mapping[int, Eviction]) -> RollingDrain:
+    """Take up drains that were stored for it when the daemon died before it could write down whose turn it is."""
+    begun = {name: number for number, e in sorted(drains.items()) if e.drain is not None for name in e.drain.nodes}
+    return _with(
+        rolling,
+        lambda turn: (
+            replace(turn, state=T.EMPTYING, drain_id=begun[turn.node])
+            if turn.state is T.WAITING and begun.get(turn.node, 0) > turn.drain_id
+            else turn
+        ),
+    )
+
+
+def look(rolling: RollingDrain, drains: Mapping[int, Eviction], snapshot: ClusterSnapshot) -> RollingDrain:
+    """Where each turn stands now; ``drains`` are this order's own, by number."""
+    nodes = snapshot.node_by_name
+    return _with(rolling, lambda turn: _looked_at(turn, drains.get(turn.drain_id), nodes.get(turn.node)))
+
+
+def _looked_at(turn: Turn, drain: Eviction | None, node: Node | None) -> Turn:
+    if turn.state is T.EMPTYING:
+        if drain is None or drain.drain is None:
+            return replace(turn, state=T.SKIPPED, note="its drain is not known any more")
+        if drain.started_at is not None:
+            turn = replace(turn, state=T.AWAY)
+        elif drain.state.undoing:
+            return set_back(turn, drain.outcome, together=len(drain.drain.nodes) > 1)
+        elif drain.state is EvictionState.PREEMPTING and node is not None and not _held(turn, node) and not node.reason:
+            # The drain is called off for it: the others on it go on, this one was not to be drained.
+            return replace(turn, state=T.SKIPPED, note="somebody brought it back while it was being emptied")
+    if turn.state is T.AWAY:
+        if node is None:
+            return replace(turn, state=T.OVER, note="it does not belong to the cluster any more")
+        if node.available and not _held(turn, node):
+            return replace(turn, state=T.OVER)
+    return turn
+
+
+def set_back(turn: Turn, why: str, *, together: bool) -> Turn:
+    """A node whose drain is not possible: tried once more by itself if it was not alone, else skipped."""
+    why = why.removeprefix("Not drained: ").removesuffix(".")
+    return replace(turn, state=T.WAITING if together else T.SKIPPED, alone=True, note=why)
+
+
+def not_begun(rolling: RollingDrain, names: Collection[str], why: str) -> RollingDrain:
+    """These nodes' drain was refused."""
+    together = len(names) > 1
+    return _with(rolling, lambda turn: set_back(turn, why, together=together) if turn.node in names else turn)
+
+
+def skipped(rolling: RollingDrain, reasons: Mapping[str, str]) -> RollingDrain:
+    """These nodes cannot be drained, by name and why."""
+    return _with(
+        rolling,
+        lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]) if turn.node in reasons else turn,
+    )
+
+
+def begun(rolling: RollingDrain, names: Collection[str], drain_id: int) -> RollingDrain:
+    return _with(
+        rolling,
+        lambda turn: (
+            replace(turn, state=T.EMPTYING, drain_id=drain_id, note="")
+            if turn.node in names and not turn.state.terminal
+            else turn
+        ),
+    )
+
+
+def left_out(rolling: RollingDrain, names: Collection[str], why: str) -> RollingDrain:
+    """Somebody decided against these nodes' turns, as far as they have not been emptied."""
+    return _with(
+        rolling,
+        lambda turn: (
+            replace(turn, state=T.SKIPPED, note=why)
+            if turn.node in names and turn.state in (T.WAITING, T.EMPTYING)
+            else turn
+        ),
+    )
+
+
+def next_nodes(rolling: RollingDrain, busy: Collection[str], snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """The nodes of the next drain, in the order of their turns; empty: none can begin now.
+
+    ``busy`` are nodes one of whose jobs is leaving for something else: they wait, and others come first.
+    """
+    free = rolling.at_once - sum(is_away(turn, snapshot) for turn in rolling.turns)
+    waiting = [
+        turn
+        for turn in rolling.turns
+        if turn.state is T.WAITING and turn.node not in busy and not is_away(turn, snapshot)
+    ]
+    if free <= 0 or not waiting:
+        return ()
+    together = [turn.node for turn in waiting if not turn.alone][:free]
+    return tuple(together) or (waiting[0].node,)
+
+
+def is_away(turn: Turn, snapshot: ClusterSnapshot) -> bool:
+    """Whether the cluster lacks this node because of its turn; a drain that is called off holds it a little longer."""
+    node = snapshot.node_by_name.get(turn.node)
+    return turn.state in (T.EMPTYING, T.AWAY) or (node is not None and _held(turn, node))
+
+
+def busy_nodes(open_ones: Collection[Eviction], snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Nodes that are not to be drained just now, though they may be later.
+
+    One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
+    moved off or onto them, which gives them a Reason for a while.
+    """
+    emptying = {
+        name for e in open_ones if e.drain is not None and e.started_at is None and not e.state.undoing
+        for name in e.drain.nodes
+    }  # fmt: skip
+    moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
+    moving |= under_way_by(tuple(open_ones)).jobs
+    busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
+    moves = {e.eviction_id: e for e in open_ones if e.drain is not None and e.drain.move is not None}
+    busy |= {name for e in moves.values() if e.drain is not None for name in emptying.intersection(e.drain.nodes)}
+    busy |= {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
+    return frozenset(busy)
+
+
+def closed(
+    rolling: RollingDrain, drains: Collection[Eviction], snapshot: ClusterSnapshot, now: datetime
+) -> RollingDrain:
+    """The order as it has ended, or as it is while there is something left of it."""
+    if rolling.state is RollingState.CANCELLING:
+        if any(e.started_at is None and not e.state.undoing for e in drains):
+            return rolling
+        away = rolling.nodes(T.AWAY)
+        stay = f" {compress(away)} stay drained until they are brought back." if away else ""
+        return replace(rolling, state=RollingState.CANCELLED, finished_at=now, outcome=rolling.outcome + stay)
+    rest = [turn for turn in rolling.turns if not turn.state.terminal]
+    # Nobody waits any more for a node that somebody has taken over.
+    reasons = {turn.node: _taken_over(turn, snapshot) for turn in rest}
+    if not all(reasons.values()):
+        return rolling
+    rolling = _with(
+        rolling,
+        lambda turn: (
+            turn if turn.state.terminal else replace(turn, state=T.OVER, note=f"kept by others: {reasons[turn.node]}")
+        ),
+    )
+    return replace(rolling, state=RollingState.COMPLETED, finished_at=now, outcome=_how_it_ended(rolling))
+
+
+def _taken_over(turn: Turn, snapshot: ClusterSnapshot) -> str:
+    """Somebody else's Reason on an empty node; empty when the turn goes on."""
+    node = snapshot.node_by_name.get(turn.node)
+    return node.reason if turn.state is T.AWAY and node is not None and not _held(turn, node) else ""
+
+
+def _held(turn: Turn, node: Node) -> bool:
+    return node.drained and turn.drain_id > 0 and drain_number(node.reason) == turn.drain_id
+
+
+def _how_it_ended(rolling: RollingDrain) -> str:
+    over = [turn for turn in rolling.turns if turn.state is T.OVER]
+    missed = [turn for turn in rolling.turns if turn.state is T.SKIPPED]
+    text = f"{len(over)} node(s) were emptied."
+    if missed:
+        named = "; ".join(f"{turn.node}: {turn.note}" for turn in missed[:_NAMED_SKIPS])
+        more = f"; and {len(missed) - _NAMED_SKIPS} more" if len(missed) > _NAMED_SKIPS else ""
+        text += f" {len(missed)} skipped: {named}{more}."
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Nodes that would be emptied together, as the cluster is now."""
+
+    nodes: tuple[str, ...]
+    jobs: int  # that would leave
+    checkpoint_s: float  # that saving them would take, one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a rolling drain would do if nothing changed; ``skipped`` tells why, by node."""
+
+    batches: tuple[Batch, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def preview(
+    order: DrainOrder, at_once: int, snapshot: ClusterSnapshot, plan: Callable[[DrainOrder], Plan | NoPlan]
+) -> Preview:
+    """``plan`` says how the jobs leave the nodes of one drain."""
+    reasons = {name: not_ours_to_drain([name], snapshot) for name in order.nodes}
+    missed = {name: why for name, why in reasons.items() if why}
+    waiting = [name for name in order.nodes if name not in missed]
+    batches = []
+    while waiting:
+        found: tuple[str, ...] = ()
+        while waiting and len(found) < at_once:
+            some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
+            if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
+                answers = {name: plan(replace(order, nodes=(name,))) for name in some}
+                missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
+            found = (*found, *(name for name in some if name not in missed))
+        together = plan(replace(order, nodes=found)) if found else None
+        if isinstance(together, Plan):
+            batches.append(Batch(found, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
+        elif together is not None:
+            missed |= dict.fromkeys(found, together.why)
+    return Preview(tuple(batches), tuple(sorted(missed.items())))
+
+
+def progress(rolling: RollingDrain) -> str:
+    """How far it is, in one line."""
+    counts = Counter(turn.state for turn in rolling.turns)
+    return ", ".join(f"{counts[state]} {state.value}" for state in T if counts[state])
+
+
+def progressed(before: RollingDrain, after: RollingDrain, now: datetime) -> RollingDrain:
+    """``after``, with the time of its last progress: the state of some turn has changed."""
+    same = [turn.state for turn in before.turns] == [turn.state for turn in after.turns]
+    return after if same else replace(after, progressed_at=now)
+
+
+def standstill_s(rolling: RollingDrain, now: datetime) -> float:
+    """Seconds since it last made progress, or since it was to begin; 0 before."""
+    since = max(rolling.progressed_at or rolling.created_at, rolling.order.begin_at or rolling.created_at)
+    return max(0.0, (now - since).total_seconds())
+
+
+def newly_skipped(before: RollingDrain, after: RollingDrain) -> tuple[Turn, ...]:
+    """Turns that ended without their node having been emptied."""
+    return tuple(
+        new
+        for old, new in zip(before.turns, after.turns, strict=True)
+        if new.state is T.SKIPPED and old.state is not T.SKIPPED
+    )
+
+
+def _with(rolling: RollingDrain, change: Callable[[Turn], Turn]) -> RollingDrain:
+    turns = tuple(map(change, rolling.turns))
+    return rolling if turns == rolling.turns else replace(rolling, turns=turns)

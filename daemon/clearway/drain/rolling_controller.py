@@ -1,0 +1,189 @@
+"""Rolling drains, as the loop carries them: which drain is begun next, and what becomes of an order.
+
+An order is stored before its first drain, a drain before its nodes' turns are written down; whatever the daemon dies
+between, the next cycle takes up what it finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from clearway.config.configuration import Config, Mode
+from clearway.drain.controller import Drains
+from clearway.drain.request import DrainRequest
+from clearway.drain.rolling import (
+    adopt,
+    begun,
+    busy_nodes,
+    closed,
+    first_turns,
+    left_out,
+    look,
+    next_nodes,
+    not_begun,
+    progressed,
+    skipped,
+)
+from clearway.drain.selection import chosen_nodes
+from clearway.execution.executor import Executor
+from clearway.execution.node_hold import not_ours_to_drain
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import DrainError, SlurmError, UnknownEvictionError
+from clearway.model.operations import Eviction
+from clearway.model.requests import Request
+from clearway.model.rolling import RollingDrain, RollingState, TurnState
+from clearway.store.base import Store
+
+
+class RollingObserver(Protocol):
+    """Hears of orders that went on by themselves, not of what somebody decided about them."""
+
+    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RollingDrains:
+    """Takes such orders and carries them on. Every step may be taken again."""
+
+    store: Store
+    drains: Drains
+    executor: Executor
+    observer: RollingObserver
+
+    def order(
+        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+    ) -> RollingDrain:
+        """The order, stored and not begun.
+
+        Raises:
+            DrainError: it is refused; nothing was done.
+        """
+        open_ones = self.store.open_rolling_drains()
+        taken = [each for each in open_ones if each.order.request_id == request.request_id]
+        if taken:
+            return taken[0]
+        wish.check_times(request.created_at)
+        order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
+        self.drains.check(order, snapshot, config)
+        for each in open_ones:
+            both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
+            if both:
+                raise DrainError(f"node {both[0]} already belongs to rolling drain {each.rolling_id}")
+        return self.store.create_rolling_drain(
+            RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=now)
+        )
+
+    def cancel(self, request: Request) -> str:
+        """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained."""
+        rolling = None if request.rolling_id is None else self.store.rolling_drain(request.rolling_id)
+        if rolling is None:
+            return "refused: it names no rolling drain"
+        if rolling.state is not RollingState.UNDER_WAY:
+            return f"refused: rolling drain {rolling.rolling_id} is {rolling.state.value}"
+        self._stop(rolling, f"Cancelled by {request.actor}.")
+        return "cancelled"
+
+    def leave_out(self, eviction: Eviction, why: str) -> None:
+        """Somebody cancels one of its drains: its nodes are not tried once more."""
+        rolling = self.store.rolling_drain(eviction.drain.rolling_id) if eviction.drain is not None else None
+        if rolling is not None and eviction.drain is not None and not rolling.state.terminal:
+            rolling = adopt(rolling, {eviction.eviction_id: eviction})
+            self.store.save_rolling_drain(left_out(rolling, eviction.drain.nodes, why))
+
+    def advance(
+        self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
+    ) -> tuple[RollingDrain, ...]:
+        """As far as this snapshot allows; the orders that are open then.
+
+        Before drains are carried on, so that both see the same.
+        """
+        found = self.store.open_rolling_drains()
+        if not snapshot.unreadable:
+            found = tuple(self._advance(rolling, snapshot, config, now, paused=paused) for rolling in found)
+        return tuple(rolling for rolling in found if not rolling.state.terminal)
+
+    def _advance(
+        self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
+    ) -> RollingDrain:
+        open_ones = self.store.open_evictions()
+        own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
+        after = adopt(rolling, own)
+        after = look(after, self._drains_of(after, own), snapshot)
+        refused = self._refused_by_slurm(rolling, after, snapshot)
+        if refused and after.state is RollingState.UNDER_WAY:
+            after = self._stop(after, refused)
+        if after.state is RollingState.CANCELLING:
+            after = left_out(after, after.order.nodes, after.outcome.removesuffix("."))
+            own = {number: self._call_off(each, now, after.outcome) for number, each in own.items()}
+        elif not paused and config.daemon.mode is not Mode.OBSERVE and (after.order.begin_at or now) <= now:
+            after = self._begin(after, snapshot, config, now)
+        after = progressed(rolling, closed(after, own.values(), snapshot, now), now)
+        if after != rolling:
+            self.store.save_rolling_drain(after)
+            self.observer.rolled(rolling, after)
+        return after
+
+    def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
+        busy = busy_nodes(self.store.open_evictions(), snapshot)
+        while names := next_nodes(rolling, busy, snapshot):
+            taken = {name: why for name in names if (why := not_ours_to_drain([name], snapshot))}
+            if taken:
+                rolling = skipped(rolling, taken)
+                continue
+            order = replace(rolling.order, nodes=names, rolling_id=rolling.rolling_id, request_id=0, begin_at=None)
+            try:
+                self.drains.check(order, snapshot, config)
+            except DrainError as error:
+                if not config.drain.owners:  # then it is the same for every node
+                    return self._stop(rolling, f"Stopped: {error}.")
+                return not_begun(rolling, names, str(error))
+            except SlurmError:
+                return rolling  # it did not say what the user may do: asked again in the next cycle
+            try:
+                drain = self.drains.begin(order, snapshot, config, now)
+            except DrainError as error:
+                return not_begun(rolling, names, str(error))
+            rolling = begun(rolling, names, drain.eviction_id)
+            busy = busy_nodes(self.store.open_evictions(), snapshot)
+        return rolling
+
+    def _drains_of(self, rolling: RollingDrain, own: dict[int, Eviction]) -> dict[int, Eviction]:
+        """Those that turns wait for, the ended ones included."""
+        numbers = {turn.drain_id for turn in rolling.turns if turn.state is TurnState.EMPTYING}
+        ended = {number: each for number in numbers - own.keys() if (each := self._find(number)) is not None}
+        return own | ended
+
+    def _find(self, number: int) -> Eviction | None:
+        try:
+            return self.store.eviction(number)
+        except UnknownEvictionError:
+            return None
+
+    def _refused_by_slurm(self, before: RollingDrain, after: RollingDrain, snapshot: ClusterSnapshot) -> str:
+        """What it said when it did not let us drain: it would say so of every node."""
+        failed = {
+            new.drain_id: new.note
+            for old, new in zip(before.turns, after.turns, strict=True)
+            if old.state is TurnState.EMPTYING and new.state in (TurnState.WAITING, TurnState.SKIPPED)
+        }
+        for number in [turn.drain_id for turn in after.turns if not_ours_to_drain([turn.node], snapshot)]:
+            failed.pop(number, None)  # it is that node's own trouble
+
+        for number, note in sorted(failed.items()):
+            steps = self.store.steps(number)
+            if any(step.kind == "drain" and step.result == "refused" for step in steps):
+                return f"Stopped: {note}."
+        return ""
+
+    def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
+        stopped = left_out(rolling, rolling.order.nodes, why.removesuffix("."))
+        stopped = replace(stopped, state=RollingState.CANCELLING, outcome=why)
+        self.store.save_rolling_drain(stopped)
+        return stopped
+
+    def _call_off(self, eviction: Eviction, now: datetime, why: str) -> Eviction:
+        if eviction.started_at is not None or eviction.state.undoing:
+            return eviction
+        return self.executor.cancel(eviction, now, why)

@@ -1,0 +1,26 @@
+"""Which jobs are urgent: the first preemptor rule that a job meets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from clearway.config.configuration import PreemptorRule
+from clearway.model.claims import read_claims
+from clearway.model.cluster import Job
+
+
+def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | None:
+    """The first rule that makes this job a preemptor."""
+    claims, _ = read_claims(job)
+    for rule in rules:
+        if (
+            (not rule.partition or set(job.partitions) & set(rule.partition))
+            and (not rule.qos or job.qos in rule.qos)
+            and (not rule.account or job.account in rule.account)
+            and (not rule.user or job.user in rule.user)
+            and (not rule.job_name or any(fnmatchcase(job.name, pattern) for pattern in rule.job_name))
+            and (not rule.comment or (claims is not None and claims.max_delay_s is not None))
+        ):
+            return rule
+    return None

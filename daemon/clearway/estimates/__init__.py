@@ -1,0 +1,1 @@
+"""What things will take: costs, run times, checkpoints, and what history teaches of them. Pure."""

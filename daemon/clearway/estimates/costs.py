@@ -1,0 +1,191 @@
+"""What it costs to let a job go: lost work and checkpoint time. Pure.
+
+Model: the CoSim paper, section III-B. Killing loses nodes x time since the last checkpoint; a checkpoint takes
+equation (1), the aggregate or the slowest node's bandwidth; an application that saves at its own pace has to be
+waited for as well. What was measured (``clearway.estimates.learning``) comes before what the model says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from clearway.config.configuration import CostsConfig
+from clearway.estimates.learning import History, key_of
+from clearway.model.claims import CheckpointHow, Claims, SaveState, last_checkpoint
+from clearway.model.cluster import Job
+from clearway.model.problem import Action, Option
+
+NO_HISTORY = History()
+
+# Slurm looks at time limits about twice a minute, so a job ends up to this much after its limit.
+TIME_LIMIT_SLACK_S = 30.0
+
+# What a job that names no checkpointer is saved by; the daemon adds those that are installed.
+BY_ITSELF: Mapping[str, Action] = {"application": Action.APP_CHECKPOINT}
+
+
+def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) -> float:
+    """The CoSim paper, equation (1): max(total size / Ba, largest node's size / Bc), in seconds."""
+    return max(nodes * size_per_node_mib / costs.file_system_mib_s, size_per_node_mib / costs.node_mib_s)
+
+
+def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
+    """Node-seconds that a kill now would lose; whole milliseconds, so that sums are exact."""
+    start = job.start_time or job.submit_time
+    since = last_checkpoint(claims, start, now)
+    return max(1, job.num_nodes) * round(max(0.0, (now - since).total_seconds()), 3)
+
+
+def model_size_mib(
+    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int = 0, *, whole: bool = False
+) -> float:
+    """MiB of a checkpoint on all nodes: as the job says, else a share of its memory; 0 when that is unknown too.
+
+    ``node_memory_mib`` stands in for a job whose own memory is unknown. ``whole``: all its memory is written, as
+    checkpointers do that do not know what the application needs.
+    """
+    if claims.size_mib is not None:
+        return claims.size_mib
+    return max(1, job.num_nodes) * (job.memory_mib or node_memory_mib) * (1.0 if whole else costs.app_memory_fraction)
+
+
+def write_time_s(
+    job: Job, claims: Claims, costs: CostsConfig, node_memory_mib: int, history: History, *, whole: bool = False
+) -> float:
+    """Seconds from asking a job that saves on a signal to its complete checkpoint.
+
+    By the history of its user, application and checkpointer. What the job says itself counts where it is longer:
+    neither may make a checkpoint look quicker than it is known to be. Without either, the median of its checkpointer;
+    without that, the model.
+    """
+    learned = history.estimate(*key_of(job, claims), job.num_nodes)
+    told_s = None if claims.took_s is None else claims.took_s + costs.checkpoint_overhead
+    if learned is not None and learned.own:
+        # Own pace: what was measured is the writing alone, for when the application begins is not known.
+        paced = claims.checkpoint is CheckpointHow.INTERVAL
+        return max(learned.checkpoint_s + (costs.checkpoint_overhead if paced else 0.0), told_s or 0.0)
+    if told_s is not None:
+        return told_s
+    if learned is not None and claims.size_mib is None:
+        return learned.checkpoint_s
+    size_mib = model_size_mib(job, claims, costs, node_memory_mib, whole=whole)
+    return checkpoint_time_s(job.num_nodes, size_mib / max(1, job.num_nodes), costs) + costs.checkpoint_overhead
+
+
+def app_checkpoint_s(
+    job: Job, claims: Claims | None, now: datetime, write_s: float, history: History = NO_HISTORY
+) -> float | None:
+    """Seconds until the application has saved itself; None when it never said that it can, or has kept failing.
+
+    Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
+    ``write_s``: see ``write_time_s``.
+    """
+    if claims is None or claims.checkpoint in (None, CheckpointHow.NONE) or claims.state is SaveState.FAILED:
+        return None
+    if not history.trusted(*key_of(job, claims), now):
+        return None
+    if claims.checkpoint is CheckpointHow.SIGNAL:
+        return write_s
+    if not claims.interval_s:
+        return None
+    start = job.start_time or job.submit_time
+    passed_s = (now - last_checkpoint(claims, start, now)).total_seconds()
+    return math.ceil(passed_s / claims.interval_s) * claims.interval_s - passed_s + write_s
+
+
+def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | None:
+    """Seconds until the job's own time limit has certainly emptied its nodes; None without a limit."""
+    if job.time_limit_s is None or job.start_time is None:
+        return None
+    end = job.start_time + timedelta(seconds=job.time_limit_s)
+    return max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
+
+
+def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: History) -> int:
+    """What coming back costs: nodes x time until the job computes again, in whole node-seconds."""
+    nodes = max(1, job.num_nodes)
+    return round(nodes * (costs.queueing_weight * history.queueing_s(nodes) + costs.restart_weight * restart_s))
+
+
+def preemption_options(
+    job: Job,
+    claims: Claims | None,
+    now: datetime,
+    costs: CostsConfig,
+    node_memory_mib: int,
+    *,
+    kill: bool,
+    requeueable: bool,
+    history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
+    shared_mib_s: float | None = None,
+) -> tuple[Option, ...]:
+    """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
+
+    ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another.
+    """
+    options: list[Option] = []
+    action = checkpoint_action(claims, actions)
+    whole = action is Action.SYS_CHECKPOINT
+    write_s = restart_s = 0.0
+    if claims is not None and action is not None:
+        write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
+        learned_s = history.restart_s(*key_of(job, claims), job.num_nodes)
+        restart_s = write_s if learned_s is None else learned_s  # reading takes about as long as writing
+    if kill:
+        # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
+        start = job.start_time or job.submit_time
+        again_s = restart_s if last_checkpoint(claims, start, now) > start else 0.0
+        back = return_node_s(job, again_s, costs, history)
+        options.append(Option(Action.KILL, lost_work_node_s(job, claims, now), return_node_s=back))
+    if requeueable and action is not None:
+        seconds = app_checkpoint_s(job, claims, now, write_s, history)
+        if seconds is not None:
+            back = return_node_s(job, restart_s, costs, history)
+            share_s = None
+            if shared_mib_s is not None:
+                share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, costs) / shared_mib_s), 3)
+            saved = Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s)
+            options.append(saved)
+    return tuple(options)
+
+
+def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> Action | None:
+    """Which action a checkpoint of this job is; None when it claims none, or by a checkpointer nobody knows."""
+    if claims is None or claims.checkpoint in (None, CheckpointHow.NONE):
+        return None
+    action = actions.get(claims.checkpointer)
+    return action if action in (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT) else None
+
+
+def why_no_checkpoint(claims: Claims | None, actions: Mapping[str, Action]) -> str:
+    """Why a job cannot be saved, as a sentence without its end; empty where it can, or never said anything."""
+    if claims is not None and claims.checkpoint is CheckpointHow.NONE:
+        return "it says that it cannot be checkpointed"
+    if claims is not None and claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
+        return f"its checkpointer {claims.checkpointer} is not one that the daemon knows"
+    if claims is not None and claims.state is SaveState.FAILED:
+        return "its last checkpoint failed"
+    return ""
+
+
+def checkpoint_rate_mib_s(job: Job, claims: Claims | None, costs: CostsConfig) -> float:
+    """Bandwidth that a checkpoint takes: as it went last time, else size / time by equation (1), whatever the size."""
+    if claims is not None and claims.size_mib and claims.took_s:
+        return claims.size_mib / claims.took_s
+    return min(max(1, job.num_nodes) * costs.node_mib_s, costs.file_system_mib_s)
+
+
+def suspend_option(
+    job: Job, nodes: Sequence[tuple[int, Sequence[int]]], preemptor_memory_mib: int
+) -> tuple[Option, ...]:
+    """Suspending the job in memory, where that is possible: nothing is lost, nothing goes to the file system.
+
+    ``nodes`` are the job's: memory of each in MiB, and that of every job on it. All of them count, because all may
+    stay there suspended; a memory of 0 is unknown, and then no sum is known.
+    """
+    fits = all(all(on_node) and memory_mib >= preemptor_memory_mib + sum(on_node) for memory_mib, on_node in nodes)
+    possible = nodes and fits and job.memory_mib > 0 and preemptor_memory_mib > 0
+    return (Option(Action.SUSPEND),) if possible else ()

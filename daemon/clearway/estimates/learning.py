@@ -1,0 +1,326 @@
+"""What earlier checkpoints and restarts teach about the next ones. Pure.
+
+Model: what a program saves, and how long that takes, is a matter of who runs what under which checkpointer. So
+records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take
+a quantile of what its earlier ones took: the value at rank ceil(quantile x n) of the n measured, the largest of them
+while there are few. A key without records gets the median over all keys of its checkpointer, each key counting once
+with its own median: the user who is preempted most often does not speak for the others.
+
+Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
+for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
+promised to be quicker: the same data may lie on fewer of them.
+
+A key whose last checkpoints all failed is not trusted until one succeeds or some time has passed.
+
+Every answer is the same for every order of the records. Cost: sorting them once, O(n log n); an answer reads the
+records of one key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from statistics import median
+from typing import NamedTuple
+
+from clearway.config.configuration import CostsConfig, LearningConfig
+from clearway.model.claims import Claims, Restart
+from clearway.model.cluster import Job
+from clearway.model.problem import Action
+from clearway.walltime.remaining import RunTimes
+
+_NO_RUN_TIMES = RunTimes()
+
+
+def _unknown(_user: str, _app: str) -> RunTimes:
+    return _NO_RUN_TIMES
+
+
+LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
+
+
+class Key(NamedTuple):
+    """What history is kept by."""
+
+    user: str
+    app: str
+    checkpointer: str
+
+
+class CheckpointOutcome(StrEnum):
+    SAVED = "saved"
+    FAILED = "failed"  # the job said so
+    LATE = "late"  # it had not answered when the nodes had to begin to empty
+    ENDED = "ended"  # the job left by itself before it had saved: says nothing of the checkpointer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """One checkpoint that was asked for or waited for. (eviction_id, job_id, asked_at) is unique."""
+
+    eviction_id: int
+    job_id: str
+    run: int  # the job's restart count
+    user: str
+    app: str
+    checkpointer: str
+    action: Action
+    nodes: int
+    asked_at: datetime
+    ended_at: datetime  # when its outcome was seen
+    outcome: CheckpointOutcome
+    predicted_s: float
+    actual_s: float | None = None  # from asking to the complete checkpoint, the wait for the application included
+    write_s: float | None = None  # ... without that wait; of a late one, how long it has taken at least
+    predicted_size_mib: float | None = None  # on all nodes together
+    size_mib: float | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.user, self.app, self.checkpointer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRecord:
+    """How one run of a job went on from a checkpoint, as it says. (job_id, started_at) is unique."""
+
+    job_id: str
+    run: int
+    user: str
+    app: str
+    checkpointer: str
+    nodes: int
+    started_at: datetime
+    restart: Restart
+    predicted_s: float | None = None
+    restart_s: float | None = None  # from the start of the run until the program computed again
+
+    @property
+    def key(self) -> Key:
+        return Key(self.user, self.app, self.checkpointer)
+
+
+class Requeued(NamedTuple):
+    """A preemptee that came back: its nodes, and how long it was off nodes."""
+
+    nodes: int
+    queued_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedEstimate:
+    """What the next checkpoint of a job is expected to take; ``own`` False: by all keys of its checkpointer."""
+
+    checkpoint_s: float
+    size_mib: float | None
+    own: bool
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How good predictions were. A ratio is actual over predicted; None where nothing could be compared."""
+
+    checkpoints: dict[CheckpointOutcome, int]
+    restarts: dict[Restart, int]
+    compared: int
+    median_ratio: float | None
+    share_within: float | None  # share of checkpoints that took no longer than predicted
+    median_size_ratio: float | None
+    median_restart_ratio: float | None
+
+
+@dataclass(frozen=True)
+class History:
+    """All records that planning goes by; the empty one knows nothing and trusts everybody."""
+
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    restarts: tuple[RestartRecord, ...] = ()
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    costs: CostsConfig = field(default_factory=CostsConfig)
+    requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
+    run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
+    """How long the runs of a user's application lasted."""
+
+    # -- what is expected ----------------------------------------------------------------------------------
+
+    def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
+        """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
+        own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
+        if own:
+            return LearnedEstimate(
+                checkpoint_s=self._upper([self._write_s(each, nodes) for each in own]),
+                size_mib=self._upper_or_none([_size_mib(each, nodes) for each in own if each.size_mib is not None]),
+                own=True,
+                samples=len(own),
+            )
+        pool = [each for each in self._pools.get(checkpointer, ()) if each.write_s is not None]
+        if len(pool) < self.learning.min_samples:
+            return None
+        return LearnedEstimate(
+            checkpoint_s=_median_of_keys(pool, lambda each: self._write_s(each, nodes)),
+            size_mib=None,  # of other users' programs, it says nothing about this one's
+            own=False,
+            samples=len(pool),
+        )
+
+    def restart_s(self, user: str, app: str, checkpointer: str, nodes: int) -> float | None:
+        """From the start of a run until its program computes again; None when this key never said."""
+        own = self._restarts.get(Key(user, app, checkpointer), ())
+        return self._upper_or_none(
+            [each.restart_s * self._slowdown(nodes, each.nodes) for each in own if each.restart_s is not None]
+        )
+
+    def queueing_s(self, nodes: int) -> float:
+        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back.
+
+        The median of jobs of half to twice the nodes; where these are too few, of all.
+        """
+        alike = [each.queued_s for each in self.requeued if nodes <= 2 * each.nodes and each.nodes <= 2 * nodes]
+        for waits in (alike, [each.queued_s for each in self.requeued]):
+            if len(waits) >= self.learning.min_samples:
+                return median(waits)
+        return 0.0
+
+    def trusted(self, user: str, app: str, checkpointer: str, now: datetime) -> bool:
+        """Whether a checkpoint is worth asking for: not after so many failures in a row, until they are forgiven."""
+        key = Key(user, app, checkpointer)
+        if self.failures_in_a_row(*key) < self.learning.failures:
+            return True
+        newest = next(each for each in self._checkpoints[key] if each.outcome in _FAILURES)
+        return now - newest.ended_at >= timedelta(seconds=self.learning.forgive_after)
+
+    def failures_in_a_row(self, user: str, app: str, checkpointer: str) -> int:
+        """How many of the newest checkpoints have failed since one succeeded."""
+        count = 0
+        for each in self._checkpoints.get(Key(user, app, checkpointer), ()):
+            if each.outcome is CheckpointOutcome.SAVED:
+                break
+            count += each.outcome in _FAILURES
+        return count
+
+    # -- how good predictions were -------------------------------------------------------------------------
+
+    @property
+    def checkpointers(self) -> tuple[str, ...]:
+        return tuple(sorted({key.checkpointer for key in self.keys}))
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        return tuple(sorted({*self._checkpoints, *self._restarts}))
+
+    def calibration(self, *, key: Key | None = None, checkpointer: str | None = None) -> Calibration:
+        """Of one key, of one checkpointer, or of everything."""
+        if key is not None:
+            return _calibration(self._checkpoints.get(key, ()), self._restarts.get(key, ()))
+        return _calibration(
+            [each for each in self.checkpoints if checkpointer in (None, each.checkpointer)],
+            [each for each in self.restarts if checkpointer in (None, each.checkpointer)],
+        )
+
+    # -- how it is worked out ------------------------------------------------------------------------------
+
+    @cached_property
+    def _checkpoints(self) -> dict[Key, list[CheckpointRecord]]:
+        """Newest first."""
+        found: defaultdict[Key, list[CheckpointRecord]] = defaultdict(list)
+        for each in sorted(self.checkpoints, key=_checkpoint_order, reverse=True):
+            found[each.key].append(each)
+        return dict(found)
+
+    @cached_property
+    def _restarts(self) -> dict[Key, list[RestartRecord]]:
+        found: defaultdict[Key, list[RestartRecord]] = defaultdict(list)
+        for each in sorted(self.restarts, key=lambda each: (each.started_at, each.job_id), reverse=True):
+            found[each.key].append(each)
+        return dict(found)
+
+    @cached_property
+    def _pools(self) -> dict[str, list[CheckpointRecord]]:
+        found: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
+        for key, records in self._checkpoints.items():
+            found[key.checkpointer] += records
+        return dict(found)
+
+    def _upper(self, values: Sequence[float]) -> float:
+        """The configured quantile by nearest rank; the maximum of few."""
+        if len(values) < self.learning.min_samples:
+            return max(values)
+        return quantile(values, self.learning.quantile)
+
+    def _upper_or_none(self, values: Sequence[float]) -> float | None:
+        return self._upper(values) if values else None
+
+    def _write_s(self, record: CheckpointRecord, nodes: int) -> float:
+        assert record.write_s is not None  # noqa: S101 - callers have chosen those that were measured
+        return record.write_s * self._slowdown(nodes, record.nodes)
+
+    def _slowdown(self, nodes: int, measured: int) -> float:
+        """Equation (1) on so many nodes over equation (1) where it was measured; never below 1."""
+        per_file_system, per_node = 1 / self.costs.file_system_mib_s, 1 / self.costs.node_mib_s
+        here = max(max(1, nodes) * per_file_system, per_node)
+        return max(1.0, here / max(max(1, measured) * per_file_system, per_node))
+
+
+_FAILURES = (CheckpointOutcome.FAILED, CheckpointOutcome.LATE)
+
+
+def application(job: Job, claims: Claims | None) -> str:
+    """What a job's program is called: as it says, else the job's name."""
+    return (claims.app if claims is not None and claims.app else job.name)[:LONGEST_APP]
+
+
+def key_of(job: Job, claims: Claims) -> Key:
+    """What this job's history is kept by."""
+    return Key(job.user, application(job, claims), claims.checkpointer)
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The smallest value such that at least this share of them is not larger (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
+
+
+def _checkpoint_order(record: CheckpointRecord) -> tuple[datetime, datetime, int, str]:
+    return (record.ended_at, record.asked_at, record.eviction_id, record.job_id)
+
+
+def _size_mib(record: CheckpointRecord, nodes: int) -> float:
+    """As much on each node as was measured; on fewer nodes as much in all."""
+    return (record.size_mib or 0.0) * max(1.0, nodes / max(1, record.nodes))
+
+
+def _median_of_keys(records: Iterable[CheckpointRecord], value: Callable[[CheckpointRecord], float]) -> float:
+    by_key: defaultdict[Key, list[float]] = defaultdict(list)
+    for each in records:
+        by_key[each.key].append(value(each))
+    return median(median(values) for values in by_key.values())
+
+
+def _calibration(checkpoints: Sequence[CheckpointRecord], restarts: Sequence[RestartRecord]) -> Calibration:
+    times = [(each.actual_s, each.predicted_s) for each in checkpoints if each.outcome is CheckpointOutcome.SAVED]
+    ratios = _ratios(times)
+    outcomes = Counter(each.outcome for each in checkpoints)
+    ways = Counter(each.restart for each in restarts)
+    return Calibration(
+        checkpoints={outcome: outcomes[outcome] for outcome in CheckpointOutcome},
+        restarts={way: ways[way] for way in Restart},
+        compared=len(ratios),
+        median_ratio=_median(ratios),
+        share_within=sum(ratio <= 1 for ratio in ratios) / len(ratios) if ratios else None,
+        median_size_ratio=_median(_ratios((each.size_mib, each.predicted_size_mib) for each in checkpoints)),
+        median_restart_ratio=_median(_ratios((each.restart_s, each.predicted_s) for each in restarts)),
+    )
+
+
+def _ratios(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]:
+    return [actual / predicted for actual, predicted in pairs if actual is not None and predicted]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None

@@ -1,0 +1,139 @@
+"""Which runs of jobs have ended, and how long they lasted, as far as two snapshots tell. Pure.
+
+Model: a run is a job id and its start. One that was seen to run and then is seen no more has ended, at the snapshot
+that misses it first: up to one cycle late. A job that is still known to Slurm then was requeued or suspended, and one
+that is a preemptee was ended by Clearway: neither says how long the program takes. How a run left the queue does not
+tell (a cancelled or failed one counts as it lasted), except that its time limit cut it: it lasted that long at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from clearway.config.configuration import Config
+from clearway.estimates.learning import History, application
+from clearway.model.claims import read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.durations import format_duration
+from clearway.walltime.remaining import Advice, RunTimes, advice
+
+ENOUGH = 10  # jobs, to advise on
+
+
+class RunKey(NamedTuple):
+    """What run times are kept by; ``app`` as ``learning.application`` names it."""
+
+    user: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run that has ended. (job_id, started_at) is unique."""
+
+    job_id: str
+    started_at: datetime
+    ended_at: datetime
+    user: str
+    app: str
+    nodes: int
+    limit_s: float | None  # None: unlimited
+    cut: bool  # by its time limit
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.user, self.app)
+
+    @property
+    def run_s(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run as it was last seen on its nodes; ``leaving_at``: since when it has been COMPLETING."""
+
+    job: Job
+    leaving_at: datetime | None = None
+
+
+Runs = Mapping[tuple[str, datetime], Seen]
+
+
+def look(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[str]) -> tuple[Runs, list[RunRecord]]:
+    """What runs now, to be passed in again with the next snapshot, and which runs have ended since, by job id."""
+    if snapshot.unreadable:
+        return before, []  # a job that cannot be read has not ended
+    now: dict[tuple[str, datetime], Seen] = {}
+    for job in snapshot.jobs:
+        if job.start_time is None:
+            continue
+        run = (job.job_id, job.start_time)
+        if job.state is JobState.RUNNING:
+            now[run] = Seen(job)
+        elif job.state is JobState.COMPLETING and run in before:
+            now[run] = replace(before[run], leaving_at=before[run].leaving_at or snapshot.taken_at)
+    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED}
+    ended = [
+        _record(seen, seen.leaving_at or snapshot.taken_at)
+        for (job_id, _), seen in before.items()
+        if job_id not in known and job_id not in preempted
+    ]
+    return now, sorted(ended, key=lambda each: each.job_id)
+
+
+def run_key(job: Job) -> RunKey:
+    """What this job's run times are kept by."""
+    return RunKey(job.user, application(job, read_claims(job)[0] if "clearway:" in job.comment else None))
+
+
+def times_of(records: Iterable[RunRecord]) -> RunTimes:
+    """How long these runs lasted."""
+    kept = tuple(records)
+    return RunTimes(tuple(each.run_s for each in kept if not each.cut), tuple(each.run_s for each in kept if each.cut))
+
+
+def advice_on(records: Iterable[RunRecord]) -> Advice | None:
+    """What these runs asked for and took; None when there are none."""
+    kept = tuple(records)
+    return advice(times_of(kept), [each.limit_s for each in kept if each.limit_s is not None])
+
+
+def sentence(of: Advice) -> str:
+    """What to tell the owner."""
+    takes = f"take {format_duration(of.median_s)} (nine in ten at most {format_duration(of.most_s)})"
+    if of.jobs < ENOUGH:
+        return f"only {of.jobs} known: too few to advise; so far they {takes}"
+    if of.asked_s is None:
+        return f"jobs of this name ask for no limit and {takes}"
+    said = f"jobs of this name ask for {format_duration(of.asked_s)} and {takes}"
+    return f"{said}; {of.cut} of {of.jobs} were cut by their time limit" if of.cut else said
+
+
+def _record(seen: Seen, ended_at: datetime) -> RunRecord:
+    job = seen.job
+    assert job.start_time is not None  # noqa: S101 - only such are looked at
+    key, lasted_s = run_key(job), (ended_at - job.start_time).total_seconds()
+    return RunRecord(
+        job_id=job.job_id,
+        started_at=job.start_time,
+        ended_at=max(ended_at, job.start_time),
+        user=key.user,
+        app=key.app,
+        nodes=max(1, job.num_nodes),
+        limit_s=job.time_limit_s,
+        cut=job.time_limit_s is not None and lasted_s >= job.time_limit_s,
+    )
+
+
+def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:
+    """Seconds until the job has ended, as surely as the configuration wants; None where that is not known."""
+    confidence = config.planning.end_confidence
+    if confidence is None or job.start_time is None:
+        return None
+    ran_s = max(0.0, (now - job.start_time).total_seconds())
+    claims, _ = read_claims(job)
+    return history.run_times(job.user, application(job, claims)).likely_end_s(ran_s, confidence)

@@ -1,0 +1,1 @@
+"""The papers' studies, their reports and figures, and a site's own replay."""

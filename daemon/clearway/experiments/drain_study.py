@@ -1,0 +1,230 @@
+"""How long nodes take to become empty: by waiting, or by a drain that moves their jobs; on recorded workloads.
+
+The comparison of the Slurm+DMTCP paper's section on draining, in numbers of real machines. A workload is replayed under
+EASY backfilling. At busy moments, drawn by a seed, some nodes are chosen: one that is busy, or several in a row as a
+rack has them. From the very same moment three ways are compared:
+
+- ``wait``: nothing new starts there, and the jobs that are there run to their ends (Slurm's DRAIN). As each job's
+  true run time is recorded, so is when the last one is over.
+- ``drain``: Clearway's own plan (``migration.drain.plan_drain``) for images of so many GiB a node. Checkpoints are
+  written one after another, as the plan reckons; who ends before its turn ends by itself. The nodes of a job are free
+  when it is saved, and at most ``execution.kill_allowance`` later.
+- ``requeue``: the same plan where no job can be saved and the order is forced: quick, and all the work is repeated.
+
+Idle node-hours are those of the chosen nodes, from when nobody is on a node until the last one is empty. What a moved
+job stands still for (its checkpoint and reading it again) is counted on all its nodes. Where and when moved jobs go on
+is not simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from clearway.config import plugins
+from clearway.config.configuration import Config
+from clearway.drain.plan import plan_drain
+from clearway.eligibility.under_way import UnderWay
+from clearway.experiments.sweeps.base import Sweep
+from clearway.model.cluster import JobState
+from clearway.model.errors import SimulationError, TraceError
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan
+from clearway.model.problem import Action
+from clearway.planning.eviction_dp import EvictionDP
+from clearway.simulation.as_cluster import AsCluster
+from clearway.simulation.engine import Machine, ReplayedJob, State, replay
+from clearway.simulation.traces.swf import read_swf
+from clearway.simulation.traces.trace import TraceJob
+
+WAIT, DRAIN, REQUEUE = "wait", "drain", "requeue"
+MOMENTS = 100
+BUSY = 0.75  # share of the nodes in use at a moment that is looked at
+IMAGES_GIB = (4, 64)  # for each node
+MANY = 16
+SHARE = 0.05
+SCHEDULER = "easy"
+_MIB = 1_024
+_HOUR_S = 3_600.0
+_SAVES = "clearway:checkpoint=signal"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    file: str
+    nodes: int
+    processors_per_node: int = 1  # of the trace's
+
+
+WORKLOADS = (
+    Workload("KTH-SP2", "KTH-SP2-1996-2.1-cln.swf.xz", 100),
+    Workload("SDSC-DS", "SDSC-DS-2004-2.1-cln.swf.xz", 208, 8),
+    Workload("LANL-CM5", "LANL-CM5-1994-4.1-cln.swf.xz", 1_024),
+    Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What came of emptying some nodes in one way."""
+
+    empty_s: float
+    idle_node_h: float
+    jobs: int  # that were moved
+    still_node_h: float  # that moved jobs stood still
+    repeated_node_h: float  # of work that is done again
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    workload: str
+    at_s: float  # since the workload's beginning
+    nodes: int
+    way: str
+    image_gib: int  # for each node; 0: nothing is saved
+    course: Course
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStudy:
+    samples: tuple[Sample, ...]
+    seed: int
+    absent: tuple[str, ...]  # files that were not found
+
+    def of(self, workload: str, nodes: int, way: str, image_gib: int = 0) -> tuple[Course, ...]:
+        wanted = (workload, nodes, way, image_gib)
+        return tuple(s.course for s in self.samples if (s.workload, s.nodes, s.way, s.image_gib) == wanted)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def study(folder: Path, sweep: Sweep, *, seed: int = 0, moments: int = MOMENTS) -> DrainStudy:
+    """All workloads whose files the folder has.
+
+    Raises:
+        TraceError: when it has none of them, or one cannot be read.
+    """
+    folder = folder.resolve()  # workers elsewhere have other working directories
+    found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
+    if not found:
+        raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
+    tasks = [(folder, workload, seed, moments) for workload in found]
+    made = sweep(_of_file, tasks, lambda samples: samples[0].workload if samples else "never busy")
+    samples = [sample for samples in made for sample in samples]
+    absent = tuple(workload.file for workload in WORKLOADS if workload not in found)
+    return DrainStudy(tuple(samples), seed, absent)
+
+
+def _of_file(folder: Path, workload: Workload, seed: int, moments: int) -> list[Sample]:
+    trace = read_swf(folder / workload.file).on_nodes(workload.processors_per_node)
+    return sampled(trace.jobs, workload.name, workload.nodes, seed=seed, moments=moments)
+
+
+def sampled(jobs: Sequence[TraceJob], name: str, nodes: int, *, seed: int = 0, moments: int = MOMENTS) -> list[Sample]:
+    """Replay these jobs, and look at so many moments (fewer where the machine is not busy for long)."""
+    looking = _Looking(name, nodes, seed, moments, span=(jobs[0].submit_s, jobs[-1].submit_s))
+    replay(jobs, nodes, plugins.load(plugins.SCHEDULERS, SCHEDULER)(), seed=seed, observe=looking)
+    return looking.samples
+
+
+@dataclass
+class _Looking:
+    """Sees the machine after each instant of the replay."""
+
+    name: str
+    nodes: int
+    seed: int
+    moments: int
+    span: tuple[int, int]
+    samples: list[Sample] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._rng = Random(f"drain-{self.name}-{self.seed}")  # noqa: S311 - a simulation, not a secret
+        self._due = sorted((self._rng.uniform(*self.span) for _ in range(self.moments)), reverse=True)
+        self._counts = sorted({1, min(MANY, self.nodes), math.ceil(SHARE * self.nodes)})
+
+    def __call__(self, machine: Machine) -> None:
+        if not self._due or machine.now_s < self._due[-1] or machine.used < BUSY * machine.nodes:
+            return
+        while self._due and self._due[-1] <= machine.now_s:
+            self._due.pop()
+        busy = sorted(number for _, _, job in machine.running for number in job.nodes)
+        for count in self._counts:
+            first = self._rng.choice(busy) if count == 1 else self._rng.randrange(machine.nodes - count + 1)
+            chosen = frozenset(range(first, first + count))
+            for way, image_gib in ways():
+                course = emptied(machine, chosen, way, image_gib)
+                self.samples.append(Sample(self.name, machine.now_s, count, way, image_gib, course))
+
+
+def ways() -> tuple[tuple[str, int], ...]:
+    return ((WAIT, 0), *((DRAIN, image_gib) for image_gib in IMAGES_GIB), (REQUEUE, 0))
+
+
+def emptied(machine: Machine, chosen: frozenset[int], way: str, image_gib: int) -> Course:
+    """What becomes of these nodes from now on."""
+    there = {str(job.job_id): job for _, _, job in machine.running if not chosen.isdisjoint(job.nodes)}
+    left_s = {name: job.run_s - job.worked_s(machine.now_s) for name, job in there.items()}
+    if way == WAIT:
+        return course_of(chosen, there, left_s)
+    config = site(image_gib)
+    cluster = AsCluster(
+        machine,
+        states={State.LEAVING: JobState.COMPLETING, State.SUSPENDED: JobState.SUSPENDED},
+        comment=lambda _: _SAVES if way == DRAIN else "",
+        node_memory_mib=max(1, image_gib) * _MIB,
+        job_memory_mib=max(1, image_gib) * _MIB,
+    )
+    order = DrainOrder(
+        nodes=tuple(cluster.names[number] for number in sorted(chosen)), actor="study", force=way == REQUEUE
+    )
+    snapshot = cluster.snapshot(())
+    nobody = UnderWay(jobs=frozenset(), nodes=frozenset(), promised=frozenset())
+    plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=nobody)
+    if isinstance(plan, NoPlan):
+        raise SimulationError(f"no drain is possible: {plan.why}")
+    write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}
+    leave_s, moved, still_node_s, repeated_node_s, saved_s = dict(left_s), 0, 0.0, 0.0, 0.0
+    for planned in plan.chosen.actions:
+        name, size = planned.job_id, there[planned.job_id].size
+        if planned.action is Action.END or left_s[name] <= saved_s:
+            continue  # it ends by itself, at the latest before its turn
+        if planned.action is not Action.KILL:
+            saved_s += write_s[name]
+            still_node_s += size * 2 * write_s[name]  # reading takes as long as writing
+        moved += 1
+        repeated_node_s += planned.lost_work_node_s
+        leave_s[name] = min(left_s[name], saved_s + config.execution.kill_allowance)
+    return course_of(chosen, there, leave_s, moved, still_node_s, repeated_node_s)
+
+
+def site(image_gib: int) -> Config:
+    """Clearway's own defaults; a job's whole image is written."""
+    return Config.model_validate({"costs": {"app_memory_fraction": 1.0 if image_gib else 0.4}})
+
+
+def course_of(
+    chosen: frozenset[int],
+    there: Mapping[str, ReplayedJob],
+    leave_s: Mapping[str, float],
+    moved: int = 0,
+    still_node_s: float = 0.0,
+    repeated_node_s: float = 0.0,
+) -> Course:
+    """``leave_s`` is when each of these jobs is gone, counted from now."""
+    empty_s = max(leave_s.values(), default=0.0)
+    held_s = sum(leave_s[name] * len(chosen.intersection(job.nodes)) for name, job in there.items())
+    return Course(
+        empty_s=empty_s,
+        idle_node_h=(empty_s * len(chosen) - held_s) / _HOUR_S,
+        jobs=moved,
+        still_node_h=still_node_s / _HOUR_S,
+        repeated_node_h=repeated_node_s / _HOUR_S,
+    )

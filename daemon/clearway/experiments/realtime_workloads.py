@@ -1,0 +1,93 @@
+"""Which jobs are real-time jobs: the three ways of the WCJS paper's section 7.1.3, and its random logs of section 7.3.
+
+All draw from a seed alone, so that every scheduler gets the same jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from random import Random
+
+from clearway.experiments.offline_optimum import OfflineJob
+from clearway.model.errors import SimulationError
+from clearway.simulation.checkpoint_models import MIRA
+from clearway.simulation.traces.trace import Trace, TraceJob, in_order
+
+SHORT_S = 90 * 60
+PARTITIONS = (512, 1_024, 2_048, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152)
+MEAN_APS_NODES = 2_048
+RANDOM_BATCH, RANDOM_URGENT, RANDOM_BLOCKS = 5, 2, 16
+
+
+def some_of_all(trace: Trace, percent: int, seed: int, shorter_than_s: float | None = None) -> Trace:
+    """So many per cent of the jobs are urgent, drawn from all or from those that run for less than a time.
+
+    Raises:
+        SimulationError: when there are not so many.
+    """
+    rng = Random(f"urgent-{seed}")  # noqa: S311 - a simulation, not a secret
+    known = [job.job_id for job in trace.jobs if shorter_than_s is None or job.run_s < shorter_than_s]
+    count = round(len(trace.jobs) * percent / 100)
+    if count > len(known):
+        raise SimulationError(f"{trace.name}: {count} jobs are to be urgent, only {len(known)} are short enough")
+    urgent = set(rng.sample(known, count))
+    return replace(trace, jobs=tuple(replace(job, urgent=job.job_id in urgent) for job in trace.jobs))
+
+
+def with_beam_time_jobs(trace: Trace, percent: int, seed: int, run_times_s: Sequence[float], unit_nodes: int) -> Trace:
+    """Urgent jobs beside those of the trace: as many as ``percent`` of them, with run times of a beam line's analyses.
+
+    They are submitted uniformly over the trace, on an exponentially distributed number of nodes rounded up to a
+    partition, with a time limit of 1 to 2 times the run time.
+    """
+    rng = Random(f"beam-time-{seed}")  # noqa: S311 - see above
+    last_s = max(job.submit_s for job in trace.jobs)
+    first_id = max(job.job_id for job in trace.jobs) + 1
+    more = []
+    for number in range(round(len(trace.jobs) * percent / 100)):
+        run_s = max(1, round(rng.choice(run_times_s)))
+        nodes = rng.expovariate(1 / MEAN_APS_NODES)
+        partition = next((each for each in PARTITIONS if nodes <= each), PARTITIONS[-1])
+        more.append(
+            TraceJob(
+                job_id=first_id + number,
+                submit_s=rng.randint(0, last_s),
+                run_s=run_s,
+                size=ceil(partition / unit_nodes),
+                requested_s=ceil(run_s * rng.uniform(1, 2)),
+                urgent=True,
+            )
+        )
+    return trace.with_jobs(more)
+
+
+def random_log(seed: int) -> tuple[TraceJob, ...]:
+    """Five batch and two urgent jobs on 512 to 8,192 nodes, in blocks of 512.
+
+    The paper gives the sizes; run times of 10 to 120 minutes, limits of 1 to 2 times as much and submissions within
+    two hours are chosen here.
+    """
+    rng = Random(f"log-{seed}")  # noqa: S311 - see above
+    jobs = []
+    for number in range(1, RANDOM_BATCH + RANDOM_URGENT + 1):
+        run_s = rng.randint(600, 7_200)
+        jobs.append(
+            TraceJob(
+                job_id=number,
+                submit_s=rng.randint(0, 7_200),
+                run_s=run_s,
+                size=2 ** rng.randint(0, 4),
+                requested_s=ceil(run_s * rng.uniform(1, 2)),
+                urgent=number > RANDOM_BATCH,
+            )
+        )
+    return in_order(jobs)
+
+
+def as_offline(jobs: Sequence[TraceJob]) -> list[OfflineJob]:
+    """The same jobs for the offline optimum, which knows their run times."""
+    return [
+        OfflineJob(job.job_id, job.size, job.submit_s, job.run_s, job.urgent, MIRA.transfer_s(job.size)) for job in jobs
+    ]

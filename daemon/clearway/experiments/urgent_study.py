@@ -1,0 +1,202 @@
+"""The UJFB paper's job scheduling experiments again (its section V-B to V-D), on the same recorded workloads.
+
+Three workloads get urgent jobs injected at busy times, DWD's has its own. Every scheduler replays the same jobs, with
+the run time as the limit, as the paper does. A cell is one workload, one seed, one scheduler; cells are independent, so
+they run side by side and their order does not matter.
+
+The paper's figures that are published as numbers stand in ``PAPER``; its bars carry none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+from clearway.config import plugins
+from clearway.experiments.sweeps.base import Sweep
+from clearway.model.errors import TraceError
+from clearway.simulation.engine import Scheduler, replay
+from clearway.simulation.measures import metrics
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, Rules
+from clearway.simulation.schedulers.ujfb import Ujfb
+from clearway.simulation.traces.injection import urgent_jobs
+from clearway.simulation.traces.swf import read_swf
+from clearway.simulation.traces.trace import Trace
+
+SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "sjf-backfill", "ujfb", "clearway-suspend", "clearway-sjf")
+SWAP_FACTORS = (1, 20, 40)
+SWAP_WORKLOAD = "LANL-CM5"
+IN_TURN = "UJFB, jobs swap out one after another"  # on that workload, with each factor
+BINS = (1.0, 1.1, 1.5, 2.0, 5.0, 10.0, 50.0, float("inf"))  # of the distribution of slowdowns, from below
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    file: str
+    nodes: int
+    figure: str  # the paper's
+    limit: float | None  # what the Urgent Lateness of UJFB must not exceed; None: the lowest of all schedulers'
+    urgent_queue: str = ""  # else urgent jobs are injected
+
+
+WORKLOADS = (
+    Workload("SDSC-DS", "SDSC-DS-2004-2.1-cln.swf.xz", 1_664, "Figure 10", 1.01),
+    Workload("LANL-CM5", "LANL-CM5-1994-4.1-cln.swf.xz", 1_024, "Figure 11", 1.02),
+    Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024, "Figure 12", 1.05),
+    Workload("DWD", "dwd-2020-09-17.swf.xz", 1_024, "Figure 16", None, urgent_queue="sx_rout"),
+)
+# What UJFB's and Clearway's parts do where urgent jobs are many: each with one thing changed.
+VARIATION_WORKLOAD = "DWD"
+VARIATIONS: dict[str, Callable[[], Scheduler]] = {
+    "UJFB, swapping takes no time": lambda: Ujfb(swap_factor=0),
+    "UJFB, suspended jobs return to any nodes": lambda: Ujfb(keep_nodes=False),
+    "UJFB, regular jobs start while urgent ones wait": lambda: Ujfb(regular_wait=False),
+    "UJFB, urgent jobs wait by submission": lambda: Ujfb(shortest_first=False),
+    "UJFB, nobody is suspended": lambda: Ujfb(suspends=False),
+    "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=Rules(shortest_first=False)),
+    "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
+        rules=Rules(return_at_once=False)
+    ),
+    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=Rules(never_in_vain=False)),
+    "Clearway, without all three rules": lambda: ClearwaySuspend(rules=Rules(False, False, False)),
+}
+PAPER = {
+    ("SDSC-DS", "ujf"): 62.0,
+    ("SDSC-DS", "ujfb"): 1.01,
+    ("LANL-CM5", "ujfb"): 1.02,
+    ("SX-ACE", "fcfs"): 90_996.73,
+    ("SX-ACE", "ujf"): 641.61,
+    ("SX-ACE", "conservative"): 32_853.86,
+    ("SX-ACE", "easy"): 34_688.48,
+    ("SX-ACE", "ujfb"): 1.05,
+}
+PAPER_PREEMPTIONS = {("SX-ACE", "ujfb"): 28}
+PAPER_ABOVE_2 = 0.059  # DWD: urgent jobs with a slowdown above 2, of all jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    workload: str
+    seed: int
+    scheduler: str
+    swap_factor: int
+    jobs: int
+    urgent_jobs: int
+    response_s: float  # mean of the regular jobs
+    slowdown: float  # likewise
+    urgent_lateness: float
+    urgent_slowdown: float  # mean of the urgent jobs
+    above_2: float  # urgent jobs with a slowdown above 2, of all jobs
+    preemptions: int
+    histogram: tuple[int, ...]  # all jobs by slowdown, see BINS
+
+
+@dataclass(frozen=True, slots=True)
+class UrgentStudy:
+    cells: tuple[Cell, ...]
+    seeds: int
+    traces: dict[str, tuple[int, int]]  # by workload: jobs that ran, jobs that never ran
+    absent: tuple[str, ...]  # files that were not found
+
+    def of(self, workload: str, scheduler: str, swap_factor: int = 1) -> tuple[Cell, ...]:
+        return tuple(
+            cell
+            for cell in self.cells
+            if (cell.workload, cell.scheduler, cell.swap_factor) == (workload, scheduler, swap_factor)
+        )
+
+    def mean(self, workload: str, scheduler: str, value: Callable[[Cell], float], swap_factor: int = 1) -> float:
+        cells = self.of(workload, scheduler, swap_factor)
+        return sum(map(value, cells)) / len(cells)
+
+    def lateness(self, workload: str, scheduler: str, swap_factor: int = 1) -> float:
+        """The largest over all seeds."""
+        return max(cell.urgent_lateness for cell in self.of(workload, scheduler, swap_factor))
+
+
+def study(folder: Path, seeds: int, sweep: Sweep) -> UrgentStudy:
+    """All cells of the workloads whose files the folder has.
+
+    Raises:
+        TraceError: when it has none of them, or one cannot be read.
+    """
+    folder = folder.resolve()  # workers elsewhere have other working directories
+    found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
+    if not found:
+        raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
+    traces = {workload.name: read_swf(folder / workload.file) for workload in found}
+    tasks = [task for workload in found for task in _tasks(folder, workload, seeds)]
+    cells = sweep(_cell, tasks, lambda cell: f"{cell.workload}, seed {cell.seed}, {cell.scheduler}")
+    return UrgentStudy(
+        cells=tuple(cells),
+        seeds=seeds,
+        traces={name: (len(trace.jobs), trace.never_ran) for name, trace in traces.items()},
+        absent=tuple(workload.file for workload in WORKLOADS if workload not in found),
+    )
+
+
+def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path, Workload, int, str, int]]:
+    for seed in range(seeds):
+        for scheduler in SCHEDULERS:
+            yield folder, workload, seed, scheduler, 1
+        if workload.name == SWAP_WORKLOAD:
+            for factor in SWAP_FACTORS[1:]:
+                yield folder, workload, seed, Ujfb.name, factor
+            for factor in SWAP_FACTORS:
+                yield folder, workload, seed, IN_TURN, factor
+        if workload.name == VARIATION_WORKLOAD and not seed:  # where the seed draws swap times only
+            for name in VARIATIONS:
+                yield folder, workload, seed, name, 1
+
+
+@lru_cache(maxsize=1)
+def _jobs(folder: Path, workload: Workload, seed: int) -> Trace:
+    """Cells of one workload and seed follow each other, so a process reads and injects once for all of them."""
+    trace = read_swf(folder / workload.file).with_exact_limits()
+    if workload.urgent_queue:
+        return trace.with_urgent_queues([workload.urgent_queue])
+    return trace.with_jobs(urgent_jobs(trace, workload.nodes, seed))
+
+
+def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> Cell:
+    trace = _jobs(folder, workload, seed)
+    scheduler: Scheduler
+    if name in {Ujfb.name, IN_TURN}:
+        scheduler = Ujfb(swap_factor=swap_factor, swap_together=name != IN_TURN)
+    else:
+        scheduler = _load(name)
+    done = replay(trace.jobs, workload.nodes, scheduler, seed=seed)
+    found = metrics(done)
+    _, regular = found.jobs["regular"]
+    count, urgent = found.jobs["urgent"]
+    slow = sum(outcome.slowdown > 2 for outcome in done.outcomes if outcome.job.urgent)
+    return Cell(
+        workload=workload.name,
+        seed=seed,
+        scheduler=name,
+        swap_factor=swap_factor,
+        jobs=len(done.outcomes),
+        urgent_jobs=count,
+        response_s=regular["response_s"].mean,
+        slowdown=regular["slowdown"].mean,
+        urgent_lateness=found.urgent_lateness or 0.0,
+        urgent_slowdown=urgent["slowdown"].mean,
+        above_2=slow / len(done.outcomes),
+        preemptions=found.preemptions,
+        histogram=_histogram([outcome.slowdown for outcome in done.outcomes]),
+    )
+
+
+def _load(name: str) -> Scheduler:
+    if name in VARIATIONS:
+        return VARIATIONS[name]()
+    made: Scheduler = plugins.load(plugins.SCHEDULERS, name)()
+    return made
+
+
+def _histogram(slowdowns: Sequence[float]) -> tuple[int, ...]:
+    return tuple(sum(low <= each < high for each in slowdowns) for low, high in pairwise(BINS))

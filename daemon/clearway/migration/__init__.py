@@ -1,1 +1,0 @@
-"""Moving jobs for the sake of their nodes. Pure, like planning: decisions only."""

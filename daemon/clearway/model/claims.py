@@ -1,0 +1,222 @@
+"""What a job says of itself in its Comment: ``clearway:key=value,key=value`` anywhere in the text. Pure.
+
+The Comment is owner-writable, so a claim can only hurt the one who makes it: one that cannot be read, or
+that contradicts what Slurm knows (a checkpoint from the future), counts as no claim at all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+
+from clearway.model.cluster import Job
+from clearway.model.durations import parse_duration_s
+
+PREFIX = "clearway:"
+
+
+CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
+
+
+_TOKEN = re.compile(r"(?<!\S)clearway:(\S*)")
+
+
+class CheckpointHow(StrEnum):
+    SIGNAL = "signal"  # saves itself when it is signalled
+    INTERVAL = "interval"  # saves itself at its own pace; one has to wait for it
+    NONE = "none"  # cannot be saved, and says so
+
+
+class Restart(StrEnum):
+    """How this run began, when it is not the job's first."""
+
+    OK = "ok"  # from the newest generation
+    FALLBACK = "fallback"  # from the one before: the newest was not valid
+    SCRATCH = "scratch"  # from the start: no generation was valid
+
+
+class SaveState(StrEnum):
+    SAVING = "saving"
+    SAVED = "saved"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """A job's own words, syntactically valid; ``last_checkpoint`` below says whether they can be true."""
+
+    max_delay_s: float | None = None
+    checkpoint: CheckpointHow | None = None
+    signal: str = "USR1"
+    to: str = "batch"  # who gets the signal: the batch shell, or the steps
+    interval_s: float | None = None
+    last: datetime | None = None  # when the newest complete checkpoint was finished
+    state: SaveState | None = None
+    asked: datetime | None = None  # when the checkpoint that ``state`` speaks of was begun
+    took_s: float | None = None
+    size_mib: int | None = None
+    generation: int | None = None
+    checkpointer: str = "application"  # how it is saved: name of a registered checkpointer
+    app: str | None = None  # what the program is called: history is kept by user, application and checkpointer
+    requeues: bool = False  # puts itself back in the queue once it has saved itself (submitit, Lightning)
+    restart: Restart | None = None
+    restart_s: float | None = None  # from the start of this run until the program computed again
+
+
+class ClaimError(ValueError):
+    """The Comment holds a clearway: token that cannot be read."""
+
+
+def parse_claims(comment: str) -> Claims | None:
+    """The claims in a Comment; None when it makes none.
+
+    Raises:
+        ClaimError: with one sentence that names the key.
+    """
+    tokens = _TOKEN.findall(comment)
+    if not tokens:
+        return None
+    pairs: dict[str, str] = {}
+    for item in ",".join(tokens).split(","):
+        key, equals, value = item.partition("=")
+        if not equals or not value:
+            raise ClaimError(f"clearway: expected key=value, not {item[:60]!r}")
+        if key in pairs:
+            raise ClaimError(f"clearway: {_shown(key)} is given twice")
+        pairs[key] = value
+    known: dict[str, object] = {}
+    for key, value in pairs.items():
+        field, read = _KEYS.get(key, ("", None))
+        if read is None:
+            raise ClaimError(f"clearway: unknown key {key[:30]!r}; known are {', '.join(sorted(_KEYS))}")
+        try:
+            known[field] = read(value)
+        except ValueError as error:
+            raise ClaimError(f"clearway: {key}={_shown(value)}: {str(error)[:200]}") from None
+    return Claims(**known)  # type: ignore[arg-type]  # the table below pairs each field with its own type
+
+
+def format_claims(comment: str, **pairs: str | int) -> str:
+    """The Comment with these pairs set; other text and other pairs stay as they are."""
+    merged: dict[str, str] = {}
+    for item in ",".join(_TOKEN.findall(comment)).split(","):
+        key, equals, value = item.partition("=")
+        if equals:
+            merged[key] = value
+    merged.update({key: str(value) for key, value in pairs.items()})
+    rest = " ".join(_TOKEN.sub("", comment).split())
+    token = PREFIX + ",".join(f"{key}={value}" for key, value in merged.items())
+    return f"{rest} {token}".strip()
+
+
+def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> datetime:
+    """When the work that a kill would lose began: the last believable checkpoint of this run, else its start.
+
+    A checkpoint of an earlier run does not help: what this run has done since its start would be lost.
+    """
+    if claims is None or claims.last is None or not start <= claims.last <= now + CLOCK_SKEW:
+        return start
+    return min(claims.last, now)
+
+
+def _shown(text: str) -> str:
+    """As much of a user's text as an error needs, fit for logs and terminals."""
+    return text[:30] if text[:30].isprintable() else repr(text[:30])
+
+
+def _time(value: str) -> datetime:
+    if not re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,6})?", value):
+        raise ValueError("must be seconds since 1970")
+    return datetime.fromtimestamp(float(value), UTC)
+
+
+def _count(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,12}", value):
+        raise ValueError("must be a whole number")
+    return int(value)
+
+
+def _signal(value: str) -> str:
+    if value not in {"USR1", "USR2", "TERM"}:
+        raise ValueError("must be USR1, USR2 or TERM")
+    return value
+
+
+def _to(value: str) -> str:
+    if value not in {"batch", "steps"}:
+        raise ValueError("must be batch or steps")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._+-]{1,64}", value):
+        raise ValueError("must be 1 to 64 letters, digits or ._+-")
+    return value
+
+
+def _requeues(value: str) -> bool:
+    if value != "self":
+        raise ValueError("must be self")
+    return True
+
+
+_KEYS = {
+    "max_delay": ("max_delay_s", parse_duration_s),
+    "checkpoint": ("checkpoint", CheckpointHow),
+    "signal": ("signal", _signal),
+    "to": ("to", _to),
+    "interval": ("interval_s", parse_duration_s),
+    "last": ("last", _time),
+    "state": ("state", SaveState),
+    "asked": ("asked", _time),
+    "took": ("took_s", parse_duration_s),
+    "size_mib": ("size_mib", _count),
+    "generation": ("generation", _count),
+    "checkpointer": ("checkpointer", _name),
+    "app": ("app", _name),
+    "requeues": ("requeues", _requeues),
+    "restart": ("restart", Restart),
+    "restart_s": ("restart_s", parse_duration_s),
+}
+
+
+def read_claims(job: Job) -> tuple[Claims | None, str]:
+    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none."""
+    return _read(job.comment)
+
+
+@lru_cache(maxsize=16_384)
+def _read(comment: str) -> tuple[Claims | None, str]:
+    """Asked several times a cycle for every job, whose Comment seldom changes."""
+    try:
+        return parse_claims(comment), ""
+    except ClaimError as error:
+        return None, str(error)
+
+
+def saves(job: Job) -> Claims | None:
+    """The claims of a job that can be checkpointed; None of any other."""
+    claims, _ = read_claims(job)
+    return claims if claims is not None and claims.checkpoint not in (None, CheckpointHow.NONE) else None
+
+
+def _since(claimed: datetime | None, asked: datetime) -> bool:
+    """Whether a job's clock (whole seconds) says that something happened after it was asked for."""
+    return claimed is not None and claimed >= asked.replace(microsecond=0)
+
+
+def checkpointed_since(claims: Claims | None, asked: datetime) -> bool:
+    """Whether a job claims a complete checkpoint that was begun (signal) or finished (interval) after ``asked``."""
+    if claims is None or claims.last is None:
+        return False
+    if claims.checkpoint is CheckpointHow.SIGNAL:
+        return claims.state is SaveState.SAVED and _since(claims.asked, asked) and _since(claims.last, asked)
+    return _since(claims.last, asked) and claims.last > asked
+
+
+def failed_since(claims: Claims | None, asked: datetime) -> bool:
+    """Whether a job says that the checkpoint which it was asked for then has failed."""
+    return claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)

@@ -1,0 +1,208 @@
+"""What is seen of the cluster: jobs, nodes, reservations, and the snapshot of one cycle. Frozen data, no Slurm text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+
+
+def wanted_features(job: Job) -> frozenset[str]:
+    """The node features that a job without a complex constraint asks for."""
+    return frozenset(part for part in job.features.split("&") if part)
+
+
+class JobState(StrEnum):
+    """What a job's Slurm state means to a planner; ``Job.raw_state`` keeps Slurm's own word."""
+
+    PENDING = "pending"
+    CONFIGURING = "configuring"  # has its nodes, they are still booting
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETING = "completing"  # on its way out, still on its nodes
+    ENDED = "ended"
+    UNKNOWN = "unknown"  # resizing, signaling, staging out ...: on its nodes, never acted upon
+
+    @property
+    def holds_nodes(self) -> bool:
+        return self not in (JobState.PENDING, JobState.ENDED)
+
+
+FIRST = 4_294_967_290  # the highest priority that a job is given, less a few that Slurm keeps for itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as Slurm schedules it: an array task or a heterogeneous component is a job of its own."""
+
+    job_id: str  # Slurm's own numeric id as text, never the "123_4" form
+    user: str
+    state: JobState
+    raw_state: str
+    partitions: tuple[str, ...]  # several only while pending
+    num_nodes: int
+    submit_time: datetime
+    name: str = ""
+    account: str = ""
+    qos: str = ""
+    reason: str = ""  # Slurm's state reason, "None" when there is none
+    eligible_time: datetime | None = None
+    start_time: datetime | None = None
+    time_limit_s: int | None = None  # None: unlimited
+    nodes: tuple[str, ...] = ()  # allocated nodes; empty while pending
+    cpus: int = 0
+    memory_mib: int = 0  # allocated on (or, pending, asked of) one node; 0 when unknown
+    comment: str = ""
+    batch: bool = True
+    requeueable: bool = True
+    restart_count: int = 0
+    priority: int = 0  # 0: held
+    reservation: str | None = None
+    dependency: str = ""
+    features: str = ""
+    licenses: str = ""
+    gres: str = ""  # what it asks for per node or per job beside processors and memory
+    # On, or asked of, each of its nodes, by type ("" where it may be any); None where that cannot be told.
+    gpus: tuple[tuple[str, int], ...] | None = ()
+    exclusive: bool = True  # has, or wants, whole nodes; also where that is not known
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    contiguous: bool = False
+    switches: int = 0  # under how many leaf switches its nodes must be; 0: any number
+    cpus_per_node: int = 0  # smallest number of processors a node must have for it
+    even_cpus: int = 0  # on each node when its tasks are spread evenly; 0: not known
+    array_job_id: str | None = None
+    array_task_id: int | None = None
+    pending_tasks: int = 1  # array tasks that one pending record stands for
+    het_job_id: str | None = None
+    het_job_offset: int | None = None
+
+    @property
+    def run(self) -> tuple[str, int, datetime | None]:
+        """What a decision is about: this run of the job, not the job id, which outlives a requeue."""
+        return (self.job_id, self.restart_count, self.start_time)
+
+    @property
+    def display_id(self) -> str:
+        """The id as users know it: 123, 123_4 (array task), 123+1 (heterogeneous component)."""
+        if self.array_job_id is not None and self.array_task_id is not None:
+            return f"{self.array_job_id}_{self.array_task_id}"
+        if self.het_job_id is not None and self.het_job_offset is not None:
+            return f"{self.het_job_id}+{self.het_job_offset}"
+        return self.job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A compute node; ``available`` means that Slurm would start a job on it once it is empty."""
+
+    name: str
+    available: bool
+    raw_state: str
+    cpus: int
+    memory_mib: int
+    partitions: tuple[str, ...]
+    alloc_cpus: int = 0  # processors that Slurm says are taken; a cross-check of the jobs' own node lists
+    alloc_memory_mib: int = 0  # likewise; 0 as well where Slurm does not share out memory
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where it has none
+    alloc_gpus: tuple[tuple[str, int], ...] | None = None  # of these, taken; None: not known
+    cpus_per_core: int = 1  # jobs are given whole cores
+    features: tuple[str, ...] = ()
+    reason: str = ""
+    reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
+    weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing new starts on it because somebody said so (DRAIN, DRAINING, DRAINED)."""
+        return "DRAIN" in self.raw_state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Slurm's advance reservation. Clearway's own ones (placements) are made from the same type."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_time: datetime
+    end_time: datetime
+    users: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record that could not be read; it is counted, logged and never acted upon."""
+
+    kind: str  # job, node, reservation
+    ident: str  # as much of its id as could be read
+    why: str
+    holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptPriorities:
+    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    of_qos: bool = False  # else of partitions
+
+    def of(self, job: Job) -> int:
+        """0 where Slurm did not tell."""
+        name = job.qos if self.of_qos else next(iter(job.partitions), "")
+        return self.by_name.get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Which leaf switch each node is under, where Slurm tells (``TopologyPlugin=topology/tree``)."""
+
+    switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
+    unknown: str = "nobody has asked for it"  # why it is not known; "" where it is
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """Everything one cycle knows of the cluster."""
+
+    taken_at: datetime
+    jobs: tuple[Job, ...]
+    nodes: tuple[Node, ...]
+    skipped: tuple[Skipped, ...] = ()
+    queries: int = 0  # Slurm queries that it took
+    preempt_priorities: PreemptPriorities = PreemptPriorities()
+    topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
+
+    @cached_property
+    def job_by_id(self) -> dict[str, Job]:
+        return {job.job_id: job for job in self.jobs}
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def jobs_on(self) -> dict[str, tuple[Job, ...]]:
+        """Node name to the jobs that hold it, COMPLETING ones included."""
+        holders: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.state.holds_nodes:
+                for name in job.nodes:
+                    holders[name].append(job)
+        return {name: tuple(jobs) for name, jobs in holders.items()}
+
+    @cached_property
+    def unreadable(self) -> bool:
+        """Whether a job record was skipped that may hold nodes: then no node can be called free for sure."""
+        return any(item.kind == "job" and item.holds_nodes for item in self.skipped)
+
+
+class AdminLevel(StrEnum):
+    """What Slurm's accounting says of a user's rights."""
+
+    NONE = "none"
+    OPERATOR = "operator"
+    ADMINISTRATOR = "administrator"

@@ -1,0 +1,241 @@
+"""What is remembered of an operation while it is carried out, and afterwards. Frozen; the store keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from clearway.model.cluster import Job
+from clearway.model.orders import DrainOrder, MoveOrder
+from clearway.model.plan import Plan, Verdict
+from clearway.model.problem import Action
+
+CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
+
+
+class PreemptionState(StrEnum):
+    PLANNED = "planned"  # intent stored, nothing done
+    CHECKPOINTING = "checkpointing"  # asked to save itself, or waited for
+    VACATING = "vacating"  # requeued or cancelled; on its way out. The point of no return lies before this
+    SUSPENDED = "suspended"  # off its processors, its memory still on its nodes; resumed when nobody else has them
+    VACATED = "vacated"  # off its nodes, back in the queue
+    QUEUED = "queued"  # its requeue delay is lifted; waits for its turn
+    RETURNED = "returned"  # terminal: runs again
+    ENDED = "ended"  # terminal: the job is over (by itself, by its owner, or killed for good)
+    SPARED = "spared"  # terminal: the eviction no longer needed it before its point of no return
+    FAILED = "failed"  # terminal: Slurm refused, or the job does not leave
+
+    @property
+    def terminal(self) -> bool:
+        return self in _PREEMPTION_TERMINAL
+
+    @property
+    def cancellable(self) -> bool:
+        return self in (PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)
+
+
+_PREEMPTION_TERMINAL = frozenset(
+    {PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED}
+)
+
+
+class EvictionState(StrEnum):
+    PROPOSED = "proposed"  # observe mode: what would have been done
+    AWAITING_APPROVAL = "awaiting_approval"
+    SCHEDULED = "scheduled"  # a drain whose time has not come
+    PLACING = "placing"  # intent stored; the placement is being made (of a drain: its nodes are being drained)
+    PREEMPTING = "preempting"
+    STARTING = "starting"  # all nodes are free; the preemptor has not started yet
+    STARTED = "started"  # the preemptor runs; the placement is being removed (of a drain: its nodes are empty)
+    RETURNING = "returning"  # waits for the preemptees to run again
+    CANCELLING = "cancelling"  # being undone; what passed its point of no return is followed to its end
+    COMPLETED = "completed"  # terminal
+    CANCELLED = "cancelled"  # terminal
+    FAILED = "failed"  # terminal: the preemptor did not start
+    SUPERSEDED = "superseded"  # terminal: a proposal that no longer fits the cluster
+
+    @property
+    def terminal(self) -> bool:
+        return self in _EVICTION_TERMINAL
+
+    @property
+    def acting(self) -> bool:
+        """Whether the executor works on it (the others only wait)."""
+        return not self.terminal and self not in _WAITING
+
+    @property
+    def undoing(self) -> bool:
+        """Whether jobs that have not left yet will stay."""
+        return self.terminal or self in (EvictionState.STARTED, EvictionState.RETURNING, EvictionState.CANCELLING)
+
+    @property
+    def before_start(self) -> bool:
+        """Whether nodes are being freed for a preemptor that waits."""
+        return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
+
+
+_WAITING = frozenset({EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED})
+
+
+_EVICTION_TERMINAL = frozenset(
+    {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """One preemptee, how it leaves, and how far that has come. Times are None until they happen."""
+
+    job: Job  # as seen when it was chosen: job.run is the run that may be preempted
+    action: Action
+    reason: str
+    predicted_lost_node_s: float
+    predicted_checkpoint_s: float
+    order: int = 0  # position in the plan; checkpoints are asked for in this order
+    eternal: bool = False  # an eternal job: never killed, and no budget counts it
+    state: PreemptionState = PreemptionState.PLANNED
+    state_since: datetime | None = None
+    attempted_at: datetime | None = None  # last time the command of this state was given to Slurm
+    attempts: int = 0
+    asked_at: datetime | None = None  # checkpoint asked for (intent)
+    checkpointed_at: datetime | None = None  # when the job says that it saved itself
+    requeued_at: datetime | None = None  # requeue, cancel or suspend (intent): the point of no return
+    vacated_at: datetime | None = None
+    returned_at: datetime | None = None
+    actual_lost_node_s: float | None = None
+    actual_checkpoint_s: float | None = None
+    note: str = ""  # why it ended as it did, or why its action was changed
+
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id
+
+    @property
+    def on_its_way(self) -> bool:
+        """Whether it has been made to leave its nodes and does not run again yet."""
+        return self.state in (PreemptionState.VACATING, PreemptionState.VACATED, PreemptionState.QUEUED)
+
+    @property
+    def suspends(self) -> bool:
+        """Whether this job is, or shall be, suspended: its nodes are kept for it until it runs again."""
+        return self.action is Action.SUSPEND and (
+            self.state.cancellable or self.state in (PreemptionState.VACATING, PreemptionState.SUSPENDED)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """All that Clearway does for one preemptor, or to drain nodes: the plan, its preemptees and its placement."""
+
+    eviction_id: int  # 0 until the store has given it one
+    mode: str  # observe, approve or automatic, as it was when the eviction was made
+    plan: Plan
+    preemptions: tuple[Preemption, ...]
+    state: EvictionState
+    state_since: datetime
+    created_at: datetime
+    placement: str = ""  # name of its Slurm reservation; "" until it has one
+    revision: int = 0  # how often it was planned anew while under way
+    approved_by: str = ""
+    started_at: datetime | None = None  # preemptor seen RUNNING (its start time as Slurm says), or nodes seen empty
+    finished_at: datetime | None = None
+    outcome: str = ""  # one sentence for people
+    late: bool = False  # an event about lateness was already recorded
+
+    @property
+    def preemptor(self) -> Job:
+        return self.plan.preemptor
+
+    @property
+    def drain(self) -> DrainOrder | None:
+        """What a drain was asked to do; None for the eviction of a preemptor."""
+        return self.plan.drain
+
+    @property
+    def move(self) -> MoveOrder | None:
+        """Where jobs are moved; None for everything that does not care where they go."""
+        return self.plan.drain.move if self.plan.drain is not None else None
+
+    @property
+    def landing(self) -> Preemption | None:
+        """The moved job that is between its old node and its new one: one at a time."""
+        return next((p for p in self.preemptions if self.move is not None and p.on_its_way), None)
+
+    @property
+    def suspended_nodes(self) -> tuple[str, ...]:
+        """Nodes of jobs that are, or shall be, suspended: nobody else may start there before they run again."""
+        return tuple(sorted({name for p in self.preemptions if p.suspends for name in p.job.nodes}))
+
+    @property
+    def held_nodes(self) -> tuple[str, ...]:
+        """What its placement has to cover: until the preemptor has started also the nodes it is to start on.
+
+        Of moves the nodes where all that are still to come go on, those that they keep included: once a job has left,
+        its room there could be taken as well. While a job is on its way its own nodes alone, so that it starts there.
+        """
+        if self.move is not None:
+            return self._targets(self.move)
+        wanted = self.plan.placement_nodes if self.state.before_start else ()
+        return tuple(sorted({*wanted, *self.suspended_nodes}))
+
+    def _targets(self, order: MoveOrder) -> tuple[str, ...]:
+        if self.landing is not None:
+            return order.nodes_after(self.landing.job)
+        if self.state.undoing:
+            return ()
+        moving = [p.job for p in self.preemptions if not p.state.terminal]
+        return tuple(sorted({name for job in moving for name in order.nodes_after(job)}))
+
+    @property
+    def promised_jobs(self) -> frozenset[str]:
+        """Jobs that leave for this eviction, or shall: what their nodes offer beyond its own need is for others.
+
+        Not those that are suspended, whose nodes it keeps, and not those that end by themselves, on which everybody
+        counts anyway.
+        """
+        return frozenset(
+            p.job_id
+            for p in self.preemptions
+            if p.action not in (Action.SUSPEND, Action.END)
+            and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
+        )
+
+    def superseded(self, why: str, now: datetime) -> Eviction:
+        """As it ends when it was never carried out: ``why``, half a sentence."""
+        outcome = f"Not carried out: {why}."
+        return replace(self, state=EvictionState.SUPERSEDED, state_since=now, finished_at=now, outcome=outcome)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return self.plan.verdicts
+
+    @property
+    def predicted_lost_node_s(self) -> float:
+        return sum(p.predicted_lost_node_s for p in self.preemptions if p.state is not PreemptionState.SPARED)
+
+    @property
+    def actual_lost_node_s(self) -> float:
+        return sum(p.actual_lost_node_s or 0.0 for p in self.preemptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One thing done or noticed. ``finished_at`` None: intended, and not known to have been done."""
+
+    step_id: int
+    eviction_id: int
+    job_id: str | None  # the preemptee, or None when it concerns the eviction as a whole
+    kind: str  # create_placement, attach, ask_checkpoint, requeue, ..., or "event"
+    intended_at: datetime
+    finished_at: datetime | None = None
+    result: str = ""  # ok, refused, error
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What preemption has cost lately, for budgets."""
+
+    jobs: int = 0
+    lost_node_s: float = 0.0

@@ -1,0 +1,80 @@
+"""What operators order: nodes to be emptied, and jobs to be moved. Frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from clearway.model.cluster import Job
+
+
+class Parallel(StrEnum):
+    """What a drain does with jobs that also run on other nodes than its own."""
+
+    MIGRATE = "migrate"
+    LEAVE = "leave"  # they stay until they end by themselves
+
+
+class MoveKind(StrEnum):
+    """What running jobs are moved for."""
+
+    COMPACTION = "compaction"  # whole nodes become empty
+    PROMOTION = "promotion"  # jobs get on better nodes, or off scarce ones
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """What a job holds on one node goes to another one; for each node that the job leaves there is one of these."""
+
+    job_id: str
+    source: str
+    target: str
+    processors: int = 0  # that it holds there; 0: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds."""
+
+    kind: MoveKind
+    moves: tuple[JobMove, ...]
+    gain_node_s: float
+    cost_node_s: float
+    power_down: bool = False  # the nodes that become empty
+
+    @property
+    def job_ids(self) -> tuple[str, ...]:
+        """In the order in which they are saved."""
+        return tuple(dict.fromkeys(move.job_id for move in self.moves))
+
+    def of(self, job_id: str) -> tuple[JobMove, ...]:
+        return tuple(move for move in self.moves if move.job_id == job_id)
+
+    def nodes_after(self, job: Job) -> tuple[str, ...]:
+        """Where it goes on, sorted; ``job`` as it was when this was planned."""
+        own = self.of(job.job_id)
+        stays = set(job.nodes) - {move.source for move in own}
+        return tuple(sorted(stays | {move.target for move in own}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOrder:
+    """These nodes shall be empty: the goal of an eviction that has no preemptor.
+
+    With a ``move`` its jobs go where that says, and the nodes, of which there may be none, take jobs again afterwards.
+    """
+
+    nodes: tuple[str, ...]
+    actor: str
+    request_id: int = 0  # of the request that it came from; 0: of none
+    reason: str = ""
+    deadline: datetime | None = None  # None: as soon as everybody has been saved
+    begin_at: datetime | None = None  # None: at once
+    parallel: Parallel = Parallel.MIGRATE
+    force: bool = False  # requeues those that cannot be saved as well
+    move: MoveOrder | None = None
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
+
+    def leaves_alone(self, job: Job) -> bool:
+        return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

@@ -1,0 +1,206 @@
+"""What is decided: the trade-off curve, the plan, and the reason for every job. Frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from math import ceil
+
+from clearway.model.cluster import Job, JobState
+from clearway.model.orders import DrainOrder
+from clearway.model.problem import Action, EvictionProblem, Option
+
+STAND_IN = "drain"  # no job of Slurm's has such an id
+
+
+def stand_in(order: DrainOrder, now: datetime) -> Job:
+    """Where records and reports want a preemptor."""
+    return Job(
+        job_id=STAND_IN,
+        user=order.actor,
+        name=STAND_IN,
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        partitions=(),
+        num_nodes=len(order.nodes),
+        submit_time=now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAction:
+    job_id: str
+    action: Action
+    lost_work_node_s: float
+    checkpoint_s: int  # rounded up to whole steps
+    ready_s: int = 0
+    return_node_s: int = 0
+    file_system_s: float | None = None  # as the option's
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What a plan costs. Plans are compared by these keys, one after another; the smaller cost is the better plan."""
+
+    lost_work_node_s: float = 0.0
+    return_node_s: int = 0  # what coming back costs
+    checkpoint_s: int = 0  # seconds on the file system
+    preemptees: int = 0  # jobs that end by themselves are none
+
+    @classmethod
+    def of(cls, options: Iterable[Option]) -> Cost:
+        """Of jobs that leave by these options; lost work is rounded, so that the order of a sum decides nothing."""
+        used = [option for option in options if option.action is not Action.END]
+        return cls(
+            round(sum(option.lost_work_node_s for option in used), 6),
+            sum(option.return_node_s for option in used),
+            sum(ceil(option.checkpoint_s) for option in used),
+            len(used),
+        )
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            round(self.lost_work_node_s + other.lost_work_node_s, 6),
+            self.return_node_s + other.return_node_s,
+            self.checkpoint_s + other.checkpoint_s,
+            self.preemptees + other.preemptees,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The best that can be done within ``max_delay_s``; without ``feasible`` the other numbers are None."""
+
+    max_delay_s: int
+    feasible: bool
+    lost_work_node_s: float | None = None
+    checkpoint_s: int | None = None
+    nodes_freed: int | None = None
+    actions: tuple[PlannedAction, ...] = ()
+    return_node_s: int = 0  # of all actions
+
+    @property
+    def cost(self) -> Cost:
+        """Of the plan of a feasible point."""
+        preemptees = sum(1 for planned in self.actions if planned.action is not Action.END)
+        return Cost(self.lost_work_node_s or 0.0, self.return_node_s, self.checkpoint_s or 0, preemptees)
+
+
+SAME_RETURN = 0.01  # of the lost work: what coming back costs counts as equal within this
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The trade-off between delay and lost work: one point a step from 0 to the max delay."""
+
+    planner: str
+    points: tuple[CurvePoint, ...]
+    exact: bool = True  # proven optimal for the problem as given
+    gap: float = 0.0  # unless exact: the share of its lost work that a point may lose needlessly; 0.0: not known
+
+    def choose(self, waiting_nodes: int | None = None) -> CurvePoint | None:
+        """The point to be carried out, as the function ``choose`` says; None when no point is feasible."""
+        return choose(self.points, waiting_nodes)
+
+
+def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> CurvePoint | None:
+    """The point to be carried out; None when no point is feasible.
+
+    Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest.
+
+    An urgent job that asks for so many nodes waits longer only for less lost work or for much cheaper returns: of the
+    points that lose the least work, the one is chosen whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add
+    up to the least node-seconds. Returns count as equal as far as they exceed the least of these points by no more than
+    ``SAME_RETURN`` of the lost work. Ties: checkpoint time, preemptees, then the earliest point.
+    Source: docs/decisions/0032.
+    """
+    able = [(point.cost, point) for point in points if point.feasible]
+    if not able:
+        return None
+    if waiting_nodes is None:
+        return min(able, key=lambda each: (each[0], each[1].max_delay_s))[1]
+    lost_node_s = min(cost.lost_work_node_s for cost, _ in able)
+    able = [each for each in able if each[0].lost_work_node_s == lost_node_s]
+    same_node_s = min(cost.return_node_s for cost, _ in able) + SAME_RETURN * lost_node_s
+
+    def rank(each: tuple[Cost, CurvePoint]) -> tuple[float, int, int, int]:
+        cost, point = each
+        node_s = max(cost.return_node_s, same_node_s) + waiting_nodes * point.max_delay_s
+        return (node_s, cost.checkpoint_s, cost.preemptees, point.max_delay_s)
+
+    return min(able, key=rank)[1]
+
+
+class Choice(StrEnum):
+    CHOSEN = "chosen"
+    SPARED = "spared"  # a candidate that is not needed
+    EXEMPT = "exempt"  # policy does not let it go
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a running job goes or stays; ``code`` is short and stable, ``reason`` a sentence for people."""
+
+    job_id: str
+    choice: Choice
+    code: str
+    reason: str
+
+
+def called(*, ordinary: bool) -> str:
+    """What messages call a preemptor."""
+    return "ordinary job" if ordinary else "urgent job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
+
+    A drain's plan has an order and, for a preemptor, a stand-in that no cluster knows; its ``placement_nodes`` are
+    those to be emptied.
+    """
+
+    preemptor: Job
+    made_at: datetime
+    deadline: datetime
+    nodes_needed: int  # as the preemptor asks, before idle nodes are taken off
+    problem: EvictionProblem
+    curve: Curve
+    chosen: CurvePoint
+    placement_nodes: tuple[str, ...]
+    free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
+    leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
+    verdicts: tuple[Verdict, ...] = ()
+    drain: DrainOrder | None = None
+    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
+    eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
+    staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
+    ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+    note: str = ""  # "it was ...": what is not proven of how it was planned beside others
+
+    @property
+    def called(self) -> str:
+        """What messages call the preemptor."""
+        return called(ordinary=self.ordinary)
+
+    @property
+    def switch(self) -> str:
+        """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
+        return self.problem.switch_of(self.placement_nodes)
+
+    @property
+    def preemptees(self) -> tuple[Job, ...]:
+        """Those that are preempted; the others in ``leaving`` end by themselves."""
+        ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
+        return tuple(job for job in self.leaving if job.job_id not in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why nothing can be done for a preemptor, in one sentence; with the curve, where there is one."""
+
+    why: str
+    curve: Curve | None = None
+    verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them

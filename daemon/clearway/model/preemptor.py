@@ -1,0 +1,28 @@
+"""A preemptor: the job that waits for room, and when it must run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from clearway.model.cluster import Job
+from clearway.model.plan import called
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
+
+    job: Job
+    rule: str
+    max_delay_s: float
+    deadline: datetime
+    obstacle: str = ""
+    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
+    others_stay: str = ""  # why no job leaves for it but eternal ones; empty: any may
+    takes_free: bool = True  # whether it may count on idle nodes; not while somebody before it waits for them
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return called(ordinary=self.ordinary)

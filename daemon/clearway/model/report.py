@@ -1,0 +1,35 @@
+"""What one cycle saw and did. Frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.operations import Eviction, Usage
+from clearway.model.preemptor import Preemptor
+from clearway.model.rolling import RollingDrain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """What one cycle saw and did; the REST API and the metrics read the newest."""
+
+    at: datetime
+    snapshot: ClusterSnapshot
+    waiting: tuple[Waiting, ...] = ()
+    open_evictions: tuple[Eviction, ...] = ()
+    rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
+    paused: bool = False
+    standby: bool = False
+    usage: Usage = field(default_factory=Usage)  # of the hour before
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A preemptor that waits, and what Clearway makes of it."""
+
+    preemptor: Preemptor
+    eviction_id: int | None
+    why: str

@@ -1,0 +1,1 @@
+"""Urgent jobs: detected, planned for, and room made for them."""

@@ -1,0 +1,96 @@
+"""Who is a preemptor, and by when it must run. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from clearway.config.configuration import PreemptorRule
+from clearway.eligibility.urgent import matching_rule
+from clearway.model.claims import read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
+from clearway.model.preemptor import Preemptor
+
+# Slurm's reasons for "it waits for nodes"; any other (held, dependency, limits, begin time) is not ours to solve.
+_WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
+
+
+def preemptors(
+    snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule], own_placements: frozenset[str] = frozenset()
+) -> tuple[Preemptor, ...]:
+    """The pending jobs that some rule makes preemptors, most pressing first.
+
+    ``own_placements`` are the names of reservations that Clearway itself attached jobs to.
+    """
+    found = []
+    for job in snapshot.jobs:
+        rule = matching_rule(job, rules) if job.state is JobState.PENDING else None
+        if rule is None:
+            continue
+        claims, _ = read_claims(job)
+        claimed = claims.max_delay_s if claims else None
+        max_delay_s = rule.max_delay if claimed is None else claimed
+        waits_since = max(job.submit_time, job.eligible_time or job.submit_time)
+        found.append(
+            Preemptor(
+                job=job,
+                rule=rule.name or f"rule {rules.index(rule) + 1}",
+                max_delay_s=max_delay_s,
+                deadline=waits_since + timedelta(seconds=max_delay_s),
+                obstacle=obstacle(job, own_placements, snapshot.topology),
+            )
+        )
+    return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
+
+
+def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:
+    """Why Clearway must leave this job to Slurm: on doubt it does nothing, and says so."""
+    reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
+    if job.priority == 0:
+        return "it is held"
+    if not reason.startswith(_WAITS_FOR_NODES):
+        return f"it does not wait for nodes (reason {job.reason})"
+    unsupported = {
+        "it asks for an array of tasks; only single jobs are planned for": job.pending_tasks > 1,
+        "it is part of a heterogeneous job": job.het_job_id is not None,
+        f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for": (
+            job.gpus is None or (bool(job.gres) and not job.gpus)
+        ),
+        f"it asks for licenses ({job.licenses})": bool(job.licenses),
+        f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all": len(job.required_nodes)
+        > job.num_nodes,
+        f"it asks for nodes under at most {job.switches} leaf switches; only one can be planned for": job.switches > 1,
+        f"it asks for nodes under one leaf switch, and which those are is not known: {topology.unknown}": (
+            job.switches == 1 and bool(topology.unknown)
+        ),
+        f"its constraint {job.features!r} is more than names joined by &": _complex(job.features),
+        f"it already asks for the reservation {job.reservation}": bool(job.reservation)
+        and job.reservation not in own_placements,
+    }
+    return next((why for why, applies in unsupported.items() if applies), "")
+
+
+def _complex(features: str) -> bool:
+    return any(character in features for character in "|[]()*!,:")
+
+
+def imagined(nodes: int, max_delay_s: float, partition: str, now: datetime) -> Preemptor:
+    """A preemptor that nobody has submitted, for questions of the form "what if"."""
+    job = Job(
+        job_id="what-if",
+        user="",
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        partitions=(partition,),
+        num_nodes=nodes,
+        submit_time=now,
+    )
+    return Preemptor(job, "what if", max_delay_s, now + timedelta(seconds=max_delay_s))
+
+
+def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -> str:
+    """Where urgent jobs run when nobody says so: the first partition of a rule, else the largest one."""
+    named = next((name for rule in rules for name in rule.partition), None)
+    sizes = Counter(name for node in snapshot.nodes for name in node.partitions)
+    return named or max(sizes, key=lambda name: (sizes[name], name), default="")

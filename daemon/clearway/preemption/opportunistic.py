@@ -1,0 +1,193 @@
+"""Eternal jobs, and the ordinary jobs that they make room for. Pure.
+
+The Slurm+DMTCP paper (section "Preemption and eternal jobs"): jobs without a meaningful end run in a queue of low
+priority whenever nodes are idle, and yield to every other job. Here an eternal job is one that runs in a partition
+named in ``[eternal]``; the ordinary job that Slurm would start next, did eternal jobs not hold its nodes, becomes a
+preemptor whose only candidates they are.
+
+Slurm's order is kept. Jobs are looked at by priority. One that is not served yet keeps those behind it that want the
+same nodes from making eternal jobs leave, unless their time limits end before it could start: EASY backfill (Lifka
+1995), with the nodes of eternal jobs counted as free. An urgent job that waits comes before all of them. Jobs that are
+not planned for (arrays, say) are passed over, and who overtakes them gets no node that is idle already: Slurm may be
+keeping it for them. For P pending jobs, H that wait first in line (at most ``_LOOKED_AT``) and N nodes the time is
+O(P (log P + H N)), the memory O(P + H N).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from clearway.config.configuration import EternalConfig, PreemptorRule
+from clearway.eligibility.eternal import is_eternal
+from clearway.eligibility.urgent import matching_rule
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
+from clearway.model.preemptor import Preemptor
+from clearway.preemption.detection import obstacle
+
+RULE = "eternal jobs make room"
+
+
+OTHERS_STAY = "only eternal jobs leave for an ordinary job"
+
+
+_WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
+
+
+_LOOKED_AT = 100  # unserved jobs a cycle that others are compared with
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A job that others must not overtake: the nodes it may run on, and when it can start at the earliest."""
+
+    nodes: frozenset[str]
+    starts: datetime
+
+
+@dataclass
+class _Line:
+    """Who waits first, as far as the queue was looked at."""
+
+    snapshot: ClusterSnapshot
+    settings: EternalConfig
+    now: datetime
+    ahead: list[_Ahead] = field(default_factory=list)
+    passed_over: list[frozenset[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reach: dict[tuple[str, ...], frozenset[str]] = {}
+        self._free_at = {node.name: self._when_free(node.name) for node in self.snapshot.nodes if node.available}
+        self.held = frozenset(
+            name
+            for job in self.snapshot.jobs
+            if job.state.holds_nodes and is_eternal(job, self.settings)
+            for name in job.nodes
+        )
+
+    def reach(self, job: Job) -> frozenset[str]:
+        """The nodes of the job's partitions."""
+        if job.partitions not in self._reach:
+            wanted = set(job.partitions)
+            self._reach[job.partitions] = frozenset(n.name for n in self.snapshot.nodes if wanted & set(n.partitions))
+        return self._reach[job.partitions]
+
+    def blocked(self, job: Job) -> bool:
+        """Whether somebody before it could start later than without it."""
+        ends = math.inf
+        if job.time_limit_s is not None:
+            ends = self.now.timestamp() + self.settings.max_delay + job.time_limit_s
+        nodes = self.reach(job)
+        return any(ends > each.starts.timestamp() and nodes & each.nodes for each in self.ahead)
+
+    def add(self, job: Job) -> None:
+        nodes = self.reach(job)
+        free_at = sorted(self._free_at[name] for name in nodes if name in self._free_at)
+        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
+        self.ahead.append(_Ahead(nodes, free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else latest))
+
+    def _when_free(self, name: str) -> datetime:
+        """When the last of its jobs that are not eternal reaches its time limit."""
+        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
+        others = [job for job in self.snapshot.jobs_on.get(name, ()) if not is_eternal(job, self.settings)]
+        ends = [
+            latest
+            if job.time_limit_s is None or job.start_time is None
+            else job.start_time + timedelta(seconds=job.time_limit_s)
+            for job in others
+        ]
+        return max((self.now, *ends))
+
+
+def ordinary_preemptors(
+    snapshot: ClusterSnapshot,
+    settings: EternalConfig,
+    rules: Sequence[PreemptorRule],
+    now: datetime,
+    *,
+    urgent: Sequence[Preemptor] = (),
+    served: Collection[str] = (),
+    left_alone: Callable[[Job], bool] = lambda _: False,
+    placements: frozenset[str] = frozenset(),
+) -> tuple[Preemptor, ...]:
+    """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served`` and who is next.
+
+    ``served`` are the ids of jobs with an eviction already, ``urgent`` those urgent jobs that wait without one;
+    ``placements``: see ``detection.preemptors``.
+    """
+    if not settings.partitions:
+        return ()
+    waiting = [job for job in snapshot.jobs if _waits(job, settings, rules, now)]
+    line = _Line(snapshot, settings, now)
+    for each in urgent:
+        if not each.obstacle:
+            line.add(each.job)
+    # Whatever reason Slurm gives for them: attached to a placement it may be another one.
+    found = [
+        ordinary(job, settings, now, placements, snapshot.topology)
+        for job in _in_order([job for job in snapshot.jobs if job.job_id in served])
+        if job.state is JobState.PENDING and _is_ordinary(job, settings, rules)
+    ]
+    room = settings.at_once - len(found)
+    for job in _in_order(waiting):
+        if room <= 0 or not line.held or len(line.ahead) >= _LOOKED_AT:
+            break
+        if job.job_id in served or line.blocked(job):
+            continue
+        nodes = line.reach(job)
+        if left_alone(job) or obstacle(job, placements, snapshot.topology):
+            line.passed_over.append(nodes)
+            continue
+        line.add(job)
+        if nodes & line.held and (now - _since(job)).total_seconds() >= settings.patience:
+            takes_free = not any(nodes & others for others in line.passed_over)
+            found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
+            room -= 1
+    return tuple(found)
+
+
+def ordinary(
+    job: Job,
+    settings: EternalConfig,
+    now: datetime,
+    placements: frozenset[str],
+    topology: Topology,
+    *,
+    takes_free: bool = True,
+) -> Preemptor:
+    """An ordinary job as a preemptor. It has waited before anybody looked at it: its delay counts from now."""
+    return Preemptor(
+        job=job,
+        rule=RULE,
+        max_delay_s=settings.max_delay,
+        deadline=now + timedelta(seconds=settings.max_delay),
+        obstacle=obstacle(job, placements, topology),
+        others_stay=OTHERS_STAY,
+        ordinary=True,
+        takes_free=takes_free,
+    )
+
+
+def _waits(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule], now: datetime) -> bool:
+    """Whether only the want of nodes keeps Slurm from starting this ordinary job."""
+    return (
+        job.state is JobState.PENDING
+        and job.priority > 0
+        and (job.reason.lower() or "none") in _WAITS_ITS_TURN
+        and (job.eligible_time or now) <= now
+        and _is_ordinary(job, settings, rules)
+    )
+
+
+def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> bool:
+    return not is_eternal(job, settings) and matching_rule(job, rules) is None
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
+
+
+def _since(job: Job) -> datetime:
+    return max(job.submit_time, job.eligible_time or job.submit_time)

@@ -1,0 +1,1 @@
+"""Running jobs that move to other nodes: compaction and promotion."""

@@ -1,0 +1,158 @@
+"""Compaction and promotion in the daemon: asked for, or of its own accord, planned and made into evictions.
+
+Only one such eviction is under way at a time, and none while a preemptor waits: making room for it comes first. What
+has not begun then is called off, and a job that is on its way arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from clearway.config.configuration import Config, Mode
+from clearway.eligibility.authorization import may_not_move
+from clearway.eligibility.under_way import under_way_by
+from clearway.estimates.history import Memory
+from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.progress import fresh_eviction
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import DrainError
+from clearway.model.operations import Eviction, EvictionState
+from clearway.model.orders import MoveKind
+from clearway.model.plan import NoPlan, Plan
+from clearway.model.problem import Action
+from clearway.model.requests import Request
+from clearway.relocation.lifecycle import move_misfit
+from clearway.relocation.plan import moves_config, plan_moves
+from clearway.slurm.base import SlurmBackend
+from clearway.slurm.parse.hostlist import short
+from clearway.store.base import Store
+
+REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
+DAEMON = "clearway"  # who asks when nobody does
+_HOUR = timedelta(hours=1)
+_PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Plans moves and stores them; the executor carries them out."""
+
+    backend: SlurmBackend
+    store: Store
+    executor: Executor
+    observer: PlanObserver
+    memory: Memory
+    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+    _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
+
+    def ask(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
+        """Store the eviction that somebody asked for, not begun yet; the request as it was handled.
+
+        Raises:
+            DrainError: it is refused, or there is nothing to move; nothing was done.
+        """
+        kind = REQUESTS[request.kind]
+        open_ones = self.store.open_evictions()
+        taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
+        if taken:
+            return _handled(request, taken[0])
+        if config.daemon.mode is Mode.OBSERVE:
+            raise DrainError("the daemon only observes (daemon.mode)")
+        why = may_not_move(request.actor, config.drain, self.backend.admin_level)
+        if why:
+            raise DrainError(why)
+        busy = next((e for e in open_ones if e.move is not None and e.state.acting), None)
+        if busy is not None:
+            raise DrainError(f"eviction {busy.eviction_id} is still moving jobs")
+        plan = self._plan(kind, request.actor, request.request_id, snapshot, config, now)
+        if isinstance(plan, NoPlan):
+            raise DrainError(plan.why)
+        for proposal in open_ones:
+            if proposal.move is not None:
+                self._put_aside(proposal, f"{request.actor} asked for another", now)
+        eviction = self._create(plan, EvictionState.PLACING, config, now)
+        self.observer.planned(eviction, 0.0)
+        return _handled(request, eviction)
+
+    def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
+        """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
+        busy = False
+        for eviction in self.store.open_evictions():
+            if eviction.move is None:
+                busy |= eviction.state.before_start  # on doubt nothing: its jobs and nodes are about to change
+                continue
+            busy |= not self._old(eviction, snapshot, now)
+            if urgent and eviction.state.before_start:
+                self.executor.cancel(eviction, now, "Called off: a job waits that room is made for.")
+        for kind in MoveKind:
+            settings = moves_config(kind, config)
+            if busy or urgent or paused or not settings.enabled or now < self._due.get(kind, now):
+                continue
+            self._due[kind] = now + timedelta(seconds=settings.period)
+            plan = self._plan(kind, DAEMON, 0, snapshot, config, now)
+            if isinstance(plan, Plan):
+                state = {
+                    Mode.OBSERVE: EvictionState.PROPOSED,
+                    Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
+                    Mode.AUTOMATIC: EvictionState.PLACING,
+                }[config.daemon.mode]
+                self.observer.planned(self._create(plan, state, config, now), 0.0)
+                busy = True
+
+    def _plan(
+        self, kind: MoveKind, actor: str, request_id: int, snapshot: ClusterSnapshot, config: Config, now: datetime
+    ) -> Plan | NoPlan:
+        return plan_moves(
+            kind,
+            snapshot,
+            config,
+            now,
+            jobs=jobs_left(kind, self.store, config, now),
+            actor=actor,
+            request_id=request_id,
+            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(self.store.open_evictions()),
+            history=self.memory.history(config),
+            actions=self.actions,
+        )
+
+    def _create(self, plan: Plan, state: EvictionState, config: Config, now: datetime) -> Eviction:
+        return self.store.create_eviction(fresh_eviction(plan, config.daemon.mode.value, state, now))
+
+    def _old(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+        """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
+        if eviction.state not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL):
+            return False
+        assert eviction.drain is not None  # noqa: S101 - moves have an order
+        why = move_misfit(eviction, eviction.drain, snapshot)
+        if not why and now - eviction.created_at >= _PROPOSAL_LASTS:
+            why = "too much time has passed since the plan was made"
+        if why:
+            self._put_aside(eviction, why, now)
+        return bool(why)
+
+    def _put_aside(self, eviction: Eviction, why: str, now: datetime) -> None:
+        if eviction.state.acting:
+            return
+        done = eviction.superseded(why, now)
+        self.store.save_eviction(done)
+        self.observer.finished(done)
+
+
+def _handled(request: Request, eviction: Eviction) -> Request:
+    assert eviction.move is not None  # noqa: S101 - made by ``ask``
+    sources = short({move.source for move in eviction.move.moves})
+    begins = f"moving {len(eviction.plan.preemptees)} job(s) off {sources}"
+    result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or begins}"
+    return replace(request, eviction_id=eviction.eviction_id, result=result)
+
+
+def jobs_left(kind: MoveKind, store: Store, config: Config, now: datetime) -> int:
+    """How many jobs may still be moved for this within the hour; the budget of all preemptions counts as well."""
+    left = moves_config(kind, config).jobs_per_hour - store.moved_since(kind, now - _HOUR)
+    budget = config.budget.jobs_per_hour
+    if budget is not None:
+        left = min(left, budget - store.usage_since(now - _HOUR).jobs)
+    return max(0, left)

@@ -1,0 +1,208 @@
+"""From a snapshot to the plan of a compaction or promotion, with the reason for every job. Pure.
+
+Model: ``compaction`` and ``promotion``, by processors; memory is checked here. Where jobs that fit alone do not fit
+together the plan is made again without the place that was too small, a few times, then given up.
+
+Nothing is moved while a job waits that Slurm could place by itself, as in the Slurm+DMTCP paper's Algorithm 1: it
+would fill the very gaps. A job that waits for more than any gap offers is no reason to wait, it gains by compaction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
+from clearway.estimates.learning import History
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.orders import DrainOrder, JobMove, MoveKind, MoveOrder
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, stand_in
+from clearway.model.problem import Action, EvictionProblem
+from clearway.relocation.capacity import Rooms
+from clearway.relocation.compaction import plan_compaction
+from clearway.relocation.inventory import Inventory, inventory
+from clearway.relocation.moves import Limits, MovePlan, cost_node_s
+from clearway.relocation.promotion import plan_promotion
+from clearway.slurm.parse.hostlist import compress
+
+_HOUR_S = 3_600.0
+_TRIES = 20  # of making a plan whose jobs have the memory they need
+_WAITS_FOR_ROOM = frozenset({"None", "Priority", "Resources"})  # what Slurm says of jobs that could start
+
+
+def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | PromotionConfig:
+    return config.compaction if kind is MoveKind.COMPACTION else config.promotion
+
+
+def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
+    """A waiting job for which there is room now; None when there is none."""
+    open_nodes = {node.name for node in snapshot.nodes if node.available and node.reservation is None}
+    rooms = Rooms.of(snapshot)
+    for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
+        eligible = job.eligible_time is None or job.eligible_time <= now
+        if job.state is not JobState.PENDING or not job.priority or not eligible or job.reason not in _WAITS_FOR_ROOM:
+            continue
+        nodes = max(1, job.num_nodes)
+        share = max(1, job.cpus_per_node, math.ceil(job.cpus / nodes))
+        fitting = [
+            node.name
+            for node in snapshot.nodes
+            if node.name in open_nodes
+            and set(job.partitions) & set(node.partitions)
+            and rooms.fits(node.name, share, job.memory_mib)
+        ]
+        if len(fitting) >= nodes:
+            return job
+    return None
+
+
+def plan_moves(
+    kind: MoveKind,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    now: datetime,
+    *,
+    jobs: int,
+    actor: str,
+    request_id: int = 0,
+    preempted: Mapping[str, int],
+    under_way: UnderWay,
+    history: History = NO_HISTORY,
+    actions: Mapping[str, Action] = BY_ITSELF,
+) -> Plan | NoPlan:
+    """Which jobs move where, at most ``jobs`` of them; a NoPlan tells for every job why it stays."""
+    if snapshot.unreadable:
+        return NoPlan("not all jobs can be read")
+    waiting = could_be_placed(snapshot, now)
+    if waiting is not None:
+        return NoPlan(f"job {waiting.display_id} waits, and Slurm could place it")
+    found = inventory(
+        kind, snapshot, config, now, preempted=preempted, under_way=under_way, history=history, actions=actions
+    )
+    settings = moves_config(kind, config)
+    moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
+    gain_h, cost_h = moves.gain_node_s / _HOUR_S, moves.cost_node_s / _HOUR_S
+    if jobs < 1:
+        return NoPlan(f"{settings.jobs_per_hour} jobs were moved within the hour", verdicts=_spared(found, MovePlan()))
+    if not moves.moves:
+        return NoPlan(_why_nothing(kind, found), verdicts=_spared(found, moves))
+    if gain_h < settings.min_gain:
+        why = f"all moves together gain {gain_h:.2f} node-hours, {settings.min_gain:g} are asked for"
+        return NoPlan(why, verdicts=_spared(found, MovePlan()))
+    order = DrainOrder(
+        nodes=tuple(sorted(moves.emptied)) if kind is MoveKind.COMPACTION else (),
+        actor=actor,
+        request_id=request_id,
+        reason=kind.value,
+        move=MoveOrder(
+            kind=kind,
+            moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
+            gain_node_s=round(moves.gain_node_s, 3),
+            cost_node_s=round(moves.cost_node_s, 3),
+            power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
+        ),
+    )
+    chosen = tuple(
+        Verdict(
+            job_id,
+            Choice.CHOSEN,
+            kind.value,
+            f"moves from {_named(moves, job_id, 'source')} to {_named(moves, job_id, 'target')}; "
+            f"all moves together gain {gain_h:.2f} node-hours and cost {cost_h:.2f}",
+        )
+        for job_id in moves.job_ids
+    )
+    return _plan(order, found, snapshot, config, now, chosen + _spared(found, moves))
+
+
+def _named(moves: MovePlan, job_id: str, which: Literal["source", "target"]) -> str:
+    return compress({getattr(move, which) for move in moves.moves if move.job_id == job_id})
+
+
+def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits: Limits) -> MovePlan:
+    """A plan whose jobs have the memory they need on their targets; without moves when none is found."""
+    planner = plan_compaction if kind is MoveKind.COMPACTION else plan_promotion
+    residents = {resident.job_id: resident for resident in found.residents}
+    for _ in range(_TRIES):
+        made = planner(found.hosts, tuple(residents.values()), limits)
+        rooms = Rooms.of(snapshot)
+        jobs = snapshot.job_by_id
+        small = [m for m in made.moves if not rooms.take(m.target, m.processors, jobs[m.job_id].memory_mib)]
+        if not small:
+            return made
+        for move in small:
+            known = residents[move.job_id]
+            places = frozenset(host.name for host in found.hosts) if known.may_use is None else known.may_use
+            residents[move.job_id] = replace(known, may_use=places - {move.target})
+    return MovePlan()
+
+
+def _why_nothing(kind: MoveKind, found: Inventory) -> str:
+    alike = len({host.rank for host in found.hosts}) < 2 and not any(host.scarce for host in found.hosts)
+    if kind is MoveKind.PROMOTION and found.hosts and alike:
+        return "all nodes in question rank alike (promotion.order, else Slurm's Weight) and none is promotion.scarce"
+    return "no move gains enough for what it costs"
+
+
+def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:
+    """Of all that stay."""
+    processors = {host.name: host.processors for host in found.hosts}
+    stay = [each for each in found.residents if each.job_id in found.ways and each.job_id not in moves.job_ids]
+    return found.fixed + tuple(
+        Verdict(
+            each.job_id,
+            Choice.SPARED,
+            "no_gain",
+            f"moving it would cost {cost_node_s(each, processors) / _HOUR_S:.2f} node-hours, "
+            "and no place is found for it that gains enough",
+        )
+        for each in stay
+    )
+
+
+def _plan(
+    order: DrainOrder,
+    found: Inventory,
+    snapshot: ClusterSnapshot,
+    config: Config,
+    now: datetime,
+    verdicts: tuple[Verdict, ...],
+) -> Plan:
+    assert order.move is not None  # noqa: S101 - made just above
+    jobs = [snapshot.job_by_id[job_id] for job_id in order.move.job_ids]
+    ways = [found.ways[job.job_id] for job in jobs]
+    step_s = 1
+    # Saved one after another, each after the one before it has started again.
+    each_s = [math.ceil(way.checkpoint_s) for way in ways]
+    total_s = sum(each_s) + math.ceil(config.execution.landing_patience) * len(jobs) + math.ceil(config.drain.patience)
+    point = CurvePoint(
+        total_s,
+        feasible=True,
+        lost_work_node_s=0.0,
+        checkpoint_s=sum(each_s),
+        nodes_freed=len(order.nodes),
+        actions=tuple(
+            PlannedAction(job.job_id, way.action, 0.0, seconds)
+            for job, way, seconds in zip(jobs, ways, each_s, strict=True)
+        ),
+    )
+    held = {name for job in jobs for name in order.move.nodes_after(job)}
+    return Plan(
+        preemptor=replace(stand_in(order, now), name=order.move.kind.value),
+        made_at=now,
+        deadline=now + timedelta(seconds=total_s),
+        nodes_needed=len(order.nodes),
+        problem=EvictionProblem(0, total_s, step_s, (), len(order.nodes)),
+        curve=Curve(order.move.kind.value, (point,)),
+        chosen=point,
+        placement_nodes=tuple(sorted({*order.nodes, *held})),
+        free_nodes=(),
+        leaving=tuple(jobs),
+        verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
+        drain=order,
+    )

@@ -1,0 +1,62 @@
+"""What the daemon does now and then: its sign of life, placements that nobody needs any more, old history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from clearway.drain.controller import Drains
+from clearway.execution.placement import is_placement
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import UnknownEvictionError
+from clearway.preemption.suppression import forget_ended
+from clearway.slurm.base import SlurmBackend
+from clearway.store.base import Store
+
+HEARTBEAT = "heartbeat"
+_HEARTBEAT_EVERY_S = 10.0
+_STRAYS_EVERY_S = 600.0
+_PRUNE_EVERY_S = 86_400.0
+
+
+@dataclass
+class Janitor:
+    """Keeps house for one daemon. What is due when is forgotten with it: each is done once more then."""
+
+    backend: SlurmBackend
+    store: Store
+    _due: dict[str, datetime] = field(default_factory=dict)
+
+    def keep_house(self, snapshot: ClusterSnapshot, drains: Drains, keep_history_s: float, now: datetime) -> None:
+        if self._is_due("heartbeat", _HEARTBEAT_EVERY_S, now):
+            self.store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.backend.name})
+        if self._is_due("strays", _STRAYS_EVERY_S, now):
+            drains.remove_strays(snapshot)
+            self._remove_strays(snapshot)
+        if self._is_due("prune", _PRUNE_EVERY_S, now):
+            self.store.prune(now - timedelta(seconds=keep_history_s))
+            forget_ended(self.store, snapshot)
+
+    def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        reserved = any(node.reservation is not None for node in snapshot.nodes)
+        if not reserved and not any(job.reservation for job in snapshot.jobs):
+            return  # there is no reservation, of anybody's: no need to ask for them
+        strays = [r for r in self.backend.reservations() if is_placement(r)]
+        for reservation in strays:
+            try:
+                eviction = self.store.eviction(int(reservation.name.rpartition("_")[2]))
+            except UnknownEvictionError:
+                continue  # another Clearway's, or its database is not this one: it ends by itself
+            if not eviction.state.terminal:
+                continue
+            for job in snapshot.jobs:
+                if job.reservation == reservation.name:
+                    self.backend.detach(job.job_id)
+            self.backend.delete_reservation(reservation.name)
+
+    def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
+        if what in self._due and now < self._due[what]:
+            return False
+        self._due[what] = now + timedelta(seconds=every_s)
+        return True

@@ -1,0 +1,287 @@
+"""Keeps a daemon running: the loop in a thread of its own, the REST API in the main one, signals and systemd.
+
+SIGTERM, SIGINT   finish the cycle, give up the lease, close Slurm and the database.
+SIGHUP            read configuration and tokens again; what cannot be used is refused, and the old ones stay.
+
+Signal handlers only set flags, which the HTTP server's clock looks at ten times a second: a handler may interrupt
+anything, even the writing of a log line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from clearway.api.app import create_app
+from clearway.api.context import Context, Pulse
+from clearway.api.tokens import Tokens
+from clearway.config.configuration import Config
+from clearway.model.errors import ClearwayError, ConfigError
+from clearway.service.loop import Loop
+from clearway.service.systemd import Notifier
+from clearway.telemetry.log import get_logger
+from clearway.telemetry.metrics import Metrics
+
+_MOST_CONNECTIONS = 100
+_LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
+_LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
+
+
+class Service:
+    """One daemon at work. ``run`` returns when it has been told to ``stop``, or when its loop has died."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        metrics: Metrics,
+        tokens: Tokens,
+        *,
+        read_config: Callable[[], Config] | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._loop = loop
+        self._metrics = metrics
+        self._tokens = tokens
+        self._config = loop.config
+        self._read_config = read_config
+        self._notifier = notifier or Notifier({})
+        self._log = get_logger()
+        self._stopping = threading.Event()
+        self._reload_asked = False
+        self._loop_died = False
+        self.ready = threading.Event()
+        self.pulse = Pulse(loop.clock)
+        self._socket = _listen(self._config.api.host, self._config.api.port)
+        self.app = create_app(Context.of(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
+        self._http = _HttpServer(self.app, on_start=self._on_start, on_tick=self._on_tick)
+        self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
+        metrics.configured(self._config)
+
+    @property
+    def address(self) -> str:
+        """Where the API answers, with the port that was really chosen."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self) -> int:
+        """The exit status: 0 after an orderly stop."""
+        self._worker.start()
+        try:
+            self._http.run(sockets=[self._socket])
+        finally:
+            stopped = self._shut_down()
+        return 0 if stopped and not self._loop_died else 1
+
+    def stop(self) -> None:
+        """Any thread and any signal handler may call this."""
+        self._stopping.set()
+        self._loop.wake()
+        self._http.should_exit = True
+
+    def ask_reload(self) -> None:
+        self._reload_asked = True
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """Handle SIGTERM, SIGINT and SIGHUP meanwhile; for the main thread."""
+
+        def handle(number: int, _: FrameType | None) -> None:
+            if number == signal.SIGHUP:
+                self.ask_reload()
+            else:
+                self.stop()
+
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # -- the loop's thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._loop.run(self._stopping, self._beat)
+        finally:
+            self._loop_died = not self._stopping.is_set()
+            self._http.should_exit = True  # without its loop the daemon is of no use: let systemd start another
+
+    def _beat(self) -> None:
+        self.pulse.beat()
+        self._notifier.beat(self._status())
+
+    def _status(self) -> str:
+        report, mode = self._loop.report, self._config.daemon.mode.value
+        if report is None:
+            return f"{mode}, no cycle yet"
+        acting = sum(1 for eviction in report.open_evictions if eviction.state.acting)
+        state = "paused" if report.paused else "standby" if report.standby else mode
+        return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
+
+    # -- the HTTP server's thread --------------------------------------------------------------------------
+
+    def _on_start(self) -> None:
+        self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
+        self._notifier.ready(self._status())
+        self.ready.set()
+
+    def _on_tick(self) -> None:
+        if self._reload_asked:
+            self._reload_asked = False
+            self._reload()
+
+    def _reload(self) -> None:
+        self._notifier.reloading()
+        try:
+            if self._read_config is None:
+                raise ConfigError("this daemon was started without a configuration file")  # noqa: TRY301 - one way out
+            wanted = self._read_config()
+            self._tokens.reload()
+        except ConfigError as error:
+            self._log.error("configuration not reloaded, the old one stays", error=str(error))
+        else:
+            self._config, fixed = reloaded(self._config, wanted)
+            self._loop.reconfigure(self._config)
+            self._metrics.configured(self._config)
+            mode = self._config.daemon.mode.value
+            self._log.info("configuration reloaded", mode=mode, needs_restart=",".join(fixed) or None)
+        self._notifier.ready(self._status())
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def _shut_down(self) -> bool:
+        self.stop()
+        self._notifier.stopping()
+        self._log.info("stopping")
+        self._worker.join(_LAST_CYCLE_S)
+        if self._worker.is_alive():
+            self._log.error("the last cycle does not end; stopping without it")
+            return False
+        store, backend = self._loop.store, self._loop.backend
+        closing: dict[str, Callable[[], None]] = {
+            "lease": partial(store.release_lease, self._loop.owner),
+            "backend": backend.close,
+            "database": store.close,
+        }
+        for what, act in closing.items():
+            try:
+                act()
+            except ClearwayError as error:
+                self._log.warning("not closed in order", what=what, error=str(error))
+        self._log.info("stopped")
+        return True
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handlers, and with a tick for ours."""
+
+    def __init__(self, app: object, *, on_start: Callable[[], None], on_tick: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]  # any ASGI application
+                log_config=None,
+                access_log=False,
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="on",
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_graceful_shutdown=_LAST_REQUESTS_S,
+            )
+        )
+        self._on_start = on_start
+        self._on_tick = on_tick
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        self._on_tick()
+        return await super().on_tick(counter)
+
+
+def serve(
+    loop: Loop,
+    metrics: Metrics,
+    tokens: Tokens,
+    *,
+    read_config: Callable[[], Config] | None = None,
+    announce: Callable[[str], None] = lambda _: None,
+    notifier: Notifier | None = None,
+) -> int:
+    """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
+
+    Raises:
+        ConfigError: when the API cannot listen where it should.
+    """
+    service = Service(
+        loop, metrics, tokens, read_config=read_config, notifier=Notifier() if notifier is None else notifier
+    )
+    with service.signals():
+        announce(service.address)
+        return service.run()
+
+
+@contextlib.contextmanager
+def background(service: Service) -> Iterator[Service]:
+    """Run a service beside what the caller does, and stop it in order."""
+    thread = threading.Thread(target=service.run, name="clearway-http", daemon=True)
+    thread.start()
+    service.ready.wait(30)
+    try:
+        yield service
+    finally:
+        service.stop()
+        thread.join()
+
+
+def reloaded(old: Config, wanted: Config) -> tuple[Config, tuple[str, ...]]:
+    """What a running daemon can take over of another configuration, and the keys that need a restart."""
+    daemon = wanted.daemon.model_copy(update={"log_format": old.daemon.log_format})
+    planning = wanted.planning.model_copy(update={"planner": old.planning.planner})
+    taken = wanted.model_copy(
+        update={"daemon": daemon, "planning": planning, "slurm": old.slurm, "store": old.store, "api": old.api}
+    )
+    fixed = {
+        "daemon.log_format": wanted.daemon.log_format != old.daemon.log_format,
+        "planning.planner": wanted.planning.planner != old.planning.planner,
+        "slurm": wanted.slurm != old.slurm,
+        "store": wanted.store != old.store,
+        "api": wanted.api != old.api,
+    }
+    return taken, tuple(key for key, changed in fixed.items() if changed)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before anything else starts: a port that is taken must be told at once."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+    return bound

@@ -1,0 +1,195 @@
+"""The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from clearway.model.clock import Clock
+from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
+
+
+class SimulatedBackend:
+    """Answers like Slurm; every call first plays the cluster up to the clock's time."""
+
+    name = "simulated"
+
+    def __init__(self, cluster: SimulatedCluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._seen: dict[str, tuple[Node, Node]] = {}  # a node as the cluster has it, and as it was last shown
+
+    def snapshot(self) -> ClusterSnapshot:
+        cluster = self._now()
+        reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
+        nodes = tuple(self._shown(node, reserved.get(name)) for name, node in cluster.nodes.items())
+        jobs = tuple(entry.job for entry in cluster.jobs.values())
+        return ClusterSnapshot(taken_at=cluster.now, jobs=jobs, nodes=nodes, queries=2, topology=self._topology(jobs))
+
+    def job(self, job_id: str) -> Job | None:
+        entry = self._now().jobs.get(job_id)
+        return entry.job if entry else None
+
+    def requeue(self, job: Job) -> None:
+        entry = self._of_run(job)
+        if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
+            return
+        if not entry.job.requeueable:
+            raise SlurmRefusedError(f"job {job.job_id}: Requested operation is presently disabled")
+        if not entry.job.batch:
+            raise SlurmRefusedError(f"job {job.job_id}: Only batch jobs are accepted or processed")
+        if entry.job.state is JobState.SUSPENDED:
+            self._cluster.resume(entry)
+        self._cluster.end_run(entry, requeue=True)
+
+    def cancel(self, job: Job) -> None:
+        entry = self._of_run(job)
+        if entry.job.state is JobState.PENDING and job.state is JobState.PENDING:
+            self._cluster.withdraw(entry)
+        elif entry.job.state not in (JobState.COMPLETING, JobState.PENDING):
+            self._cluster.end_run(entry, requeue=False)
+
+    def _of_run(self, job: Job) -> SimulatedJob:
+        """The job, in the run that was decided on or on its way out of it."""
+        entry = self._now().jobs.get(job.job_id)
+        if entry is None or entry.job.state is JobState.ENDED:
+            raise JobNotRunningError(f"job {job.job_id} has ended")
+        if entry.job.state not in (JobState.COMPLETING, JobState.PENDING) and entry.job.run != job.run:
+            raise JobNotRunningError(f"job {job.job_id} is in another run")
+        return entry
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:  # noqa: ARG002 - programs hear any signal
+        entry = self._now().jobs.get(job.job_id)
+        if entry is None or entry.job.state is not JobState.RUNNING or entry.job.run != job.run:
+            raise JobNotRunningError(f"job {job.job_id} is not in the run that should be signalled")
+        self._cluster.signalled(entry)
+
+    def start_now(self, job_id: str) -> None:
+        entry = self._entry(job_id)
+        if entry.job.state is not JobState.PENDING:
+            raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
+        self._cluster.make_eligible(entry)
+        self._cluster.schedule()
+
+    def first_in_queue(self, job_id: str) -> None:
+        entry = self._entry(job_id)
+        entry.job = replace(entry.job, priority=FIRST)
+        self._cluster.schedule()
+
+    def usual_priority(self, job_id: str) -> None:
+        entry = self._now().jobs.get(job_id)
+        if entry is not None and entry.job.priority == FIRST:
+            entry.job = replace(entry.job, priority=entry.usual_priority)
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        entry = self._entry(job_id)
+        if reservation not in self._cluster.reservations:
+            raise SlurmRefusedError(f"job {job_id}: Requested reservation is invalid")
+        entry.job = replace(entry.job, reservation=reservation)
+        self._cluster.schedule()
+
+    def detach(self, job_id: str) -> None:
+        entry = self._now().jobs.get(job_id)
+        if entry is not None:
+            entry.job = replace(entry.job, reservation=None)
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(self._now().reservations.values())
+
+    def create_reservation(self, reservation: Reservation) -> None:
+        cluster = self._now()
+        existing = cluster.reservations.get(reservation.name)
+        if existing is not None and set(existing.nodes) != set(reservation.nodes):
+            raise SlurmRefusedError(f"reservation {reservation.name}: Reservation name is already in use")
+        taken = {name for r in cluster.reservations.values() if r.name != reservation.name for name in r.nodes}
+        if taken & set(reservation.nodes):
+            raise SlurmRefusedError(f"reservation {reservation.name}: Requested nodes are busy")
+        cluster.reservations[reservation.name] = reservation
+
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        reservations = self._now().reservations
+        if name not in reservations:
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
+        reservations[name] = replace(reservations[name], nodes=nodes)
+
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        reservations = self._now().reservations
+        if name not in reservations:
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
+        reservations[name] = replace(reservations[name], end_time=end_time)
+
+    def delete_reservation(self, name: str) -> None:
+        cluster = self._now()
+        if any(e.job.reservation == name and e.job.state.holds_nodes for e in cluster.jobs.values()):
+            raise SlurmRefusedError(f"reservation {name}: Requested reservation is in use")
+        cluster.reservations.pop(name, None)
+
+    def drain(self, node: str, reason: str) -> None:
+        found = self._node(node)
+        if found.reason and found.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+        self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
+
+    def undrain(self, node: str, reason: str) -> None:
+        found = self._node(node)
+        if not found.drained:
+            return
+        if found.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+        self._cluster.bring_back(node)
+
+    def power_down(self, node: str) -> None:
+        found = self._node(node)
+        self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+POWERED_DOWN")
+
+    def suspend(self, job: Job) -> None:
+        entry = self._of_run(job)
+        if entry.job.state is JobState.RUNNING:
+            self._cluster.suspend(entry)
+
+    def resume(self, job: Job) -> None:
+        entry = self._of_run(job)
+        if entry.job.state is JobState.SUSPENDED:
+            self._cluster.resume(entry)
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return self._cluster.admin_levels.get(user, AdminLevel.NONE)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _shown(self, node: Node, reservation: str | None) -> Node:
+        alloc_cpus, alloc_gpus = self._cluster.alloc_cpus(node.name), self._cluster.alloc_gpus(node.name)
+        source, shown = self._seen.get(node.name, (None, node))
+        state = (reservation, alloc_cpus, alloc_gpus)
+        if source is not node or (shown.reservation, shown.alloc_cpus, shown.alloc_gpus) != state:
+            shown = replace(node, reservation=reservation, alloc_cpus=alloc_cpus, alloc_gpus=alloc_gpus)
+            self._seen[node.name] = (node, shown)
+        return shown
+
+    def _topology(self, jobs: Sequence[Job]) -> Topology:
+        """As of a cluster with topology/tree where it has switches; told only to who asks for one."""
+        if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
+            return Topology()
+        if not self._cluster.switch_of:
+            return Topology(unknown="this cluster has no switches")
+        return Topology(self._cluster.switch_of, unknown="")
+
+    def _now(self) -> SimulatedCluster:
+        self._cluster.advance(self._clock.now())
+        return self._cluster
+
+    def _entry(self, job_id: str) -> SimulatedJob:
+        entry = self._now().jobs.get(job_id)
+        if entry is None:
+            raise SlurmRefusedError(f"job {job_id}: Invalid job id specified")
+        return entry
+
+    def _node(self, name: str) -> Node:
+        found = self._now().nodes.get(name)
+        if found is None:
+            raise SlurmRefusedError(f"node {name}: Invalid node name specified")
+        return found

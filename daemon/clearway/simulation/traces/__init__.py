@@ -1,0 +1,1 @@
+"""Recorded workloads: where they come from, and what is added to them."""

@@ -1,0 +1,1 @@
+"""What the daemon tells of itself: Prometheus metrics and log lines."""
