@@ -319,7 +319,7 @@ def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
             assert {share.job_id for share in found.shares} == {party.job_id for party in admitted}, seed
             best = everything(admitted)
         assert cost_of(found.shares) == best, seed
-        assert found.least_node_s <= Together(found.shares, 0.0).cost[0], "what is proven is true"
+        assert found.least_node_s <= Together(found.shares, 0.0).cost.lost_work_node_s, "what is proven is true"
         assert repr(parties) == before
     assert served >= IN_A_TEST / 10
     assert refused >= IN_A_TEST / 10

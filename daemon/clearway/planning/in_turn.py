@@ -46,7 +46,7 @@ class _Taken:
 
     def serve(self, party: Party, planner: Planner) -> Share | None:
         problem, free = self._left_for(party)
-        point = planner.solve(problem).choose()
+        point = planner.solve(problem).choose(party.nodes)
         if point is None:
             return None
         ways = {candidate.job_id: candidate for candidate in party.problem.candidates}

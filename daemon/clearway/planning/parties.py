@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
+from clearway.model.plan import Cost
 from clearway.model.problem import EvictionProblem, Option
 
 
@@ -45,12 +45,6 @@ class Together:
         return frozenset(share.job_id for share in self.shares)
 
     @property
-    def cost(self) -> tuple[float, int, int, int]:
-        """Lost work and returns in node-seconds, checkpoint time in whole seconds, preemptees: of all parties."""
-        options = [option for share in self.shares for _, option in share.leaving]
-        return (
-            sum(option.lost_work_node_s for option in options),
-            sum(option.return_node_s for option in options),
-            sum(ceil(option.checkpoint_s) for option in options),
-            len(options),
-        )
+    def cost(self) -> Cost:
+        """Of all parties."""
+        return Cost.of(option for share in self.shares for _, option in share.leaving)

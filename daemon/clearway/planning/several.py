@@ -27,7 +27,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.model.plan import Cost
+from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.in_turn import in_turn
@@ -46,7 +47,8 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     bound, useful = _bound(parties, planner)
     useful |= {job_id for share in turns.shares for job_id, _ in share.leaving}
     few = len({each.job_id for party in parties for each in party.problem.candidates}) <= FEW_CANDIDATES
-    if len(turns.shares) == len(parties) and (turns.cost <= bound or (not few and turns.cost[0] <= bound[0])):
+    as_little = turns.cost <= bound or (not few and turns.cost.lost_work_node_s <= bound.lost_work_node_s)
+    if len(turns.shares) == len(parties) and as_little:
         return replace(turns, gap=0.0)
     if not few:
         useful |= {
@@ -59,9 +61,9 @@ def plan_together(parties: Sequence[Party], planner: Planner, seconds_left: Call
     found, proven = _better(narrowed, turns, seconds_left)
     if few and proven:
         return replace(found, gap=0.0)
-    lost = found.cost[0]
+    lost = found.cost.lost_work_node_s
     served = len(found.shares) == len(parties)
-    return replace(found, gap=(lost - min(lost, bound[0])) / lost if lost and served else 0.0)
+    return replace(found, gap=(lost - min(lost, bound.lost_work_node_s)) / lost if lost and served else 0.0)
 
 
 def at_once(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
@@ -101,7 +103,7 @@ def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
     return tuple(job_id not in served for job_id in order)
 
 
-def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int, int, int], set[str]]:
+def _bound(parties: Sequence[Party], planner: Planner) -> tuple[Cost, set[str]]:
     """No plan for all parties costs less than this; and the jobs that the curve of the bound chose."""
     holders: dict[str, Candidate] = {}
     for party in parties:
@@ -120,10 +122,7 @@ def _bound(parties: Sequence[Party], planner: Planner) -> tuple[tuple[float, int
     )
     curve = planner.solve(problem)
     point = curve.choose()
-    least = (0.0, 0, 0, 0)
-    if point is not None and curve.exact:
-        preemptees = sum(planned.action is not Action.END for planned in point.actions)
-        least = (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
+    least = point.cost if point is not None and curve.exact else Cost()
     return least, {planned.job_id for each in curve.points for planned in each.actions}
 
 

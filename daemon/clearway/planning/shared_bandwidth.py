@@ -116,7 +116,7 @@ def plan_rank(point: CurvePoint) -> tuple[object, ...]:
     if not point.feasible:
         return (True,)
     gone = [(each.job_id, ACTION_ORDER[each.action]) for each in point.actions if each.action is not Action.END]
-    return (False, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, len(gone), sorted(gone))
+    return (False, point.cost, sorted(gone))
 
 
 def _rests(problem: EvictionProblem) -> tuple[list[int], bool]:

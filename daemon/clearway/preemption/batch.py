@@ -26,9 +26,9 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_eviction
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import Choice, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
+from clearway.model.plan import Choice, Cost, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
 from clearway.model.preemptor import Preemptor
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.parties import Party, Share, Together
 from clearway.planning.several import at_once, plan_together, unserved
@@ -54,8 +54,6 @@ def _as_begun(plan: Plan, number: int) -> Eviction:
     return fresh_eviction(plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number)
 
 
-_Cost = tuple[float, int, int, int]
-_NOTHING: _Cost = (0.0, 0, 0, 0)
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
 _BETTER = "planned at once with others; that is better than in turns, but not proven to be the best"
@@ -185,15 +183,16 @@ class _Cycle:
         if best is None:
             return _noted(turns, _NO_TIME)
         instead = Together(best.shares, gap=0.0)
-        rank = (unserved(instead.served, order), (round(instead.cost[0], 6), *instead.cost[1:]))
-        if rank < (unserved(served, order), cost):
+        if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
             return self._decided(able, best.shares, found, turns, "" if best.proven else _BETTER)
         if best.proven:
             return turns
         note = _NONE_BETTER
-        least_node_s = max(best.least_node_s, _least(able)[0])
-        if cost[0] and instead.served == served == able.keys():
-            note += f"; at most {100 * max(0.0, cost[0] - least_node_s) / cost[0]:.1f} % of what they lose is needless"
+        least_node_s = max(best.least_node_s, _least(able).lost_work_node_s)
+        lost_node_s = cost.lost_work_node_s
+        if lost_node_s and instead.served == served == able.keys():
+            needless = 100 * max(0.0, lost_node_s - least_node_s) / lost_node_s
+            note += f"; at most {needless:.1f} % of what they lose is needless"
         return _noted(turns, note)
 
     def _to_the_end(self, turns: Decided) -> list[Plan] | None:
@@ -253,32 +252,30 @@ def _noted(decided: Decided, note: str) -> Decided:
     return replace(decided, plans=tuple(plans))
 
 
-def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> _Cost:
-    """As ``Together.cost``."""
-    lost_node_s, return_node_s, checkpoint_s, preemptees = 0.0, 0, 0, 0
+def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> Cost:
+    """As ``Together.cost``: checkpoint times are not rounded up to steps."""
+    used = []
     for problem, point in chosen:
         options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
         for planned in point.actions:
-            if planned.action is not Action.END:
-                option = options.get((planned.job_id, planned.action))
-                lost_node_s += planned.lost_work_node_s
-                return_node_s += planned.return_node_s
-                checkpoint_s += ceil(option.checkpoint_s) if option is not None else planned.checkpoint_s
-                preemptees += 1
-    return round(lost_node_s, 6), return_node_s, checkpoint_s, preemptees
+            own = Option(planned.action, planned.lost_work_node_s, planned.checkpoint_s, 0, planned.return_node_s)
+            used.append(options.get((planned.job_id, planned.action), own))
+    return Cost.of(used)
 
 
-def _least(able: Mapping[str, Considered]) -> _Cost:
+def _least(able: Mapping[str, Considered]) -> Cost:
     """No plan for all of them costs less: what each costs alone, added up where no job can make room for two."""
-    alone = [_cost([(each.situation.problem, each.point)]) if each.curve.exact else _NOTHING for each in able.values()]
+    alone = []
+    for each in able.values():
+        point = each.curve.choose() if each.curve.exact else None
+        alone.append(Cost() if point is None else _cost([(each.situation.problem, point)]))
     nodes: dict[str, set[str]] = defaultdict(set)
     for each in able.values():
         for candidate in each.situation.problem.candidates:
             nodes[candidate.job_id] |= set(candidate.node_names)
     if any(len(names) > 1 for names in nodes.values()):
         return max(alone)
-    lost_node_s, return_node_s, checkpoint_s, preemptees = zip(*alone, strict=True)
-    return round(sum(lost_node_s), 6), sum(return_node_s), sum(checkpoint_s), sum(preemptees)
+    return sum(alone, Cost())
 
 
 def _sort(

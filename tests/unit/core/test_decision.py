@@ -242,6 +242,22 @@ def test_of_equally_cheap_partitions_the_first_that_the_job_names(first: str) ->
     assert plan.placement_nodes == (f"n{first}",)
 
 
+def test_jobs_that_end_by_themselves_are_no_preemptees_of_a_partition() -> None:
+    ends = {"time_limit_s": 3_060}
+    jobs = [
+        ran("1", ["x1", "x2", "x3"], 3_000, **ends),
+        ran("2", ["x4"], 200),
+        ran("3", ["x5"], 200),
+        *(ran(str(4 + index), [f"y{index}"], 3_000, **ends) for index in range(3)),
+        ran("7", ["y3", "y4"], 200),
+    ]
+    names = [name for job in jobs for name in job.nodes]
+    seen = snapshot(jobs, [node(name, partitions=(name[0],), alloc_cpus=NODE_CPUS) for name in names])
+    plan = decided(seen, urgent_job(nodes=5, partitions=("x", "y")))
+    assert isinstance(plan, Plan)
+    assert [job.job_id for job in plan.preemptees] == ["7"], "2 and 3 would lose as much, but they are two jobs"
+
+
 def test_nodes_of_two_partitions_are_not_mixed() -> None:
     plan = decided(two_partitions("x"), urgent_job(nodes=2, partitions=("x", "y")))
     assert isinstance(plan, NoPlan)
