@@ -21,7 +21,7 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Topology
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, after, job, node, urgent_job

@@ -15,7 +15,7 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import batch
 from clearway.preemption.batch import Consider, beside_plans, decide_together
 from clearway.preemption.plan import Considered, consider

@@ -11,7 +11,7 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.preemptor import Preemptor
-from clearway.planning.slurm_default import SlurmDefault
+from clearway.planning.rules import SLURM_DEFAULT
 from clearway.preemption.problem import prepare_problem
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
@@ -66,7 +66,7 @@ def planned(cluster: SlurmCluster, backend: CliBackend, urgent: str) -> set[str]
     situation = prepare_problem(preemptor, "top", context)
     assert len(situation.problem.candidates) == len(BUSY), situation.verdicts
     assert cluster.state(urgent) == "PENDING"
-    return {gone.job_id for gone in SlurmDefault().solve(situation.problem).points[0].actions}
+    return {gone.job_id for gone in SLURM_DEFAULT.solve(situation.problem).points[0].actions}
 
 
 @pytest.mark.parametrize(

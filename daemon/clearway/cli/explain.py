@@ -10,9 +10,9 @@ from rich.table import Table
 
 from clearway.cli.render import console, curve_table, node_hours, print_json, table, visible, when
 from clearway.model.durations import format_duration
-from clearway.model.explanation import Alternative, Cost, Explanation
+from clearway.model.explanation import Alternative, Explanation
 from clearway.model.operations import Eviction
-from clearway.model.plan import Choice, Plan
+from clearway.model.plan import Choice, Cost, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem
 
 _SHOWN = 20

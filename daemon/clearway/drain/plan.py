@@ -33,7 +33,7 @@ from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
-from clearway.planning.shared_bandwidth import one_after_another
+from clearway.planning.formulation.shared_bandwidth import one_after_another
 
 LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
 

@@ -18,8 +18,8 @@ from math import ceil
 from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
-from clearway.planning.partial_nodes import could_serve, serving
-from clearway.planning.places import by_switch, in_a_row
+from clearway.planning.formulation.partial_nodes import could_serve, serving
+from clearway.planning.formulation.places import by_switch, in_a_row
 
 
 @dataclass(frozen=True, slots=True)

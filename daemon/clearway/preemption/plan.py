@@ -10,12 +10,12 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.eternal import is_eternal
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.model.sentences import _node_hours, kept_by_others, what_becomes
 from clearway.planning.base import Planner
-from clearway.preemption.explanation import cost_of, cost_without
+from clearway.preemption.explanation import curve_without
 from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, prepare_problem
 
@@ -64,22 +64,18 @@ def consider(
 
 
 def _consider(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Considered | NoPlan:
-    best: tuple[tuple[float, int, int, int, int], PreparedProblem, Curve, CurvePoint] | None = None
+    found: list[Considered] = []
     last = NoPlan("it names no partition")
-    for rank, partition in enumerate(preemptor.job.partitions):
+    for partition in preemptor.job.partitions:
         for prepared in _problems(preemptor, partition, context, whole=whole):
             curve = planner.solve(prepared.problem)
-            point = curve.choose()
+            point = curve.choose(preemptor.job.num_nodes)
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
-                continue
-            lost_node_s, checkpoint_s = point.lost_work_node_s or 0.0, point.checkpoint_s or 0
-            cost = (lost_node_s, point.return_node_s, checkpoint_s, len(point.actions), rank)
-            if best is None or cost < best[0]:
-                best = (cost, prepared, curve, point)
-    if best is None:
-        return last
-    return Considered(*best[1:])
+            else:
+                found.append(Considered(prepared, curve, point))
+    best = choose([each.point for each in found], preemptor.job.num_nodes)
+    return next((each for each in found if each.point is best), last)
 
 
 def _problems(
@@ -110,11 +106,11 @@ def plan_of(
     snapshot: ClusterSnapshot,
     now: datetime,
     together: tuple[str, ...] = (),
-    counts_on: Sequence[str] = (),
+    depends_on: Sequence[str] = (),
 ) -> Plan:
-    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``counts_on`` leave for others."""
+    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
     prepared, preemptor = considered.prepared, considered.prepared.preemptor
-    gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(counts_on)
+    gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
@@ -209,9 +205,10 @@ def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = ""
 
 def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:
     """What the plan would cost were this job spared: the planner's own answer to the problem without it."""
-    own, other = cost_of(point), cost_without(problem, job_id, planner)
-    if other is None:
+    without = curve_without(problem, job_id, planner).choose(problem.waiting_nodes)
+    if without is None:
         return "without it the nodes cannot be freed in time"
+    own, other = point.cost, without.cost
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
         return f"without it {_node_hours(more_node_s)} more would be lost"
@@ -224,6 +221,8 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     more_jobs = other.preemptees - own.preemptees
     if more_jobs > 0:
         return f"without it {more_jobs} more job(s) would have to go"
+    if without.max_delay_s > point.max_delay_s:
+        return f"without it the wait would be {format_duration(without.max_delay_s - point.max_delay_s)} longer"
     return "others would do as well; ties go to the smaller job id"
 
 

@@ -18,7 +18,7 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_
 from clearway.model.plan import Verdict
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import EvictionProblem
-from clearway.planning.partial_nodes import serving
+from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.node_needs import needs_of, share, with_holds
 

@@ -24,7 +24,7 @@ from clearway.model.cluster import JobState
 from clearway.model.plan import NoPlan
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
