@@ -6,13 +6,13 @@ from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import render
 from clearway.cli.explain import as_json, tables
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.clock import SystemClock
 from clearway.model.plan import NoPlan, Plan
 from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.explanation import explain
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.telemetry.log import configure_logging
 
 
@@ -28,7 +28,7 @@ def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | Non
     preemptor = imagined(
         nodes, max_delay_s, partition or usual_partition(snapshot, config.preemptors), snapshot.taken_at
     )
-    grounds = Grounds(
+    context = PlanningContext(
         snapshot=snapshot,
         config=config,
         now=snapshot.taken_at,
@@ -36,7 +36,7 @@ def what_if(config: Config, nodes: int, max_delay_s: float, partition: str | Non
         under_way=UnderWay(),
         actions=checkpointer_actions(),
     )
-    return decide(preemptor, grounds, open_planner(config))
+    return decide(preemptor, context, open_planner(config))
 
 
 def show_explained(config: Config, answer: Plan | NoPlan, output: str) -> None:

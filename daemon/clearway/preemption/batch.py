@@ -127,7 +127,7 @@ class _Cycle:
             preemptor = others.pop(0)
             _sort(preemptor, consider(preemptor), able, none)
         first = next(iter(able), "")
-        if able and able[first].situation.problem.needs is not None:
+        if able and able[first].prepared.problem.needs is not None:
             plan = plan_alone(able[first], self.snapshot, self.planner, self.now, explained=explained)
             blocked = _blocked(plan, others, consider, self.seconds_left, none)
             decided: dict[str, Plan | NoPlan] = {first: plan}
@@ -141,7 +141,7 @@ class _Cycle:
         else:
             for preemptor in others:
                 _sort(preemptor, consider(preemptor), able, none)
-            able = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
+            able = {job_id: each for job_id, each in able.items() if each.prepared.problem.needs is None}
             if len(able) > 1:
                 decided = self._shared_out(able)
             else:
@@ -161,7 +161,7 @@ class _Cycle:
     def saw_needs(self) -> bool:
         """Whether anybody who was considered has needs that it could have."""
         found = [each for each in self.alone.values() if isinstance(each, Considered)]
-        return len(found) > 1 and any(each.situation.problem.needs is not None for each in found)
+        return len(found) > 1 and any(each.prepared.problem.needs is not None for each in found)
 
     def at_once(self, found: Sequence[Preemptor], turns: Decided) -> Decided:
         """A plan for all who can be served where it is better than the turns to their end, else the turns."""
@@ -241,7 +241,7 @@ class _Cycle:
         names = ", ".join(sorted(decided))
         for job_id, each in able.items():
             if job_id not in decided:
-                called = each.situation.preemptor.called
+                called = each.prepared.preemptor.called
                 why = f"its nodes could be freed in time, but not beside those of the {called}s before it ({names})"
                 decided[job_id] = NoPlan(why, each.curve)
         return decided
@@ -268,10 +268,10 @@ def _least(able: Mapping[str, Considered]) -> Cost:
     alone = []
     for each in able.values():
         point = each.curve.choose() if each.curve.exact else None
-        alone.append(Cost() if point is None else _cost([(each.situation.problem, point)]))
+        alone.append(Cost() if point is None else _cost([(each.prepared.problem, point)]))
     nodes: dict[str, set[str]] = defaultdict(set)
     for each in able.values():
-        for candidate in each.situation.problem.candidates:
+        for candidate in each.prepared.problem.candidates:
             nodes[candidate.job_id] |= set(candidate.node_names)
     if any(len(names) > 1 for names in nodes.values()):
         return max(alone)
@@ -314,13 +314,13 @@ def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict
     return {
         job_id: each
         for job_id, each in considered.items()
-        if isinstance(each, Considered) and each.situation.problem.needs is None
+        if isinstance(each, Considered) and each.prepared.problem.needs is None
     }
 
 
 def _busy_s(able: Mapping[str, Considered]) -> int:
     """The longest wait of any: else each would be in time alone, but not in the order in which they are due."""
-    return max(each.situation.problem.busy_s for each in able.values())
+    return max(each.prepared.problem.busy_s for each in able.values())
 
 
 def _requests(able: Mapping[str, Considered]) -> list[Request]:
@@ -328,9 +328,9 @@ def _requests(able: Mapping[str, Considered]) -> list[Request]:
     return [
         Request(
             job_id,
-            each.situation.preemptor.job.num_nodes,
-            after_others(one_after_another(each.situation.problem), busy_s),
-            each.situation.free_nodes,
+            each.prepared.preemptor.job.num_nodes,
+            after_others(one_after_another(each.prepared.problem), busy_s),
+            each.prepared.free_nodes,
         )
         for job_id, each in able.items()
     ]
@@ -341,7 +341,7 @@ def _point(allocation: Allocation, considered: Considered, busy_s: int) -> Curve
 
     ``busy_s`` is not in its times: it was planned as though that had passed.
     """
-    problem = considered.situation.problem
+    problem = considered.prepared.problem
     ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in problem.candidates for way in each.options}
     passed_s = busy_s if allocation.done_s or allocation.ending else 0
     planned = [
@@ -360,7 +360,7 @@ def _point(allocation: Allocation, considered: Considered, busy_s: int) -> Curve
         feasible=True,
         lost_work_node_s=sum(each.lost_work_node_s for each in planned),
         checkpoint_s=sum(each.checkpoint_s for each in planned),
-        nodes_freed=len(set(allocation.nodes) - set(considered.situation.free_nodes)),
+        nodes_freed=len(set(allocation.nodes) - set(considered.prepared.free_nodes)),
         actions=tuple(planned),
         return_node_s=sum(each.return_node_s for each in planned),
     )
@@ -370,14 +370,14 @@ def _verdicts(
     allocation: Allocation, point: CurvePoint, considered: Considered, goes_for: dict[str, str]
 ) -> list[Verdict]:
     chosen = {planned.job_id: planned for planned in point.actions}
-    called = considered.situation.preemptor.called
+    called = considered.prepared.preemptor.called
     verdicts = []
-    for candidate in considered.situation.problem.candidates:
+    for candidate in considered.prepared.problem.candidates:
         job_id = candidate.job_id
         planned, owner = chosen.get(job_id), goes_for.get(job_id, allocation.job_id)
         if planned is not None:
             together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-            verdicts.append(why_chosen(planned, considered.situation, together))
+            verdicts.append(why_chosen(planned, considered.prepared, together))
         elif owner != allocation.job_id:
             reason = f"it leaves for {called} {owner}, once for all of them"
             verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))

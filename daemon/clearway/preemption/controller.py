@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
 from clearway.estimates.history import Memory
 from clearway.execution.executor import Executor, Sightings
@@ -25,7 +26,6 @@ from clearway.preemption.batch import Consider, beside_plans, decide_together
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
 from clearway.preemption.plan import Considered, consider, decide, free_already
-from clearway.preemption.problem import Grounds
 from clearway.preemption.suppression import left_alone, why_left_alone
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -104,8 +104,8 @@ class MakingRoom:
             found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
-        grounds = replace(self._grounds(snapshot, config, now), under_way=under_way)
-        plan = decide(found[0], grounds, self.planner)
+        context = replace(self._context(snapshot, config, now), under_way=under_way)
+        plan = decide(found[0], context, self.planner)
         if isinstance(plan, NoPlan) or over_budget(plan, self.usage(now), config.budget):
             return None
         return plan
@@ -147,20 +147,20 @@ class MakingRoom:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        grounds = self._grounds(cycle.snapshot, cycle.config, cycle.now)
+        context = self._context(cycle.snapshot, cycle.config, cycle.now)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
             decided = decide_together(
                 fresh,
-                self._consideration(grounds, tuple(claimed)),
+                self._consideration(context, tuple(claimed)),
                 cycle.snapshot,
                 self.planner,
                 cycle.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
-            told, begun, changed = self._store_all(decided.plans, grounds, cycle)
+            told, begun, changed = self._store_all(decided.plans, context, cycle)
             yield from told
             yield from self._begin(begun, cycle, began)
             fresh = decided.later
@@ -169,7 +169,7 @@ class MakingRoom:
                 return
 
     def _store_all(
-        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], grounds: Grounds, cycle: _Cycle
+        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], context: PlanningContext, cycle: _Cycle
     ) -> tuple[list[Waiting], list[_Stored], bool]:
         """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
 
@@ -182,7 +182,7 @@ class MakingRoom:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            why = self._no_need(preemptor, plan, grounds, cycle)
+            why = self._no_need(preemptor, plan, context, cycle)
             if why:
                 told.append(Waiting(preemptor, None, why))
                 continue
@@ -206,18 +206,18 @@ class MakingRoom:
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
-    def _no_need(self, preemptor: Preemptor, plan: Plan, grounds: Grounds, cycle: _Cycle) -> str:
+    def _no_need(self, preemptor: Preemptor, plan: Plan, context: PlanningContext, cycle: _Cycle) -> str:
         """Why a plan is not worth storing; empty where it is."""
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (cycle.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, cycle.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._nobody_need_leave(preemptor, grounds, cycle):
+        if plan.leaving and self._nobody_need_leave(preemptor, context, cycle):
             return "a node that was just brought back is free in a moment"
         return ""
 
-    def _nobody_need_leave(self, preemptor: Preemptor, grounds: Grounds, cycle: _Cycle) -> bool:
+    def _nobody_need_leave(self, preemptor: Preemptor, context: PlanningContext, cycle: _Cycle) -> bool:
         """Whether nobody had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
         lately = self.executor.brought_back_since(cycle.now - timedelta(seconds=_ANSWERS_WITHIN_S))
         silent = {node.name for node in cycle.snapshot.nodes if node.name in lately and not node.available}
@@ -225,11 +225,11 @@ class MakingRoom:
             return False
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in cycle.snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
-        soon = replace(grounds, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
+        soon = replace(context, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
-    def _consideration(self, grounds: Grounds, claimed: Sequence[Plan]) -> Consider:
+    def _consideration(self, context: PlanningContext, claimed: Sequence[Plan]) -> Consider:
         """``claimed`` are plans for those who had their turn before."""
 
         def consider_one(
@@ -237,13 +237,13 @@ class MakingRoom:
         ) -> Considered | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
-            return consider(preemptor, replace(grounds, under_way=under_way, whole=whole), self.planner)
+            return consider(preemptor, replace(context, under_way=under_way), self.planner, whole=whole)
 
         return consider_one
 
-    def _grounds(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Grounds:
+    def _context(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> PlanningContext:
         """With nothing under way."""
-        return Grounds(
+        return PlanningContext(
             snapshot=snapshot,
             config=config,
             now=now,

@@ -1,24 +1,22 @@
-"""What an urgent job asks of its nodes, and what jobs hold of theirs, as the planner wants to know it. Pure.
+"""What an urgent job asks of its nodes, and which nodes serve it once certain jobs have left. Pure.
 
 Two kinds of need. A job that may share its nodes takes a part of each node: a node serves it as soon as so many
 processors, so much memory and so many GPUs are free there. A job that asks for no GPUs is given parts only where they
 differ from whole nodes, and where what it takes of each is beyond doubt. Every other job takes whole nodes; where it
 asks for certain or contiguous nodes, the planner is told which nodes are good enough and where they lie.
 
-What a job holds on a node is believed only where the sums over its jobs are what the node itself says is taken, of
-processors, of memory (where Slurm shares it out) and of every type of GPU. Elsewhere (uneven jobs, jobs that stand
-suspended, requests that do not tell the type) each job counts as holding the whole node: it is then free when all
-have left, which is always true.
+Where it is not known what each job holds on a node (``clearway.eligibility.node_usage``), each counts as holding the
+whole node: it is then free when all have left, which is always true.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
+from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import could_serve, serving
 from clearway.planning.formulation.places import by_switch, in_a_row
@@ -53,21 +51,6 @@ def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, 
     )
 
 
-def good_enough(node: Node, job: Job) -> bool:
-    """Whether an empty node has the processors, memory and GPUs that the job asks of each."""
-    has = amounts_of(node)
-    return (
-        node.cpus >= job.cpus_per_node
-        and node.memory_mib >= job.memory_mib
-        and all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus or ())
-    )
-
-
-def amounts_of(node: Node) -> Amounts:
-    """All that a node has."""
-    return Amounts(node.cpus, node.memory_mib, node.gpus)
-
-
 def share(
     needs: Needs,
     eligible: Collection[str],
@@ -89,7 +72,7 @@ def share(
             held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
             fixed = [amounts for job_id, amounts in held.items() if job_id not in may_leave]
             switch = snapshot.topology.switch_of.get(node.name, "")
-            resources = NodeResources(node.name, amounts_of(node), held=_sum(fixed), switch=switch)
+            resources = NodeResources(node.name, amounts_of(node), held=sum_of(fixed), switch=switch)
             if could_serve(resources, needs):
                 nodes.append(resources)
                 for job_id in held.keys() & may_leave:
@@ -149,12 +132,12 @@ def with_holds(candidate: Candidate, held: Mapping[str, Amounts]) -> Candidate:
 
 def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:
     """What the job takes of each node; None where it takes whole ones, or that is not known."""
-    shares_memory = _shares_memory(nodes)
-    if job.exclusive or not job.even_cpus or (shares_memory and not job.memory_mib):
+    memory_counts = shares_memory(nodes)
+    if job.exclusive or not job.even_cpus or (memory_counts and not job.memory_mib):
         return None
     per_core = max((node.cpus_per_core for node in nodes), default=1)
     cpus = ceil(max(job.even_cpus, job.cpus_per_node) / per_core) * per_core
-    return Amounts(cpus, job.memory_mib if shares_memory else 0, job.gpus or ())
+    return Amounts(cpus, job.memory_mib if memory_counts else 0, job.gpus or ())
 
 
 def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str]) -> Amounts | None:
@@ -165,17 +148,17 @@ def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection
     """
     if job.exclusive or _in_doubt(job):
         return None
-    shares_memory = _shares_memory(snapshot.nodes)
+    memory_counts = shares_memory(snapshot.nodes)
     # ``--mem=0`` is all that a node has, and told as the memory of some node.
-    if shares_memory and not 0 < job.memory_mib < min(node.memory_mib for node in snapshot.nodes):
+    if memory_counts and not 0 < job.memory_mib < min(node.memory_mib for node in snapshot.nodes):
         return None
     nodes = [snapshot.node_by_name[name] for name in eligible]
     nodes = [node for node in nodes if node.cpus >= job.even_cpus]
     per_core = max((node.cpus_per_core for node in nodes), default=1)
-    part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if shares_memory else 0)
+    part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
     if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
         return None  # what may be too much for a node is not asked of it
-    return part if any(node.cpus > part.cores and _in_parts(node, snapshot) for node in nodes) else None
+    return part if any(node.cpus > part.cores and in_parts(node, snapshot) for node in nodes) else None
 
 
 def _in_doubt(job: Job) -> bool:
@@ -187,82 +170,11 @@ def _in_doubt(job: Job) -> bool:
     return not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
 
 
-def _in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
-    """Whether anybody may hold less than the whole node."""
-    jobs = snapshot.jobs_on.get(node.name, ())
-    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
-
-
-def _shares_memory(nodes: Sequence[Node]) -> bool:
-    return any(node.alloc_memory_mib for node in nodes)
-
-
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:
     """What each of the jobs that are not leaving anyway holds; "" stands for what nobody is known to hold."""
-    known = None if whole else _known(node, jobs)
+    known = None if whole else held_by_job(node, jobs)
     if known is not None:
         return {job_id: amounts for job_id, amounts in known.items() if job_id in staying}
     if not jobs and node.alloc_cpus:
         return {"": amounts_of(node)}
     return dict.fromkeys(staying, amounts_of(node))
-
-
-def _known(node: Node, jobs: Sequence[Job]) -> dict[str, Amounts] | None:
-    """What each job holds on the node; None where that does not add up to what the node says is taken."""
-    gpus = _gpus_of_each(node, jobs)
-    if gpus is None or any(job.state is JobState.SUSPENDED or job.cpus % len(job.nodes) for job in jobs):
-        return None
-    # A node whose memory Slurm does not share out says that none is taken.
-    shares_memory = node.alloc_memory_mib > 0
-    held = {
-        job.job_id: Amounts(job.cpus // len(job.nodes), job.memory_mib if shares_memory else 0, gpus[job.job_id])
-        for job in jobs
-    }
-    total = _sum(held.values())
-    taken = Amounts(node.alloc_cpus, node.alloc_memory_mib, _by_type(node.alloc_gpus or ()))
-    return held if total == taken else None
-
-
-def _gpus_of_each(node: Node, jobs: Sequence[Job]) -> dict[str, tuple[tuple[str, int], ...]] | None:
-    """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
-    if node.gpus and node.alloc_gpus is None:
-        return None
-    left = Counter(dict(node.alloc_gpus or ()))
-    found: dict[str, tuple[tuple[str, int], ...]] = {}
-    untyped: list[Job] = []
-    for job in jobs:
-        asked = _everything(node, job)
-        if asked is None:
-            return None
-        if any(not name for name, _ in asked) and not any(not name for name, _ in node.gpus):
-            untyped.append(job)
-            continue
-        found[job.job_id] = _by_type(asked)
-        left.subtract(dict(asked))
-    types = [(name, count) for name, count in left.items() if count]
-    if len(untyped) == 1:
-        found[untyped[0].job_id] = _by_type(types)
-    elif len(types) == 1:
-        found |= {job.job_id: ((types[0][0], sum(count for _, count in job.gpus or ())),) for job in untyped}
-    elif untyped:
-        return None
-    return found
-
-
-def _everything(node: Node, job: Job) -> tuple[tuple[str, int], ...] | None:
-    """Slurm gives whole nodes with all their GPUs, asked for or not (measured)."""
-    return node.gpus if job.exclusive else job.gpus
-
-
-def _by_type(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, count) for name, count in gpus if count))
-
-
-def _sum(amounts: Iterable[Amounts]) -> Amounts:
-    cores = memory_mib = 0
-    gpus: Counter[str] = Counter()
-    for each in amounts:
-        cores += each.cores
-        memory_mib += each.memory_mib
-        gpus.update(dict(each.gpus))
-    return Amounts(cores, memory_mib, _by_type(gpus.items()))
