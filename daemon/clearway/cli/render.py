@@ -266,14 +266,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
                     }
                     for p in e.preemptions
                 ],
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in e.verdicts
-                ],
-                "curve": [
-                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
-                    for p in e.plan.curve.points
-                ],
+                "verdicts": _verdicts(e.verdicts),
+                "curve": _points(e.plan.curve.points),
                 "steps": [
                     {
                         "at": s.intended_at.isoformat(),
@@ -314,6 +308,16 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
             made,
         )
     )
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
+    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+
+
+def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
+    return [
+        {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s} for p in points
+    ]
 
 
 def _move(order: MoveOrder) -> dict[str, Any]:
@@ -359,14 +363,8 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 if plan
                 else [],
                 "move": _move(plan.drain.move) if plan and plan.drain and plan.drain.move else None,
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in answer.verdicts
-                ],
-                "curve": [
-                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
-                    for p in (curve.points if curve else ())
-                ],
+                "verdicts": _verdicts(answer.verdicts),
+                "curve": _points(curve.points if curve else ()),
             }
             | more
         )
