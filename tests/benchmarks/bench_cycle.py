@@ -85,36 +85,6 @@ def is_short(tmp_path: Path, limit_ms: float, max_delays: Sequence[str]) -> None
     pytest.fail(f"in {RUNS} runs a median above {limit_ms:g} ms times the yardstick's: {late}; the last: {told}")
 
 
-def measure(self, act: Callable[[], object]) -> None:
-        self.pace.take()
-        begin = time.perf_counter()
-        act()
-        self.taken.append((time.perf_counter() - begin) * 1_000)
-        self.pace.take()
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.taken)
-
-    def __str__(self) -> str:
-        return f"{self.median:,.0f} ({max(self.taken):,.0f}; x{self.pace.slower:.1f})"
-
-
-@pytest.mark.usefixtures("quiet_collector")
-def test_a_cycle_is_short(tmp_path: Path) -> None:
-    late: set[str] | None = None
-    for run in range(RUNS):
-        folder = tmp_path / str(run)
-        folder.mkdir()
-        measured = measure(folder)
-        now = {what for what, times in measured.items() if times.median >= LIMIT_MS * times.pace.slower}
-        late = now if late is None else late & now
-        if not late:
-            return
-    told = ", ".join(f"{what}: {times}" for what, times in measured.items())
-    pytest.fail(f"in {RUNS} runs a median above {LIMIT_MS:g} ms times the yardstick's: {late}; the last: {told}")
-
-
 def measure(tmp_path: Path, max_delays: Sequence[str]) -> dict[str, Times]:
     """By what the cycle does and the max delay."""
     title = "One cycle, ms (median; longest, times as slow as a quiet machine)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
@@ -65,7 +65,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def left_out(items: Iterable[pytest.Item], of: Share) -> set[pytest.Item]:
-    """Of the tests of a ``block`` of problems those that this run does not try: every shape keeps some of its blocks."""
+    """Of the tests of a ``block`` of problems those that this run does not try; every shape keeps some."""
     shapes: dict[str, int] = {}
     found = set()
     for item in items:
