@@ -16,22 +16,19 @@ Cost: O(T N log N) time for T deadlines, O(N) memory.
 from __future__ import annotations
 
 from clearway.model import ACTION_ORDER, Action, Curve, EvictionProblem
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.windows import Contest, Way, Window
 
 _KILL = ACTION_ORDER[Action.KILL]
 
 
-class Greedy:
+class Greedy(PlainPlanner):
     """Checkpoints the most expensive jobs and kills the cheapest."""
 
     name = "greedy"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import inf
 
 from clearway.model import Action, Candidate, Curve, EvictionProblem, Option
-from clearway.planning.formulation.places import over_places
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.windows import Contest, Way, Window
 from clearway.planning.joint.program import JointProgram
 from clearway.planning.joint.requests import Request
@@ -25,15 +25,12 @@ from clearway.planning.joint.requests import Request
 _ENDS = (Option(Action.END),)
 
 
-class Milp:
+class Milp(PlainPlanner):
     """HiGHS, one key after another, for each deadline anew."""
 
     name = "milp"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points, exact = [], True
         for window in contest.windows():
