@@ -32,7 +32,7 @@ from types import MappingProxyType
 
 from clearway.model import ACTION_ORDER, Action, Candidate, Curve, CurvePoint, EvictionProblem
 from clearway.planning.base import PlainPlanner
-from clearway.planning.baselines.in_order import by_cost, offered_ways
+from clearway.planning.baselines.priority_rule import by_cost, offered_ways
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.formulation.windows import Contest, Way, Window
 
