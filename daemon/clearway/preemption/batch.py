@@ -31,7 +31,7 @@ from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
-from clearway.planning.joint.requests import Allocation, Request, Together
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.plan import Considered, plan_alone, plan_of, why_chosen
 
@@ -182,7 +182,7 @@ class _Cycle:
         best = at_once(_requests(able), self.seconds_left)
         if best is None:
             return _noted(turns, _NO_TIME)
-        instead = Together(best.allocations, gap=0.0)
+        instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
             return self._decided(able, best.allocations, found, turns, "" if best.proven else _BETTER)
         if best.proven:
@@ -253,7 +253,7 @@ def _noted(decided: Decided, note: str) -> Decided:
 
 
 def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> Cost:
-    """As ``Together.cost``: checkpoint times are not rounded up to steps."""
+    """As ``JointPlan.cost``: checkpoint times are not rounded up to steps."""
     used = []
     for problem, point in chosen:
         options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
