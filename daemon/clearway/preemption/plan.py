@@ -27,7 +27,7 @@ _EXPLAINED_CANDIDATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class Solution:
     """A preemptor's problem, and the best that can be done for it alone."""
 
     prepared: PreparedProblem
@@ -37,13 +37,13 @@ class Considered:
 
 def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
-    found = consider(preemptor, context, planner)
+    found = solve_alone(preemptor, context, planner)
     return found if isinstance(found, NoPlan) else plan_alone(found, context.snapshot, planner, context.now)
 
 
-def consider(
+def solve_alone(
     preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool = False
-) -> Considered | NoPlan:
+) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
     ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs.
@@ -57,14 +57,16 @@ def consider(
     if not preemptor.only_opportunistic and any(j.state.holds_nodes and is_eternal(j, eternal) for j in snapshot.jobs):
         choices.insert(0, replace(preemptor, only_opportunistic=True))
     for each in choices:
-        found = _consider(each, context, planner, whole=whole)
-        if isinstance(found, Considered):
+        found = _best_partition(each, context, planner, whole=whole)
+        if isinstance(found, Solution):
             break
     return found
 
 
-def _consider(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Considered | NoPlan:
-    found: list[Considered] = []
+def _best_partition(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool
+) -> Solution | NoPlan:
+    found: list[Solution] = []
     last = NoPlan("it names no partition")
     for partition in preemptor.job.partitions:
         for prepared in _problems(preemptor, partition, context, whole=whole):
@@ -73,7 +75,7 @@ def _consider(preemptor: Preemptor, context: PlanningContext, planner: Planner, 
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
             else:
-                found.append(Considered(prepared, curve, point))
+                found.append(Solution(prepared, curve, point))
     best = choose([each.point for each in found], preemptor.job.num_nodes)
     return next((each for each in found if each.point is best), last)
 
@@ -89,17 +91,17 @@ def _problems(
 
 
 def plan_alone(
-    considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
+    solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
 ) -> Plan:
     """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
-    prepared, point = considered.prepared, considered.point
+    prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
     verdicts = _explain(prepared, point, nodes, planner) if explained else ()
-    return plan_of(considered, point, nodes, verdicts, snapshot, now)
+    return plan_of(solution, point, nodes, verdicts, snapshot, now)
 
 
 def plan_of(
-    considered: Considered,
+    solution: Solution,
     point: CurvePoint,
     nodes: tuple[str, ...],
     verdicts: Sequence[Verdict],
@@ -109,7 +111,7 @@ def plan_of(
     depends_on: Sequence[str] = (),
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
-    prepared, preemptor = considered.prepared, considered.prepared.preemptor
+    prepared, preemptor = solution.prepared, solution.prepared.preemptor
     gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
@@ -117,7 +119,7 @@ def plan_of(
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
         problem=prepared.problem,
-        curve=considered.curve,
+        curve=solution.curve,
         chosen=point,
         placement_nodes=nodes,
         free_nodes=prepared.free_nodes,
