@@ -14,7 +14,7 @@ from clearway.planning.joint.program import Best
 from clearway.planning.joint.requests import Request
 from clearway.planning.joint.several import at_once
 from clearway.preemption import batch
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config

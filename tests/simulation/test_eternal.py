@@ -13,7 +13,7 @@ from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.preemption.validation import plan_misfit
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import MortalDaemon, killed_everywhere, one_in
 from tests.simulation.world import SAVES, World, config
 

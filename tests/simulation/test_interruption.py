@@ -12,7 +12,7 @@ from clearway.config.configuration import Config
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon, killed_everywhere, one_in
 from tests.simulation.world import SAVES, World, config
 

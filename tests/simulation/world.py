@@ -22,7 +22,8 @@ from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import controller
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.builders import NOW
 

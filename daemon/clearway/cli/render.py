@@ -114,11 +114,6 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     return made
 
 
-def _curve(curve: Curve) -> list[dict[str, Any]]:
-    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
-    return [{name: getattr(point, name) for name in fields} for point in curve.points]
-
-
 def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
     made = table("job", "", "why", title="Every job, and why")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
@@ -269,11 +264,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
                     }
                     for p in e.preemptions
                 ],
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in e.verdicts
-                ],
-                "curve": _curve(e.plan.curve),
+                "verdicts": _verdicts(e.verdicts),
+                "curve": _points(e.plan.curve.points),
                 "steps": [
                     {
                         "at": s.intended_at.isoformat(),
@@ -314,6 +306,15 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
             made,
         )
     )
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
+    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+
+
+def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
+    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
+    return [{name: getattr(point, name) for name in fields} for point in points]
 
 
 def _move(order: MoveOrder) -> dict[str, Any]:
@@ -359,11 +360,8 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 if plan
                 else [],
                 "move": _move(plan.drain.move) if plan and plan.drain and plan.drain.move else None,
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in answer.verdicts
-                ],
-                "curve": _curve(curve) if curve else [],
+                "verdicts": _verdicts(answer.verdicts),
+                "curve": _points(curve.points if curve else ()),
             }
             | more
         )

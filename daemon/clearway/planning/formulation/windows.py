@@ -27,7 +27,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from clearway.model.plan import CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
 from clearway.planning.formulation.lost_units import Losses, fitting_losses
 from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
@@ -59,6 +59,13 @@ class Window:
     @property
     def deadlines(self) -> range:
         return range(self.first_step, self.last_step + 1)
+
+    def freed_by(self, preempted: Iterable[Way]) -> int:
+        """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
+        gone = {way.rank for way in preempted}
+        return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
+            nodes for node, nodes in self.partial.items() if not any(node.without(gone).missing)
+        )
 
     def differs_by_ends_alone(self, other: Window) -> bool:
         """Whether the same jobs can leave in the same ways, however many nodes are missing."""
@@ -113,6 +120,9 @@ class Contest:
         classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
         classes = {jobs: nodes for jobs, nodes in classes.items() if nodes}
         return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
+
+    def option(self, way: Way) -> Option:
+        return self._options[way.number]
 
     def infeasible(self, step: int) -> CurvePoint:
         return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)

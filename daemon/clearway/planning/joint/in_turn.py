@@ -46,7 +46,7 @@ class _Taken:
 
     def serve(self, request: Request, planner: Planner) -> Allocation | None:
         problem, free = self._left_for(request)
-        point = planner.solve(problem).choose(request.nodes)
+        point = planner.solve(problem).choose()
         if point is None:
             return None
         ways = {candidate.job_id: candidate for candidate in request.problem.candidates}

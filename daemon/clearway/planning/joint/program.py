@@ -37,23 +37,31 @@ _Cells = Mapping[int, float]  # column to coefficient
 _Ways = Sequence[tuple[int, Option, int]]  # column, way, and the request (by its phase) that the job leaves for
 
 
+_SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic
+_ROUNDING = 1e-6  # less than any whole number, more than what sums of parts are rounded by
 _SOLVE_ERROR = 4  # HiGHS comes upon a few programs, one of several hundred, that its presolving spoils
 
 
 class Best(NamedTuple):
-    """The cheapest plan found that serves all requests; ``least_node_s``: no plan loses less than this."""
+    """The cheapest plan found that serves all requests; ``least_node_s``: no plan loses less than this.
+
+    ``proven``: HiGHS says that it is the best. ``sure``: that was checked in whole numbers as well, as HiGHS computes
+    with tolerances: every key has the sum that HiGHS named, and all of them are small enough to be told apart.
+    """
 
     allocations: tuple[Allocation, ...]
     proven: bool
     least_node_s: float
+    sure: bool = False
 
 
 class _Found(NamedTuple):
-    """A solution in whole numbers; ``proven`` to be the best, or that there is none; a bound on all."""
+    """A solution in whole numbers; ``proven`` to be the best, or that there is none; a bound on all; what it costs."""
 
     values: _Row | None
     proven: bool
     least: float
+    cost: float = 0.0
 
 
 class JointProgram:
@@ -114,6 +122,10 @@ class JointProgram:
         row[: len(self._leave)] = [worth(option) for _, option, _ in self._leave]
         return row
 
+    def shorten(self, delay_s: int) -> None:
+        """Gives the only request a delay that is no longer than its own."""
+        self._limits = [delay_s]
+
     def feasible(self, seconds_left: Callable[[], float]) -> bool | None:
         """Whether all requests can be served; None when there was no time to find out."""
         found = self._minimum(np.zeros(self._width), self._constraints(), seconds_left())
@@ -125,20 +137,28 @@ class JointProgram:
 
         held = self._constraints()
         best: _Row | None = None
-        exact, least = True, None
+        exact, sure, least = True, True, None
         for key in self._keys:
             found = self._minimum(key, held, seconds_left())
             least = found.least if least is None else least
             if found.values is None:
-                exact = False
+                exact = sure = False
                 break
             best, exact = found.values, exact and found.proven
+            sure = sure and key @ best == round(found.cost) < _SURE_UNITS and self._keeps_to(held, best)
             held.append(LinearConstraint(key[np.newaxis], ub=float(key @ best) + 0.5))  # keys are whole numbers
         allocations = None if best is None else self._allocations(best)
-        return (
-            None
-            if allocations is None
-            else Best(allocations, exact, self._units.node_s(ceil(max(0.0, least or 0.0) - 1e-6)))
+        if allocations is None:
+            return None
+        least_node_s = self._units.node_s(ceil(max(0.0, least or 0.0) - 1e-6))
+        return Best(allocations, exact, least_node_s, exact and sure)
+
+    @staticmethod
+    def _keeps_to(held: Sequence[LinearConstraint], values: _Row) -> bool:
+        """Whether rounded values satisfy the constraints; what parts of nodes add up to is for ``_allocations``."""
+        sums = [(each, each.A @ values) for each in held]
+        return all(
+            np.all(found >= each.lb - _ROUNDING) and np.all(found <= each.ub + _ROUNDING) for each, found in sums
         )
 
     def _minimum(self, key: _Row, held: Sequence[LinearConstraint], limit_s: float) -> _Found:
@@ -163,7 +183,8 @@ class JointProgram:
                 break
         values = None if result.x is None else np.round(result.x)
         least = result.mip_dual_bound
-        return _Found(values, result.status in (0, 2), least if least is not None and np.isfinite(least) else 0.0)
+        least = least if least is not None and np.isfinite(least) else 0.0
+        return _Found(values, result.status in (0, 2), least, result.fun or 0.0)
 
     def _constraints(self) -> list[LinearConstraint]:
         from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum

@@ -29,7 +29,7 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
-from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
 _CHECKPOINTER = "simulated"

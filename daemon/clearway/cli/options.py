@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -23,6 +25,8 @@ from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
+T = TypeVar("T")
+_POLL_S = 0.5
 
 
 class Output(StrEnum):
@@ -70,13 +74,18 @@ def duration_option(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
-def time_option(text: str, now: datetime) -> datetime:
-    from clearway.cli.drain import point_in_time  # noqa: PLC0415 - the other commands start quicker without
+def actor() -> str:
+    """Who runs this: by the process itself, which nobody can set, and only with root's rights by what sudo says."""
+    user = _user_name(os.getuid())
+    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
+    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
 
+
+def _user_name(uid: int) -> str:
     try:
-        return point_in_time(text, now)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 @contextmanager
@@ -105,8 +114,6 @@ def ask(
 
     Where there is none in time, or where it is refused, the command ends; but a quiet one shows its own refusal.
     """
-    from clearway.cli.drain import actor  # noqa: PLC0415 - the other commands start quicker without
-
     with stored(config) as store:
         request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document, rolling_id)
         answer = render.wait_for(lambda: _answer(store, request_id))
@@ -122,6 +129,13 @@ def ask(
     if answer.refused:
         raise typer.Exit(FAILED)
     return answer
+
+
+def poll_until(seen: Callable[[], T | None]) -> T:
+    """Look every half second, for as long as it takes."""
+    while (found := seen()) is None:
+        time.sleep(_POLL_S)
+    return found
 
 
 def _answer(store: Store, request_id: int) -> Request | None:
