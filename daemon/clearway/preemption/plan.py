@@ -13,7 +13,7 @@ from clearway.model.durations import format_duration
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.model.sentences import _node_hours, kept_by_others, what_becomes
+from clearway.model.sentences import kept_by_others, node_hours, what_becomes
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
@@ -21,8 +21,6 @@ from clearway.preemption.problem import PreparedProblem, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
-
-
 _EXPLAINED_CANDIDATES = 100
 
 
@@ -93,7 +91,7 @@ def _problems(
 def plan_alone(
     solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
 ) -> Plan:
-    """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
+    """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
     prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
     verdicts = _explain(prepared, point, nodes, planner) if explained else ()
@@ -213,10 +211,10 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     own, other = point.cost, without.cost
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
-        return f"without it {_node_hours(more_node_s)} more would be lost"
+        return f"without it {node_hours(more_node_s)} more would be lost"
     more_node_s = other.return_node_s - own.return_node_s
     if more_node_s > 0:
-        return f"without it coming back would cost {_node_hours(more_node_s)} more"
+        return f"without it coming back would cost {node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
@@ -229,7 +227,7 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
 
 
 def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
     others = [job for job in holders if job.job_id not in plan.staying]
     return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
@@ -239,7 +237,7 @@ def _cheapest(options: tuple[Option, ...]) -> str:
     best = min(options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s, option.ready_s))
     match best.action:
         case Action.KILL:
-            return f"requeueing it would lose {_node_hours(best.lost_work_node_s)}"
+            return f"requeueing it would lose {node_hours(best.lost_work_node_s)}"
         case Action.END:
             return f"it ends by itself within {format_duration(best.ready_s)}"
         case Action.SUSPEND:
