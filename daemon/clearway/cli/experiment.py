@@ -19,16 +19,16 @@ experiment_app = typer.Typer(
     help="The papers' experiments again; each makes a report.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Traces = Annotated[Path, typer.Option(help="Folder with the recorded workloads (Standard Workload Format).")]
-Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; made if absent.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Drawings of urgent jobs.")]
+Traces = Annotated[Path, typer.Option(help="Folder of the recorded workloads (Standard Workload Format).")]
+Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; created if absent.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of random sets of urgent jobs.")]
 
-_DAYS = 10  # drawings for compaction
+_DAYS = 10  # random days for compaction
 
 
 @experiment_app.command()
 def cosim(out: Out) -> None:
-    """Who makes room: Figures 5 to 8 of the CoSim paper, three planners on problems drawn as it describes."""
+    """Eviction plans: Figures 5 to 8 of the CoSim paper, three planners on random problems as it describes."""
     with _errors("cosim", out):
         from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
@@ -71,7 +71,9 @@ def realtime(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) ->
 @experiment_app.command()
 @sweeping
 def compaction(
-    out: Out, sweep: SweepOptions, seeds: Annotated[int, typer.Option(min=1, help="Drawings of a day's jobs.")] = _DAYS
+    out: Out,
+    sweep: SweepOptions,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of random days of jobs.")] = _DAYS,
 ) -> None:
     """Moving running jobs: Figures 3 and 4 and Table 2 of the Slurm+DMTCP paper, beside ours; simulation only."""
     with _errors("compaction", out):
@@ -87,7 +89,7 @@ def drain(
     traces: Traces,
     out: Out,
     sweep: SweepOptions,
-    seed: Annotated[int, typer.Option(help="Another seed draws other moments and nodes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random times and nodes.")] = 0,
 ) -> None:
     """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
     with _errors("drain", out):
@@ -100,7 +102,7 @@ def drain(
 @experiment_app.command(name="all")
 @sweeping
 def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
-    """All of them, each in a folder of its own, and index.html that leads to them."""
+    """All experiments, each in its own folder, and index.html with links to them."""
     with _errors("all", out):
         from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
@@ -111,7 +113,7 @@ def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> No
 
 @contextmanager
 def _errors(experiment: str, out: Path) -> Iterator[None]:
-    """A folder that cannot be written is found out at once; what cannot be done is one line."""
+    """A folder that cannot be written is an error at once; every error is one line."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         yield

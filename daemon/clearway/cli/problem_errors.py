@@ -1,4 +1,4 @@
-"""What is said of a wrong problem file: one line that names the field, what belongs there, and what stands there."""
+"""Errors of a problem file: one line that names the field, what belongs there, and what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``clearway simulate``: what schedulers would have made of a recorded workload."""
+"""``clearway simulate``: a recorded workload under other schedulers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clearway.simulation.traces.trace import Trace
 
 _BROKEN_SHOWN = 5
 _NO_DECIMALS_FROM = 1_000
-_WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
+_WORTH_A_BAR = 20_000  # jobs: fewer are done before a bar could be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def _recorded(question: Question) -> Trace:
 
 def _save(question: Question, path: Path) -> None:
     try:
-        with path.open("x", encoding="utf-8") as out:  # nobody's record is overwritten
+        with path.open("x", encoding="utf-8") as out:  # never over an existing file
             write_swf(_recorded(question), out)
     except OSError as error:
         raise SimulationError(f"cannot write {path}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""``clearway simulate --config``: what Clearway would have made of a site's own accounted jobs."""
+"""``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Node:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing new starts on it because somebody said so (DRAIN, DRAINING, DRAINED)."""
+        """Whether nothing new starts on it because it was drained (DRAIN, DRAINING, DRAINED)."""
         return "DRAIN" in self.raw_state
 
 
@@ -161,7 +161,7 @@ class Topology:
     """Which leaf switch each node is under, where Slurm tells (``TopologyPlugin=topology/tree``)."""
 
     switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
-    unknown: str = "nobody has asked for it"  # why it is not known; "" where it is
+    unknown: str = "no waiting job asks for one leaf switch"  # why it is not known; "" where it is
 
 
 @dataclass(frozen=True)

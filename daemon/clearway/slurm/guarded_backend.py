@@ -196,7 +196,7 @@ class GuardedBackend(ABC):
     def drain(self, node: str, reason: str) -> None:
         status = self._node_status(node)
         if status.reason and status.reason != reason:
-            raise SlurmRefusedError(f"node {node} has a reason of somebody else: {status.reason[:120]}")
+            raise SlurmRefusedError(f"node {node} has another reason: {status.reason[:120]}")
         if not status.drained:
             self._set_drained(node, reason)
 
@@ -205,7 +205,7 @@ class GuardedBackend(ABC):
         if not status.drained:
             return
         if status.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained by somebody else: {status.reason[:120]}")
+            raise SlurmRefusedError(f"node {node} was drained for another reason: {status.reason[:120]}")
         self._set_drained(node, None)
 
     def power_down(self, node: str) -> None:

@@ -1,7 +1,7 @@
 """The process that pyslurm lives in: ``python -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
 
 libslurm holds the interpreter's lock through every call, can hang for half a minute and can abort the process: here
-that hurts nobody, ``pyslurm_process`` ends this process and starts another. Requests and answers are JSON, each
+that does no harm: ``pyslurm_process`` ends this process and starts another. Requests and answers are JSON, each
 behind its length in four bytes, on standard input and output. At the end of the input the worker ends.
 
 It passes on what pyslurm says and decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
@@ -233,7 +233,7 @@ def _untracked_gres(config: Any) -> list[str]:
 
 
 def _has_ended(job: Any) -> bool:
-    """Whether the job is only remembered; on doubt it is passed on."""
+    """Whether Slurm only remembers the job; when in doubt, the job is passed on."""
     try:
         return job.state in _ENDED
     except Exception:  # noqa: BLE001 - whatever it is, the record will say so
@@ -267,7 +267,7 @@ def _node(node: Any) -> dict[str, Any]:
     try:
         record["reason"] = node.reason
     except UnicodeDecodeError:
-        record["reason"] = "(not UTF-8)"  # somebody's reason, and certainly not ours
+        record["reason"] = "(not UTF-8)"  # certainly not ours
     try:
         record["gres"] = _counted(node.configured_gres)
         record["allocated_gres"] = _counted(node.allocated_gres)
@@ -313,7 +313,7 @@ def _user_name(user_id: int | None) -> str:
 
 
 def _dependencies(found: dict[str, Any] | None) -> str:
-    """As one text, "afterok:7,singleton"; who waits for what is all that matters."""
+    """As one text, "afterok:7,singleton": only what the job waits for matters."""
     if not found:
         return ""
     parts = [f"{kind}:{':'.join(map(str, jobs))}" for kind, jobs in found.items() if jobs and isinstance(jobs, list)]

@@ -127,7 +127,7 @@ class PreemptionRow(Base):
 
 
 class StepRow(Base):
-    """The journal: what was intended, and what came of it."""
+    """The journal: what was intended, and the result."""
 
     __tablename__ = "steps"
     __table_args__ = (Index(None, "eviction_id"), _OWN_IDS)
@@ -173,11 +173,11 @@ class RollingDrainRow(Base):
     state: Mapped[RollingState] = mapped_column(word(RollingState))
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
-    document: Mapped[str]  # the whole ``records.RollingDrain``: whose turn it is, and why others were skipped
+    document: Mapped[str]  # the whole ``model.rolling.RollingDrain``: the turn of each node, and why nodes were skipped
 
 
 class CheckpointHistoryRow(Base):
-    """What became of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
+    """The outcome of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
 
     __tablename__ = "checkpoint_history"
     __table_args__ = (Index(None, "ended_at"), TABLE_OPTIONS)
@@ -246,7 +246,7 @@ class ValueRow(Base):
 
 
 class LeaseRow(Base):
-    """Who may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
+    """The daemon that may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
 
     __tablename__ = "leases"
     __table_args__ = (TABLE_OPTIONS,)
