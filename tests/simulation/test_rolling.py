@@ -16,7 +16,7 @@ from clearway.model.errors import SlurmRefusedError
 from clearway.model.operations import EvictionState
 from clearway.model.orders import MoveKind, MoveOrder
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config
 

@@ -19,7 +19,6 @@ from clearway.model.clock import Clock
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
-from clearway.service.loop import Loop
 from clearway.store.base import Store
 from clearway.telemetry.metrics import Metrics
 
@@ -75,24 +74,6 @@ class Context:
             yield
         finally:
             self._planner_free.release()
-
-    @classmethod
-    def of(cls, loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
-        return cls(
-            report=lambda: loop.report,
-            config=lambda: loop.config,
-            planner=lambda: loop.planner,
-            checkpointers=lambda: loop.checkpointers,
-            store=loop.store,
-            clock=loop.clock,
-            pulse=pulse,
-            tokens=tokens,
-            metrics=metrics,
-            history=lambda: loop.memory.history(loop.config),
-            runs=loop.memory.runs,
-            wake=loop.wake,
-            backend=loop.backend.name,
-        )
 
 
 def _context(request: Request) -> Context:

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from clearway.api.plan_schemas import Answer, CurveView, PlanView, VerdictView
 from clearway.config.configuration import Mode
-from clearway.estimates.learning import CheckpointOutcome
 from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome
 from clearway.model.rolling import RollingState, TurnState
 
 

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.config.configuration import BudgetConfig, Config
-from clearway.estimates.learning import History, Key
+from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
-from clearway.model.explanation import Cost, Explanation
+from clearway.model.explanation import Explanation
 from clearway.model.operations import Eviction, Preemption, Usage
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import Cost, NoPlan, Plan
+from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 
 MOST_SKIPPED = 50

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from clearway.api import schemas, views
 from clearway.api.context import Context, Daemon, Report
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
@@ -20,7 +21,6 @@ from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.report import CycleReport
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.preemption.validation import over_budget
 
 router = APIRouter(tags=["what-if"])
@@ -82,7 +82,7 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
     """The same call as in the loop: with its guards, its history and what is under way."""
     snapshot = report.snapshot
     counts = daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-    grounds = Grounds(
+    context = PlanningContext(
         snapshot=snapshot,
         config=daemon.config(),
         now=snapshot.taken_at,
@@ -91,4 +91,4 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
         history=daemon.history(),
         actions=daemon.checkpointers(),
     )
-    return decide(preemptor, grounds, daemon.planner())
+    return decide(preemptor, context, daemon.planner())

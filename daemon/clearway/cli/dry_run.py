@@ -11,6 +11,7 @@ from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import Preview, preview
 from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, under_way_by
 from clearway.estimates.history import read_history
 from clearway.execution.node_hold import not_ours_to_drain
@@ -21,7 +22,6 @@ from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.plan import NoPlan, Plan
 from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
@@ -32,7 +32,7 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
     """For an urgent job that does not exist. Earlier preemptions do not count: the question needs no database."""
     snapshot = _fresh(config)
     partition = partition or usual_partition(snapshot, config.preemptors)
-    grounds = Grounds(
+    context = PlanningContext(
         snapshot=snapshot,
         config=config,
         now=snapshot.taken_at,
@@ -41,7 +41,7 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
         actions=checkpointer_actions(),
     )
     preemptor = imagined(nodes, max_delay_s, partition, snapshot.taken_at)
-    return decide(preemptor, grounds, open_planner(config))
+    return decide(preemptor, context, open_planner(config))
 
 
 def drain(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:

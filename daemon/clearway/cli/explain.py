@@ -13,9 +13,9 @@ from clearway.cli.render import console, curve_table, node_hours, print_json, ta
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
-from clearway.model.explanation import Alternative, Cost, Explanation
+from clearway.model.explanation import Alternative, Explanation
 from clearway.model.operations import Eviction
-from clearway.model.plan import Choice, NoPlan, Plan
+from clearway.model.plan import Choice, Cost, NoPlan, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem
 from clearway.preemption.explanation import explain
 

@@ -15,13 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from clearway.estimates.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.estimates.learning import Requeued
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.explanation import Explanation
 from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Plan
+from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
 from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows

@@ -12,7 +12,7 @@ import pytest
 
 from clearway.cli import dry_run, options
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import PATIENT_S, Site
 
