@@ -24,68 +24,23 @@ MAX_FRAME = 512 * 1024 * 1024
 INVALID_JOB_ID = 2017  # Slurm's ESLURM_INVALID_JOB_ID
 
 _JOB_FIELDS = (
-    "id",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "heterogeneous_id",
-    "heterogeneous_offset",
-    "state",
-    "state_reason",
-    "partition",
-    "account",
-    "qos",
-    "num_nodes",
-    "allocated_nodes",
-    "cpus",
-    "min_cpus_per_node",
-    "ntasks",
-    "cpus_per_task",
-    "resource_sharing",
-    "required_switches",
-    "time_limit",
-    "start_time",
-    "submit_time",
-    "eligible_time",
-    "reservation",
-    "constraints",
-    "licenses",
-    "required_nodes",
-    "excluded_nodes",
-    "requires_contiguous_nodes",
-    "priority",
-    "is_requeueable",
-    "requeue_count",
-    "is_batch_job",
-)
+    "id", "array_id", "array_task_id", "array_tasks_waiting", "heterogeneous_id", "heterogeneous_offset", "state",
+    "state_reason", "partition", "account", "qos", "num_nodes", "allocated_nodes", "cpus", "min_cpus_per_node",
+    "ntasks", "cpus_per_task", "resource_sharing", "required_switches", "time_limit", "start_time", "submit_time",
+    "eligible_time", "reservation", "constraints", "licenses", "required_nodes", "excluded_nodes",
+    "requires_contiguous_nodes", "priority", "is_requeueable", "requeue_count", "is_batch_job",
+)  # fmt: skip
 # Free text of users: bytes that are no UTF-8 must not make the whole record unreadable.
 _JOB_TEXTS = ("name", "comment")
 _NODE_FIELDS = (
-    "name",
-    "state",
-    "total_cpus",
-    "effective_cpus",
-    "allocated_cpus",
-    "weight",
-    "real_memory",
-    "memory_reserved_for_system",
-    "allocated_memory",
-    "threads_per_core",
-    "partitions",
-    "active_features",
-)
+    "name", "state", "total_cpus", "effective_cpus", "allocated_cpus", "weight", "real_memory",
+    "memory_reserved_for_system", "allocated_memory", "threads_per_core", "partitions", "active_features",
+)  # fmt: skip
 _RESERVATION_FIELDS = ("name", "nodes", "users", "start_time", "end_time")
 _ENDED = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "TIMEOUT",
-)
+)  # fmt: skip
 _NEEDED = ("Job", "Jobs", "JobSubmitDescription", "Node", "Nodes", "Reservation", "Reservations", "ReservationFlags")
 
 
