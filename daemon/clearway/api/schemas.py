@@ -136,11 +136,11 @@ class MoveView(Answer):
 
 class DrainView(Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
-    actor: str = Field(description="who asked for it")
+    actor: str = Field(description="user or token that asked for it")
     reason: str = Field(description="why, as part of the nodes' Reason")
     deadline: datetime | None = Field(description="when they should be empty; null: as soon as possible")
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     move: MoveView | None = Field(
         description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
@@ -275,7 +275,7 @@ class RollingView(Answer):
     actor: str = Field(description="user or token that ordered it")
     reason: str = Field(description="why, as the nodes' Reason says")
     begin_at: datetime | None = Field(description="when it begins; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
     progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")

@@ -287,7 +287,7 @@ def simulate(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Replay what Clearway would have done with this configuration, whose rules name the urgent jobs."
+            help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
         ),
     ] = None,
     output: OutputOption = Output.TABLE,

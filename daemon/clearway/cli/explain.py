@@ -147,7 +147,7 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
 
 
 def _signed(node_s: float) -> str:
-    """A difference in node-hours with as many decimals as it takes not to look like none."""
+    """A difference in node-hours, with enough decimals not to look like zero."""
     hours = node_s / 3_600
     return f"{hours:+,.1f}" if abs(hours) >= 0.05 else f"{hours:+,.2g}"
 

@@ -42,7 +42,7 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output for
 
 
 def complain(text: str) -> None:
-    """One line on standard error, whatever a file or Slurm has put into it."""
+    """One line on standard error, without control characters from files or Slurm."""
     print(f"clearway: {render.visible(text)}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""The fields of a problem file, and with them its JSON schema. How they fit together is told in ``problem_file``."""
+"""The fields of a problem file, and with them its JSON schema. ``problem_file`` says how they fit together."""
 
 from __future__ import annotations
 

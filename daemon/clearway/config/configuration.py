@@ -236,7 +236,7 @@ class ExecutionConfig(_Section):
     )
     placement_grace: Duration = Field(
         900.0,
-        description="time from the deadline to the end of the placement (Slurm reservation), whatever happens; 0: none",
+        description="time from the deadline to the end of the placement (Slurm reservation) in any case; 0: none",
     )
     retry_after: Duration = Field(
         5.0, description="a command without visible effect is given again after this time; 0: in every cycle"

@@ -53,7 +53,7 @@ class Amounts:
 
     cores: int = 0
     memory_mib: int = 0
-    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is told
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is known
 
     def gpus_of(self, gpu_type: str) -> int:
         """GPUs of one type; "" counts every type."""
@@ -91,7 +91,7 @@ class Candidate:
 
     ``nodes`` counts the nodes that its leaving frees when no other job shares them. With ``node_names`` those
     nodes are known by name, and a node counts as freed only when every candidate that names it leaves,
-    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` then tells
+    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` is then
     what the job holds on each of them, in the same order, and without it the job holds whole nodes.
 
     The exact planners need nothing else; what follows ``node_names`` is for the rules
@@ -125,7 +125,7 @@ class EvictionProblem:
     preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
-    busy_s: int = 0  # checkpoints that were promised before keep the file system for so long
+    busy_s: int = 0  # time for which earlier checkpoints keep the file system
 
     @property
     def waiting_nodes(self) -> int:

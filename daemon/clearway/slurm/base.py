@@ -20,7 +20,7 @@ class SlurmBackend(Protocol):
     def snapshot(self) -> ClusterSnapshot:
         """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.
 
-        Leaf switches are told while a waiting job asks for one, or why they are not known: one query every few minutes.
+        Leaf switches, or why they are not known, come while a waiting job asks for one: one query every few minutes.
         """
         ...
 
@@ -37,7 +37,7 @@ class SlurmBackend(Protocol):
         ...
 
     def cancel(self, job: Job) -> None:
-        """End this run of the job for good. Same look just before as ``requeue``."""
+        """End this run of the job for good. The job is checked just before, as in ``requeue``."""
         ...
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:

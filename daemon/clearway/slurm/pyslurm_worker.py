@@ -191,7 +191,7 @@ def _has_ended(job: Any) -> bool:
     """Whether Slurm only remembers the job; when in doubt, the job is passed on."""
     try:
         return job.state in _ENDED
-    except Exception:  # noqa: BLE001 - whatever it is, the record will say so
+    except Exception:  # noqa: BLE001 - the record will say what it was
         return False
 
 
@@ -285,7 +285,7 @@ def frame(value: object) -> bytes:
 
 
 def answer(calls: Calls, request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request. Whatever goes wrong is an answer too."""
+    """Carry out one request. Every error is an answer too."""
     try:
         call: Callable[..., Any] = getattr(calls, request["call"])
         return {"ok": call(**request["args"])}

@@ -2,7 +2,7 @@
 
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
 has at most one row in ``explanations``.
-Whatever hangs on an eviction goes with it; ``checkpoint_history``, ``restart_history`` and
+Rows that belong to an eviction are deleted with it; ``checkpoint_history``, ``restart_history`` and
 ``run_history`` stand for themselves.
 Ids are never given out twice.
 """
@@ -182,7 +182,7 @@ class CheckpointHistoryRow(Base):
     __tablename__ = "checkpoint_history"
     __table_args__ = (Index(None, "ended_at"), TABLE_OPTIONS)
 
-    # No foreign key: what a checkpoint took stays true whatever becomes of its eviction.
+    # No foreign key: the duration of a checkpoint stays true without its eviction.
     eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
     asked_at: Mapped[datetime] = mapped_column(primary_key=True)
