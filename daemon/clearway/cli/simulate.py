@@ -66,7 +66,7 @@ def simulate(question: Question, sweep: SweepOptions, output: str, save: Path | 
         with open_sweep(sweep, len(question.schedulers), quiet=True) as workers:
             found = workers(_replayed, [(question, name) for name in question.schedulers], lambda each: each.scheduler)
     if output == "json":
-        render.print_json(_document(trace, nodes, found))
+        render.print_json(replayed_trace(trace, nodes) | {"schedulers": [each.as_json() for each in found]})
     else:
         render.console().print(_page(trace, nodes, found))
 
@@ -156,7 +156,8 @@ def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Ca
         yield lambda ended: progress.update(task, completed=ended)
 
 
-def _document(trace: Trace, nodes: int, found: list[Measures]) -> dict[str, Any]:
+def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
+    """What was replayed, for programs."""
     return {
         "trace": trace.name,
         "jobs": len(trace.jobs),
@@ -164,7 +165,6 @@ def _document(trace: Trace, nodes: int, found: list[Measures]) -> dict[str, Any]
         "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
         "too_large": sum(job.size > nodes for job in trace.jobs),
         "nodes": nodes,
-        "schedulers": [each.as_json() for each in found],
     }
 
 
