@@ -77,7 +77,7 @@ def _recorded(question: Question) -> Trace:
 
 def _save(question: Question, path: Path) -> None:
     try:
-        with path.open("x", encoding="utf-8") as out:  # nobody's record is overwritten
+        with path.open("x", encoding="utf-8") as out:  # no file is overwritten
             write_swf(_recorded(question), out)
     except OSError as error:
         raise SimulationError(f"cannot write {path}: {error.strerror}") from None

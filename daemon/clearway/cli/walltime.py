@@ -127,7 +127,7 @@ def bad_input(command: str) -> Iterator[None]:
 def made_plan(
     strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None
 ) -> SequencePlan:
-    """The plan, of a size that can be computed while somebody waits.
+    """The plan, of a size that can be computed while a person waits.
 
     Raises:
         WalltimeError: see ``request_sequence.plan``; or it is too large.

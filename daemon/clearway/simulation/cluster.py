@@ -339,7 +339,7 @@ class SimulatedCluster:
     # -- scheduling ----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """First fit in the order of priority, submit time and id; reserved nodes only for who is let in."""
+        """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
         free = {name for name, cpus in self._free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:

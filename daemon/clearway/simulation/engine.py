@@ -36,12 +36,12 @@ from clearway.model.errors import SimulationError
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.trace import TraceJob, in_order
 
-LARGEST_MACHINE = 20_000_000  # nodes or processors: twice what the largest of all machines has
+LARGEST_MACHINE = 20_000_000  # nodes or processors: twice the largest machine of today
 _LATEST_S = 1e11  # three thousand years: what comes later is not in a calendar
 
 
 class Scheduler(Protocol):
-    """Who starts next. One object schedules one replay."""
+    """Decides which job starts next. One object schedules one replay."""
 
     name: str
 
