@@ -44,7 +44,7 @@ def as_html(study: DrainStudy) -> str:
 
 
 def groups(study: DrainStudy) -> Iterator[tuple[str, int, str, int, Sequence[Course]]]:
-    """In the order of the samples: workload, nodes, way, image and what came of it at every moment."""
+    """In the order of the samples: workload, nodes, way, image and the result at every moment."""
     for workload, nodes in dict.fromkeys((sample.workload, sample.nodes) for sample in study.samples):
         for way, image_gib in ways():
             yield workload, nodes, way, image_gib, study.of(workload, nodes, way, image_gib)

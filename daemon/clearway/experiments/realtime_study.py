@@ -185,7 +185,7 @@ def bounded_slowdown(outcome: Outcome) -> float:
 
 
 def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> list[Outcome]:
-    """What became of each job, beside the job as it was submitted: without the time that checkpoints add."""
+    """The outcome of each job, with the job as it was submitted: without the time that checkpoints add."""
     chosen = _BY_NAME[approach]
     model = chosen.model()
     submitted = {job.job_id: job for job in jobs}

@@ -35,7 +35,7 @@ _RECORDED = datetime(2000, 1, 1, tzinfo=UTC)  # no rule asks when
 
 @dataclass(frozen=True, slots=True)
 class UrgentJobs:
-    """Who is urgent: the rule's number in the configuration by job_id."""
+    """The urgent jobs: the number of the rule in the configuration, by job_id."""
 
     rules: tuple[PreemptorRule, ...]
     rule_of: dict[int, int]
@@ -51,7 +51,7 @@ class UrgentJobs:
 
 @dataclass(frozen=True, slots=True)
 class SiteRun:
-    """What one run came to. ``late`` urgent jobs waited longer than their rule lets them."""
+    """The result of one run. ``late`` urgent jobs waited longer than their rule allows."""
 
     name: str
     planner: str | None  # None: no job is preempted
@@ -67,7 +67,7 @@ class SiteRun:
 
 
 def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
-    """Who of the record is urgent, by the first rule that matches.
+    """The jobs of the record that are urgent, by the first rule that matches.
 
     Raises:
         SimulationError: no job is urgent, so that there is nothing to compare.
@@ -143,7 +143,7 @@ def evaluate(name: str, planner: str | None, replayed: Replay, urgent: UrgentJob
 
 
 def untold(config: Config) -> tuple[str, ...]:
-    """What of this configuration the record cannot answer, a sentence each."""
+    """What the record cannot tell for this configuration, one sentence each."""
     found = ["the record does not say what a job could have saved: a preempted job loses its work"]
     if any(rule.comment for rule in config.preemptors):
         found.append("the record holds no Comments: a rule with comment = true matches no job")

@@ -1,4 +1,4 @@
-"""The study as one HTML page that needs nothing else, and as a table for other programs."""
+"""The stochastic-jobs paper's Table 2 and Figures 5 to 7 as one HTML page, and as a table for other programs."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class SimulatedCluster:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
     def _on_written(self) -> None:
-        """The rates were others when this was foreseen if a write has begun or gone since: then none is complete."""
+        """No write is complete where another one has begun or stopped since this event was planned."""
         self._file_system.advance(self.now)
         for job_id in self._file_system.complete:
             self._file_system.forget(job_id)

@@ -56,12 +56,12 @@ class Scheduler(Protocol):
         """A preempted job has left its nodes; it waits, or is suspended."""
 
     def schedule(self) -> None:
-        """Called once at each instant, when everything that happens then has been told."""
+        """Called once at each instant, after all other calls of that instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one job; seconds."""
+    """The result for one job; seconds."""
 
     job: TraceJob
     start_s: float

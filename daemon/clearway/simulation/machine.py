@@ -178,7 +178,7 @@ class Machine:
         heapq.heappush(self._events, (time_s, -1, self._wakes, None))
 
     def free_later(self) -> list[tuple[float, int]]:
-        """When how many more nodes become free for ordinary jobs, by time, as far as limits tell.
+        """Moments at which nodes become free for ordinary jobs, and how many, by the limits of the jobs; ascending.
 
         A node that is kept becomes free when the suspended job, back on it as soon as all others have left its
         nodes, is done.

@@ -1,4 +1,4 @@
-"""What a replay came to: for its jobs in categories, and for the machine.
+"""The figures of a replay: for its jobs in categories, and for the machine.
 
 For each job, in seconds: wait (all time that it did not compute), response (from submission to end; the WCJS paper
 calls it turnaround), slowdown = response / run time (equation 2 of the UJFB paper), and bounded slowdown, which takes

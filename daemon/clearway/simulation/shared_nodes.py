@@ -65,7 +65,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What became of a replay until its horizon."""
+    """The result of a replay until its horizon."""
 
     usage: dict[str, Usage]  # by node
     moved_jobs: int

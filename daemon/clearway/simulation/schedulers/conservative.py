@@ -58,7 +58,7 @@ class Conservative:
                 machine.start(self.waiting.pop(index))
 
     def plan_anew(self) -> None:
-        """Everybody's place, by submission, from what the machine holds now."""
+        """The places of all jobs, by submission, from what the machine holds now."""
         machine = self.machine
         self.profile = Profile(machine.now_s, len(machine.free), machine.free_later())
         self.due = []
