@@ -348,8 +348,8 @@ TABLES = {
     "restart_history": "How each run began that continued from a checkpoint, as the job reports it.",
     "run_history": "Duration of each run that ended by itself while the daemon watched; the newest 200 of each user "
     "and name.",
-    "kept_values": "Small JSON values by name: whether the daemon is paused, its last sign of life, and the urgent jobs "
-    "that are left to Slurm.",
+    "kept_values": "Small JSON values by name: whether the daemon is paused, its last sign of life, and the urgent "
+    "jobs that are left to Slurm.",
     "leases": "The daemon that may act on this database, and the end of its right.",
 }
 
