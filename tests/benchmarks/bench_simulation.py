@@ -36,7 +36,7 @@ import re, sys, time
 from pathlib import Path
 from clearway.simulation.engine import replay
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.swf import read_swf
+from clearway.simulation.traces.swf import read_swf
 begin = time.process_time()
 trace = read_swf(Path(sys.argv[1]))
 done = replay(trace.jobs, int(sys.argv[2]), Easy())

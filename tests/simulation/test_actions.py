@@ -207,7 +207,7 @@ def test_job_that_requeues_itself_is_waited_for_and_not_requeued_twice(make_worl
     assert steps(world, "ask_checkpoint") == [learner]
     assert world.cluster.jobs[learner].job.restart_count == 1
     assert world.cluster.jobs[learner].lost_s == 0.0
-    world.run_until(world.settled, limit_s=1_000)
+    world.run_until(world.settled, limit_s=1_000, every_s=5)
     assert world.eviction().preemptions[0].state is PreemptionState.RETURNED
 
 

@@ -70,7 +70,7 @@ def test_one_that_lasts_longer_than_ever_is_replaced_by_another_plan(make_world:
     started = world.started(urgent)
     assert started is not None
     assert started <= NOW + timedelta(seconds=60 + 1)
-    world.run_until(world.settled, limit_s=1_200)
+    world.run_until(world.settled, limit_s=1_200, every_s=5)
     assert world.eviction().state is EvictionState.COMPLETED
     assert not world.leftovers()
     assert not world.observer.failures

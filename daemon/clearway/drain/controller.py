@@ -20,6 +20,7 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import Memory
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, UnknownEvictionError
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
@@ -39,6 +40,7 @@ class Drains:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     executor: Executor
     planner: Planner
     memory: Memory
@@ -52,10 +54,9 @@ class Drains:
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        open_ones = self.store.open_evictions()
-        taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
-        if taken:
-            return taken[0]
+        taken = self.operations.of_request(request.request_id)
+        if taken is not None:
+            return taken
         wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
         self.check(order, snapshot, config)
@@ -73,7 +74,7 @@ class Drains:
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        for eviction in self.store.open_evictions():
+        for eviction in self.operations.all():
             both = sorted(set(order.nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
@@ -84,7 +85,7 @@ class Drains:
         later = order.begin_at is not None and order.begin_at > now
         if order.deadline is not None and order.deadline <= now:
             raise DrainError("its deadline has passed")
-        return self.store.create_eviction(
+        return self.operations.create(
             Eviction(
                 eviction_id=0,
                 mode=config.daemon.mode.value,
@@ -99,10 +100,10 @@ class Drains:
 
     def begin_scheduled(self, now: datetime) -> None:
         """Let drains begin whose time has come."""
-        for eviction in self.store.open_evictions():
+        for eviction in self.operations.all():
             order = eviction.drain
             if eviction.state is EvictionState.SCHEDULED and order is not None and (order.begin_at or now) <= now:
-                self.store.save_eviction(replace(eviction, state=EvictionState.PLACING, state_since=now, outcome=""))
+                self.operations.save(replace(eviction, state=EvictionState.PLACING, state_since=now, outcome=""))
 
     def plan(
         self,
@@ -145,7 +146,7 @@ class Drains:
             if number is None:
                 continue
             try:
-                eviction = self.store.eviction(number)
+                eviction = self.operations.get(number)
             except UnknownEvictionError:
                 continue  # another Clearway's
             stays = eviction.state is EvictionState.COMPLETED and eviction.move is None
@@ -181,7 +182,7 @@ class Drains:
 
     def _of(self, number: int, names: Sequence[str]) -> Eviction:
         try:
-            eviction = self.store.eviction(number)
+            eviction = self.operations.get(number)
         except UnknownEvictionError:
             eviction = None
         if eviction is None or eviction.drain is None or not set(names) <= set(eviction.drain.nodes):

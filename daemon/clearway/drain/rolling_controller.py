@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 from clearway.config.configuration import Config, Mode
 from clearway.drain.controller import Drains
@@ -29,18 +28,14 @@ from clearway.drain.rolling import (
 from clearway.drain.selection import chosen_nodes
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, SlurmError, UnknownEvictionError
+from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Eviction
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.store.base import Store
-
-
-class RollingObserver(Protocol):
-    """Hears of orders that went on by themselves, not of what somebody decided about them."""
-
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +43,10 @@ class RollingDrains:
     """Takes such orders and carries them on. Every step may be taken again."""
 
     store: Store
+    operations: OpenOperations
     drains: Drains
     executor: Executor
-    observer: RollingObserver
+    emit: Emit
 
     def order(
         self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
@@ -107,7 +103,7 @@ class RollingDrains:
     def _advance(
         self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
     ) -> RollingDrain:
-        open_ones = self.store.open_evictions()
+        open_ones = self.operations.all()
         own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
         after = adopt(rolling, own)
         after = look(after, self._drains_of(after, own), snapshot)
@@ -122,11 +118,11 @@ class RollingDrains:
         after = progressed(rolling, closed(after, own.values(), snapshot, now), now)
         if after != rolling:
             self.store.save_rolling_drain(after)
-            self.observer.rolled(rolling, after)
+            self.emit(RollingProgress(rolling, after))
         return after
 
     def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
-        busy = busy_nodes(self.store.open_evictions(), snapshot)
+        busy = busy_nodes(self.operations.all(), snapshot)
         while names := next_nodes(rolling, busy, snapshot):
             taken = {name: why for name in names if (why := not_ours_to_drain([name], snapshot))}
             if taken:
@@ -146,7 +142,7 @@ class RollingDrains:
             except DrainError as error:
                 return not_begun(rolling, names, str(error))
             rolling = begun(rolling, names, drain.eviction_id)
-            busy = busy_nodes(self.store.open_evictions(), snapshot)
+            busy = busy_nodes(self.operations.all(), snapshot)
         return rolling
 
     def _drains_of(self, rolling: RollingDrain, own: dict[int, Eviction]) -> dict[int, Eviction]:
@@ -157,7 +153,7 @@ class RollingDrains:
 
     def _find(self, number: int) -> Eviction | None:
         try:
-            return self.store.eviction(number)
+            return self.operations.get(number)
         except UnknownEvictionError:
             return None
 

@@ -6,21 +6,20 @@ answer is written down; what happens next is again read from the table in the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from clearway.config.configuration import CostsConfig, ExecutionConfig
 from clearway.drain.lifecycle import drain_sight, have_to_go, next_drain_phase
 from clearway.estimates.checkpoint_load import Writes, may_begin, write_of, writes_of
 from clearway.estimates.checkpoint_order import Write
 from clearway.estimates.deadlines import latest_of
-from clearway.estimates.learning import CheckpointRecord
 from clearway.estimates.outcomes import checkpoint_lesson
 from clearway.execution.commands import Commander
 from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
 from clearway.execution.lifecycle import Phase
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement, placement_ends, placement_name
 from clearway.execution.progress import (
     in_its_run,
@@ -32,9 +31,11 @@ from clearway.execution.progress import (
 )
 from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
 from clearway.model.errors import SlurmError
+from clearway.model.events import Emit, JobLeft, OperationFinished
 from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointRecord
 from clearway.preemption.lifecycle import Sight, next_phase
 from clearway.relocation.lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
 from clearway.slurm.base import SlurmBackend
@@ -42,22 +43,6 @@ from clearway.store.base import Store
 
 # More rows than any eviction has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
-
-
-class Observer(Protocol):
-    """Hears of what was done, for metrics and logs."""
-
-    def step(self, kind: str, result: str) -> None: ...
-
-    def left(self, preemption: Preemption, partition: str) -> None: ...
-
-    def finished(self, eviction: Eviction) -> None: ...
-
-
-class PlanObserver(Observer, Protocol):
-    """Hears of plans as well."""
-
-    def planned(self, eviction: Eviction, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,35 +65,32 @@ class Executor:
         self,
         backend: SlurmBackend,
         store: Store,
+        operations: OpenOperations,
         config: ExecutionConfig,
         replan: Replanner,
-        observer: Observer,
+        emit: Emit,
         *,
         learn: Callable[[CheckpointRecord], None] = lambda _: None,
         costs: CostsConfig | None = None,
     ) -> None:
         self._store = store
+        self._operations = operations
         self._config = config
         self._replan = replan
-        self._observer = observer
+        self._emit = emit
         self._learn_record = learn
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] = []  # the other evictions under way, as of the one that advances
         # As of one eviction: see _may_ask.
         self._writes: tuple[Eviction, Writes] | None = None
-        self._commander = Commander(backend, store, observer, self._grace)
+        self._commander = Commander(backend, store, emit, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(
-        self, eviction: Eviction, sightings: Sightings, now: datetime, open_ones: Iterable[Eviction]
-    ) -> Eviction:
-        """As many steps as this snapshot allows; returns where the eviction stands afterwards.
-
-        ``open_ones``: all open evictions as they stand by now, which share the file system and keep their nodes.
-        """
+    def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
+        """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
         done: set[Command] = set()
         placed = True
-        self._others = [o for o in open_ones if o.eviction_id != eviction.eviction_id and o.state.acting]
+        self._others = [other for other in self._operations.others(eviction) if other.state.acting]
         self._writes = None
         for _ in range(_MOST_PHASES):
             phase = self._next_phase(eviction, sightings, done, now)
@@ -244,11 +226,11 @@ class Executor:
         if changes:
             before, e = e, replace(e, **changes)  # type: ignore[arg-type]  # names and types stand just above
             self._learn(before, e, snapshot, now)
-            self._store.save_eviction(e)
+            self._operations.save(e)
         if phase.event:
             self._store.add_event(e.eviction_id, None, now, phase.event)
         if e.state.terminal:
-            self._observer.finished(e)
+            self._emit(OperationFinished(e))
         return e
 
     # -- its preemptions -----------------------------------------------------------------------------------
@@ -364,16 +346,16 @@ class Executor:
             changes |= times(p, step, snapshot, now)
         before, e = e, with_preemption(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
         self._learn(before, e, snapshot, now)
-        self._store.save_eviction(e)
+        self._operations.save(e)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
-            self._observer.left(e.preemptions[index], p.job.partitions[0] if p.job.partitions else "")
+            self._emit(JobLeft(e.preemptions[index], p.job.partitions[0] if p.job.partitions else ""))
         if step.command is not None:
             answered = self._commander.give(e, e.preemptions[index], step.command, now) is None
             p = e.preemptions[index]
             e = with_preemption(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
-            self._store.save_eviction(e)
+            self._operations.save(e)
             if answered and step.command is Command.ASK_CHECKPOINT:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e
@@ -395,7 +377,7 @@ class Executor:
                 text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
                 self._store.add_event(e.eviction_id, None, now, text)
                 e = replace(e, late=True)
-                self._store.save_eviction(e)
+                self._operations.save(e)
             return e
         kept = {p.job_id: p for p in e.preemptions}
         for p in planned_preemptions(plan, now):
@@ -411,7 +393,7 @@ class Executor:
         before, state = e, EvictionState.PREEMPTING
         e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=state)
         self._learn(before, e, sightings.snapshot, now)
-        self._store.save_eviction(e)
+        self._operations.save(e)
         reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
         self._store.add_event(e.eviction_id, None, now, f"Planned{' anew' if before.preemptions else ''} ({reasons}).")
         return e

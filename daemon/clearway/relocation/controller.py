@@ -14,10 +14,12 @@ from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.executor import Executor
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_eviction
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
+from clearway.model.events import Emit, OperationFinished, PlanMade
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan, Plan
@@ -41,8 +43,9 @@ class Moves:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     executor: Executor
-    observer: PlanObserver
+    emit: Emit
     memory: Memory
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
@@ -54,10 +57,10 @@ class Moves:
             DrainError: it is refused, or there is nothing to move; nothing was done.
         """
         kind = REQUESTS[request.kind]
-        open_ones = self.store.open_evictions()
-        taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
-        if taken:
-            return _handled(request, taken[0])
+        taken = self.operations.of_request(request.request_id)
+        if taken is not None:
+            return _handled(request, taken)
+        open_ones = self.operations.all()
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
         why = may_not_move(request.actor, config.drain, self.backend.admin_level)
@@ -73,13 +76,13 @@ class Moves:
             if proposal.move is not None:
                 self._put_aside(proposal, f"{request.actor} asked for another", now)
         eviction = self._create(plan, EvictionState.PLACING, config, now)
-        self.observer.planned(eviction, 0.0)
+        self.emit(PlanMade(eviction))
         return _handled(request, eviction)
 
     def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
-        for eviction in self.store.open_evictions():
+        for eviction in self.operations.all():
             if eviction.move is None:
                 busy |= eviction.state.before_start  # on doubt nothing: its jobs and nodes are about to change
                 continue
@@ -98,7 +101,7 @@ class Moves:
                     Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
                     Mode.AUTOMATIC: EvictionState.PLACING,
                 }[config.daemon.mode]
-                self.observer.planned(self._create(plan, state, config, now), 0.0)
+                self.emit(PlanMade(self._create(plan, state, config, now)))
                 busy = True
 
     def _plan(
@@ -113,13 +116,13 @@ class Moves:
             actor=actor,
             request_id=request_id,
             preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-            under_way=under_way_by(self.store.open_evictions()),
+            under_way=under_way_by(self.operations.all()),
             history=self.memory.history(config),
             actions=self.actions,
         )
 
     def _create(self, plan: Plan, state: EvictionState, config: Config, now: datetime) -> Eviction:
-        return self.store.create_eviction(fresh_eviction(plan, config.daemon.mode.value, state, now))
+        return self.operations.create(fresh_eviction(plan, config.daemon.mode.value, state, now))
 
     def _old(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
@@ -137,8 +140,8 @@ class Moves:
         if eviction.state.acting:
             return
         done = eviction.superseded(why, now)
-        self.store.save_eviction(done)
-        self.observer.finished(done)
+        self.operations.save(done)
+        self.emit(OperationFinished(done))
 
 
 def _handled(request: Request, eviction: Eviction) -> Request:

@@ -236,7 +236,7 @@ from datetime import UTC, datetime
 
 import clearway.bootstrap
 from clearway.cli.app import app
-from clearway.model import ClusterSnapshot, Node
+from clearway.model.cluster import ClusterSnapshot, Node
 
 
 class FourEmptyNodes:

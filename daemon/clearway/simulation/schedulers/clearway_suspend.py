@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
@@ -35,7 +36,6 @@ from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.simulation.as_cluster import URGENT, AsCluster
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
@@ -146,11 +146,11 @@ class ClearwaySuspend(Easy):
         urgent = self.queue[0]
         snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
-        grounds = Grounds(
+        context = PlanningContext(
             snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts, under_way=UnderWay()
         )
         for preemptor in preemptors(snapshot, self.config.preemptors):
-            plan = decide(preemptor, grounds, self.planner)
+            plan = decide(preemptor, context, self.planner)
             if isinstance(plan, Plan):
                 self.open = urgent
                 self.open_until_s = machine.now_s + plan.chosen.max_delay_s
