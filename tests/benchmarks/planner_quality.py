@@ -1,7 +1,7 @@
 """What every planner loses on problems drawn from recorded workloads, as a ratio to the optimum.
 
 Run from the repository's root as ``python -m tests.benchmarks.planner_quality`` (with the dependency group
-``figures``): it writes docs/explanation/planner-quality.md and its picture. See ``trace_problems`` for the problems.
+``bench``): it writes docs/explanation/planner-quality.md and its picture. See ``trace_problems`` for the problems.
 """
 
 from __future__ import annotations
@@ -201,10 +201,14 @@ def plot(quality: Quality, to: Path) -> None:
     picture, axes = subplots(1, len(DELAYS_S), figsize=(11, 4), sharey=True)
     names = [planner.name for planner in PLANNERS]
     for axis, delay_s in zip(axes, DELAYS_S, strict=True):
-        for offset, known in ((-0.2, KNOWN), (0.2, UNKNOWN)):
+        # Dots: on a logarithmic axis the length of a bar means nothing.
+        for offset, marker, known in ((-0.12, "o", KNOWN), (0.12, "D", UNKNOWN)):
             ratios = [quality.sums[name, known, delay_s, ""].ratio for name in names]
-            axis.barh([place + offset for place in range(len(names))], ratios, height=0.4, label=known)
+            axis.plot(ratios, [place + offset for place in range(len(names))], marker, label=known, markersize=5)
         axis.set_xscale("log")
+        axis.set_xticks((1, 2, 5, 10, 20), ("1", "2", "5", "10", "20"))
+        axis.set_xlim(0.8, 40)
+        axis.minorticks_off()
         axis.axvline(1, color="black", linewidth=0.8)
         axis.set_title(f"within {delay_s // 60} minutes" if delay_s else "at once")
         axis.set_xlabel("lost node-hours / optimum")
