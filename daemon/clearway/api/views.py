@@ -11,8 +11,9 @@ from clearway.config.configuration import BudgetConfig, Config
 from clearway.estimates.learning import History, Key
 from clearway.model.claims import read_claims
 from clearway.model.explanation import Cost, Explanation
-from clearway.model.operations import Eviction, Preemption, Usage
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.operations import Drain, Operation, Preemption, Relocation, Usage
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import NoPlan, OperationPlan, Plan
 from clearway.model.report import CycleReport, Waiting
 
 MOST_SKIPPED = 50
@@ -80,11 +81,11 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     )
 
 
-def _missing(plan: Plan) -> int:
+def _missing(plan: OperationPlan) -> int:
     return max(0, plan.nodes_needed - len(plan.free_nodes))
 
 
-def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -> s.WhatIfView:
+def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
         curve = None if plan.curve is None else s.CurveView.model_validate(plan.curve)
         verdicts = tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
@@ -95,7 +96,8 @@ def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -
     return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=view, curve=view.curve)
 
 
-def plan_view(plan: Plan) -> s.PlanView:
+def plan_view(plan: OperationPlan) -> s.PlanView:
+    for_preemptor = plan if isinstance(plan, Plan) else None
     return s.PlanView(
         made_at=plan.made_at,
         deadline=plan.deadline,
@@ -103,17 +105,17 @@ def plan_view(plan: Plan) -> s.PlanView:
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else _missing(plan),
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
-        switch=plan.switch or None,
+        switch=for_preemptor.switch or None if for_preemptor else None,
         chosen=s.CurvePointView.model_validate(plan.chosen),
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         curve=s.CurveView.model_validate(plan.curve),
         verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
-        together=plan.together,
-        note=plan.note,
+        together=for_preemptor.together if for_preemptor else (),
+        note=for_preemptor.note if for_preemptor else "",
     )
 
 
-def explanation_view(eviction: Eviction, explanation: Explanation) -> s.ExplanationView:
+def explanation_view(eviction: Operation, explanation: Explanation) -> s.ExplanationView:
     curve, own = eviction.plan.curve, explanation.cost
 
     def more(cost: Cost | None) -> float | None:
@@ -148,11 +150,11 @@ def _cost_view(cost: Cost | None) -> s.CostView | None:
     return None if cost is None else s.CostView.model_validate(cost)
 
 
-def eviction_summary(eviction: Eviction) -> s.EvictionSummary:
+def eviction_summary(eviction: Operation) -> s.EvictionSummary:
     return s.EvictionSummary(**_summary(eviction))
 
 
-def eviction_view(eviction: Eviction) -> s.EvictionView:
+def eviction_view(eviction: Operation) -> s.EvictionView:
     return s.EvictionView(
         **_summary(eviction),
         plan=plan_view(eviction.plan),
@@ -160,18 +162,18 @@ def eviction_view(eviction: Eviction) -> s.EvictionView:
     )
 
 
-def _summary(e: Eviction) -> dict[str, object]:
+def _summary(e: Operation) -> dict[str, object]:
     started = e.started_at
     return {
         "eviction_id": e.eviction_id,
-        "drain": None if e.drain is None else s.DrainView.model_validate(e.drain),
+        "drain": _drain_view(e),
         "mode": e.mode,
         "state": e.state,
         "state_since": e.state_since,
         "created_at": e.created_at,
-        "job_id": e.preemptor.job_id,
-        "display_id": e.preemptor.display_id,
-        "user": e.preemptor.user,
+        "job_id": e.subject.job_id,
+        "display_id": e.subject.display_id,
+        "user": e.subject.user,
         "nodes_needed": e.plan.nodes_needed,
         "deadline": e.plan.deadline,
         "preemptees": len(e.plan.preemptees),
@@ -187,6 +189,24 @@ def _summary(e: Eviction) -> dict[str, object]:
         "actual_lost_work_node_s": e.actual_lost_node_s,
         "outcome": e.outcome,
     }
+
+
+def _drain_view(e: Operation) -> s.DrainView | None:
+    """A relocation is told as a drain with a move: its nodes take jobs again."""
+    if not isinstance(e, Drain | Relocation):
+        return None
+    order = e.order if isinstance(e, Drain) else DrainOrder(nodes=e.order.nodes, actor=e.order.actor)
+    return s.DrainView(
+        nodes=order.nodes,
+        actor=order.actor,
+        reason=e.order.reason,
+        deadline=order.deadline,
+        begin_at=order.begin_at,
+        parallel=order.parallel,
+        force=order.force,
+        move=s.MoveView.model_validate(e.order) if isinstance(e, Relocation) else None,
+        rolling_id=order.rolling_id,
+    )
 
 
 def _preemption_view(p: Preemption) -> s.PreemptionView:

@@ -19,9 +19,9 @@ from clearway.model.clock import SystemClock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import DrainError
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.rolling import RollingDrain
 from clearway.store.base import Store
 from clearway.telemetry.log import configure_logging
@@ -67,7 +67,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
     return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
 
 
-def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
+def dry_run(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
     """The daemon's own decision on a fresh snapshot, and nothing done."""
     wish.check_times(datetime.now(UTC))
     snapshot = _fresh(config)
@@ -95,7 +95,7 @@ def _fresh(config: Config) -> ClusterSnapshot:
         backend.close()
 
 
-def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> Plan | NoPlan:
+def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> DrainPlan | NoPlan:
     return plan_drain(
         order,
         snapshot,
@@ -107,7 +107,7 @@ def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store:
     )
 
 
-def wait_until_empty(store: Store, eviction_id: int) -> Eviction:
+def wait_until_empty(store: Store, eviction_id: int) -> Operation:
     """The drain when its nodes are empty, or when it has ended without."""
     while True:
         eviction = store.eviction(eviction_id)

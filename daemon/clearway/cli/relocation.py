@@ -21,9 +21,9 @@ from clearway.cli.asking import (
 )
 from clearway.cli.drain import actor
 from clearway.config.configuration import Config
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState, Operation
 from clearway.model.orders import MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import NoPlan, RelocationPlan
 from clearway.store.base import Store
 
 _POLL_S = 0.5
@@ -74,7 +74,7 @@ def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: b
     raise typer.Exit(FAILED if failed else 0)
 
 
-def dry_run(kind: MoveKind, config: Config, store: Store) -> Plan | NoPlan:
+def dry_run(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
     """The daemon's own decision on a fresh snapshot, and nothing done."""
     from clearway.bootstrap import checkpointer_actions, open_backend  # noqa: PLC0415 - loads every backend
     from clearway.eligibility.under_way import under_way_by  # noqa: PLC0415
@@ -104,7 +104,7 @@ def dry_run(kind: MoveKind, config: Config, store: Store) -> Plan | NoPlan:
     )
 
 
-def wait_until_moved(store: Store, eviction_id: int) -> Eviction:
+def wait_until_moved(store: Store, eviction_id: int) -> Operation:
     """The eviction when its jobs have arrived, or when it has ended without."""
     while True:
         eviction = store.eviction(eviction_id)

@@ -16,11 +16,11 @@ from clearway.estimates.costs import checkpoint_time_s, model_size_mib
 from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, History, RestartRecord, key_of
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
 from clearway.model.cluster import Job, JobState
-from clearway.model.operations import Eviction, Preemption, PreemptionState
+from clearway.model.operations import Operation, Preemption, PreemptionState
 
 
 def checkpoint_lesson(
-    eviction: Eviction,
+    eviction: Operation,
     before: Preemption,
     after: Preemption,
     seen: Job | None,
@@ -111,7 +111,7 @@ def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool)
     return CheckpointOutcome.ENDED
 
 
-def _predicted_s(eviction: Eviction, p: Preemption) -> float:
+def _predicted_s(eviction: Operation, p: Preemption) -> float:
     """As it was estimated; the plan itself has it rounded up to whole steps."""
     for candidate in eviction.plan.problem.candidates:
         if candidate.job_id == p.job_id:

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import Choice, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
@@ -51,7 +51,9 @@ def beside_plans(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime)
 
 
 def _as_begun(plan: Plan, number: int) -> Eviction:
-    return fresh_eviction(plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number)
+    return fresh_operation(
+        Eviction, plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number
+    )
 
 
 _Cost = tuple[float, int, int, int]

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
-from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.eligibility.under_way import promised_by, under_way_by
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, PlanObserver, Sightings
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.lifecycle import Observed
+from clearway.execution.progress import fresh_operation
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot, JobState
-from clearway.model.operations import Eviction, EvictionState, Usage
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.operations import Eviction, EvictionState, Operation, Usage
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
@@ -21,9 +23,10 @@ from clearway.model.report import Waiting
 from clearway.planning.base import Planner
 from clearway.preemption.batch import Consider, beside_plans, decide_together
 from clearway.preemption.detection import preemptors
-from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
+from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Considered, consider, decide, free_already
 from clearway.preemption.problem import Grounds
+from clearway.preemption.replanning import grounds
 from clearway.preemption.suppression import left_alone, why_left_alone
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -47,12 +50,12 @@ class _Cycle:
     snapshot: ClusterSnapshot
     config: Config
     now: datetime
-    open_ones: list[Eviction]
+    open_ones: list[Operation]
     left_alone: Mapping[str, int]
 
     @property
     def by_preemptor(self) -> dict[str, Eviction]:
-        return {e.preemptor.job_id: e for e in self.open_ones}
+        return {e.preemptor.job_id: e for e in self.open_ones if isinstance(e, Eviction)}
 
     @property
     def placements(self) -> frozenset[str]:
@@ -97,25 +100,6 @@ class MakingRoom:
             waiting += self._let_eternal_jobs_make_room(waiting, cycle)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
-    def replan(
-        self, eviction: Eviction, under_way: UnderWay, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Plan | None:
-        """A plan for what an eviction still needs beside what is ``under_way``; None when there is none."""
-        seen = snapshot.job_by_id.get(eviction.preemptor.job_id)
-        if seen is None or seen.state is not JobState.PENDING:
-            return None
-        own = frozenset({eviction.placement})
-        found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
-        if not found and config.eternal.partitions:
-            found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
-        if not found:
-            return None
-        grounds = replace(self._grounds(snapshot, config, now), under_way=under_way)
-        plan = decide(found[0], grounds, self.planner)
-        if isinstance(plan, NoPlan) or over_budget(plan, self.usage(now), config.budget):
-            return None
-        return plan
-
     def usage(self, now: datetime) -> Usage:
         """What was taken from jobs in the last hour, which the budget limits."""
         return self.store.usage_since(now - timedelta(hours=1))
@@ -150,20 +134,20 @@ class MakingRoom:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        grounds = self._grounds(cycle.snapshot, cycle.config, cycle.now)
+        known = grounds(cycle.snapshot, cycle.config, cycle.now, self.store, self.memory, self.actions)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
             decided = decide_together(
                 fresh,
-                self._consideration(grounds, cycle, tuple(claimed)),
+                self._consideration(known, cycle, tuple(claimed)),
                 cycle.snapshot,
                 self.planner,
                 cycle.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
-            told, begun, changed = self._store_all(decided.plans, grounds, cycle)
+            told, begun, changed = self._store_all(decided.plans, known, cycle)
             yield from told
             yield from self._begin(begun, cycle, began)
             fresh = decided.later
@@ -172,7 +156,7 @@ class MakingRoom:
                 return
 
     def _store_all(
-        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], grounds: Grounds, cycle: _Cycle
+        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], known: Grounds, cycle: _Cycle
     ) -> tuple[list[Waiting], list[_Stored], bool]:
         """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
 
@@ -185,7 +169,7 @@ class MakingRoom:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            why = self._no_need(preemptor, plan, grounds, cycle)
+            why = self._no_need(preemptor, plan, known, cycle)
             if why:
                 told.append(Waiting(preemptor, None, why))
                 continue
@@ -207,23 +191,23 @@ class MakingRoom:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Sightings(seen, ()), cycle.now, standing.values())
+                eviction = self.executor.advance(planned, Observed(seen, ()), cycle.now, standing.values())
                 standing[eviction.eviction_id] = eviction
             self.observer.planned(eviction, self.clock.monotonic() - began)
             yield _served(preemptor, eviction)
 
-    def _no_need(self, preemptor: Preemptor, plan: Plan, grounds: Grounds, cycle: _Cycle) -> str:
+    def _no_need(self, preemptor: Preemptor, plan: Plan, known: Grounds, cycle: _Cycle) -> str:
         """Why a plan is not worth storing; empty where it is."""
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (cycle.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, cycle.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._nobody_need_leave(preemptor, grounds, cycle):
+        if plan.leaving and self._nobody_need_leave(preemptor, known, cycle):
             return "a node that was just brought back is free in a moment"
         return ""
 
-    def _nobody_need_leave(self, preemptor: Preemptor, grounds: Grounds, cycle: _Cycle) -> bool:
+    def _nobody_need_leave(self, preemptor: Preemptor, known: Grounds, cycle: _Cycle) -> bool:
         """Whether nobody had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
         lately = self.executor.brought_back_since(cycle.now - timedelta(seconds=_ANSWERS_WITHIN_S))
         silent = {node.name for node in cycle.snapshot.nodes if node.name in lately and not node.available}
@@ -231,11 +215,11 @@ class MakingRoom:
             return False
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in cycle.snapshot.nodes)
         under_way = under_way_by(cycle.open_ones, preemptor.deadline)
-        soon = replace(grounds, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
+        soon = replace(known, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
-    def _consideration(self, grounds: Grounds, cycle: _Cycle, claimed: Sequence[Plan]) -> Consider:
+    def _consideration(self, known: Grounds, cycle: _Cycle, claimed: Sequence[Plan]) -> Consider:
         """``claimed`` are plans for those who had their turn before."""
 
         def consider_one(
@@ -243,21 +227,9 @@ class MakingRoom:
         ) -> Considered | NoPlan:
             under_way = under_way_by(cycle.open_ones, preemptor.deadline)
             under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
-            return consider(preemptor, replace(grounds, under_way=under_way, whole=whole), self.planner)
+            return consider(preemptor, replace(known, under_way=under_way, whole=whole), self.planner)
 
         return consider_one
-
-    def _grounds(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Grounds:
-        """With nothing under way."""
-        return Grounds(
-            snapshot=snapshot,
-            config=config,
-            now=now,
-            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-            under_way=UnderWay(),
-            history=self.memory.history(config),
-            actions=self.actions,
-        )
 
     def _store_plan(self, plan: Plan, cycle: _Cycle) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
@@ -276,12 +248,13 @@ class MakingRoom:
             if excluded or plan_misfit(plan, fresh, promised_by(cycle.open_ones)):
                 return None
         eviction = self.store.create_eviction(
-            fresh_eviction(
+            fresh_operation(
+                Eviction,
                 plan,
                 mode.value,
                 state,
                 cycle.now,
-                outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
+                outcome=Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None,
             )
         )
         return eviction, fresh

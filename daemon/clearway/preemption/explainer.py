@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from clearway.model.clock import Clock
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
 from clearway.store.base import Store
@@ -26,10 +26,10 @@ class Explainer:
     """Holds the explanation in the making; everything else is in the store. ``tell`` hears of each that is stored."""
 
     def __init__(
-        self, store: Store, planner: Planner, clock: Clock, tell: Callable[[Eviction, Explanation], None]
+        self, store: Store, planner: Planner, clock: Clock, tell: Callable[[Operation, Explanation], None]
     ) -> None:
         self._store, self._planner, self._clock, self._tell = store, planner, clock, tell
-        self._at: tuple[Eviction, Explaining] | None = None
+        self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
         self._begun: set[PlanKey] = set()
 

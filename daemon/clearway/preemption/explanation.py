@@ -28,7 +28,7 @@ from math import ceil
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
 from clearway.model.explanation import Alternative, Cost, Explanation, Later, RuleOutcome
-from clearway.model.plan import Choice, Curve, CurvePoint, Plan
+from clearway.model.plan import Choice, Curve, CurvePoint, OperationPlan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.loss_per_node_prune import LossPerNodePrune
@@ -40,7 +40,7 @@ from clearway.planning.youngest_prune import YoungestPrune
 RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), LossPerNodePrune())
 
 
-def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
+def explain(plan: OperationPlan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
     """The explanation, with as much in it as ``go_on`` gives time for; asked before each solution."""
     work = Explaining(plan, planner)
     while go_on() and work.step():
@@ -70,7 +70,7 @@ def _least(curve: Curve) -> Cost | None:
 class Explaining:
     """An explanation in the making: one solution a ``step``."""
 
-    plan: Plan
+    plan: OperationPlan
     planner: Planner
     _found: dict[str, Cost | None] = field(default_factory=dict)
     _later: tuple[Later, ...] = ()

@@ -15,14 +15,16 @@ from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import Memory
 from clearway.execution.executor import Executor, PlanObserver
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState, Relocation
 from clearway.model.orders import MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import NoPlan, RelocationPlan
 from clearway.model.problem import Action
 from clearway.model.requests import Request
+from clearway.model.transitions import superseded
 from clearway.relocation.lifecycle import move_misfit
 from clearway.relocation.plan import moves_config, plan_moves
 from clearway.slurm.base import SlurmBackend
@@ -32,6 +34,7 @@ from clearway.store.base import Store
 REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
 DAEMON = "clearway"  # who asks when nobody does
 _HOUR = timedelta(hours=1)
+_ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made for")
 _PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
 
 
@@ -55,7 +58,8 @@ class Moves:
         """
         kind = REQUESTS[request.kind]
         open_ones = self.store.open_evictions()
-        taken = [e for e in open_ones if e.drain is not None and e.drain.request_id == request.request_id]
+        moves = [e for e in open_ones if isinstance(e, Relocation)]
+        taken = [e for e in moves if e.order.request_id == request.request_id]
         if taken:
             return _handled(request, taken[0])
         if config.daemon.mode is Mode.OBSERVE:
@@ -63,15 +67,14 @@ class Moves:
         why = may_not_move(request.actor, config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)
-        busy = next((e for e in open_ones if e.move is not None and e.state.acting), None)
+        busy = next((e for e in moves if e.state.acting), None)
         if busy is not None:
             raise DrainError(f"eviction {busy.eviction_id} is still moving jobs")
         plan = self._plan(kind, request.actor, request.request_id, snapshot, config, now)
         if isinstance(plan, NoPlan):
             raise DrainError(plan.why)
-        for proposal in open_ones:
-            if proposal.move is not None:
-                self._put_aside(proposal, f"{request.actor} asked for another", now)
+        for proposal in moves:
+            self._put_aside(proposal, f"{request.actor} asked for another", now)
         eviction = self._create(plan, EvictionState.PLACING, config, now)
         self.observer.planned(eviction, 0.0)
         return _handled(request, eviction)
@@ -80,19 +83,19 @@ class Moves:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
         for eviction in self.store.open_evictions():
-            if eviction.move is None:
-                busy |= eviction.state.before_start  # on doubt nothing: its jobs and nodes are about to change
+            if not isinstance(eviction, Relocation):
+                busy |= eviction.state.before_start  # its jobs and nodes are about to change
                 continue
             busy |= not self._old(eviction, snapshot, now)
             if urgent and eviction.state.before_start:
-                self.executor.cancel(eviction, now, "Called off: a job waits that room is made for.")
+                self.executor.cancel(eviction, now, _ROOM_IS_MADE)
         for kind in MoveKind:
             settings = moves_config(kind, config)
             if busy or urgent or paused or not settings.enabled or now < self._due.get(kind, now):
                 continue
             self._due[kind] = now + timedelta(seconds=settings.period)
             plan = self._plan(kind, DAEMON, 0, snapshot, config, now)
-            if isinstance(plan, Plan):
+            if isinstance(plan, RelocationPlan):
                 state = {
                     Mode.OBSERVE: EvictionState.PROPOSED,
                     Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
@@ -103,7 +106,7 @@ class Moves:
 
     def _plan(
         self, kind: MoveKind, actor: str, request_id: int, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Plan | NoPlan:
+    ) -> RelocationPlan | NoPlan:
         return plan_moves(
             kind,
             snapshot,
@@ -118,32 +121,30 @@ class Moves:
             actions=self.actions,
         )
 
-    def _create(self, plan: Plan, state: EvictionState, config: Config, now: datetime) -> Eviction:
-        return self.store.create_eviction(fresh_eviction(plan, config.daemon.mode.value, state, now))
+    def _create(self, plan: RelocationPlan, state: EvictionState, config: Config, now: datetime) -> Relocation:
+        return self.store.create_eviction(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
 
-    def _old(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+    def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
         if eviction.state not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL):
             return False
-        assert eviction.drain is not None  # noqa: S101 - moves have an order
-        why = move_misfit(eviction, eviction.drain, snapshot)
+        why = move_misfit(eviction, snapshot)
         if not why and now - eviction.created_at >= _PROPOSAL_LASTS:
             why = "too much time has passed since the plan was made"
         if why:
             self._put_aside(eviction, why, now)
         return bool(why)
 
-    def _put_aside(self, eviction: Eviction, why: str, now: datetime) -> None:
+    def _put_aside(self, eviction: Relocation, why: str, now: datetime) -> None:
         if eviction.state.acting:
             return
-        done = eviction.superseded(why, now)
+        done = superseded(eviction, why, now)
         self.store.save_eviction(done)
         self.observer.finished(done)
 
 
-def _handled(request: Request, eviction: Eviction) -> Request:
-    assert eviction.move is not None  # noqa: S101 - made by ``ask``
-    sources = short({move.source for move in eviction.move.moves})
+def _handled(request: Request, eviction: Relocation) -> Request:
+    sources = short({move.source for move in eviction.order.moves})
     begins = f"moving {len(eviction.plan.preemptees)} job(s) off {sources}"
     result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or begins}"
     return replace(request, eviction_id=eviction.eviction_id, result=result)

@@ -17,7 +17,7 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption, StepRecord
+from clearway.model.operations import Eviction, Operation, Preemption, StepRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.telemetry.log import get_logger
@@ -36,7 +36,7 @@ class LogObserver:
         self._log = get_logger()
         self._since = clock.now()
         self._told_step: dict[int, int] = {}  # eviction id to the last step that has a line
-        self._evictions: dict[int, Eviction] = {}
+        self._evictions: dict[int, Operation] = {}
         self._acted = False
         self._waiting: dict[str, tuple[int | None, str]] = {}
         self._unread: frozenset[tuple[str, str]] = frozenset()
@@ -181,13 +181,13 @@ class LogObserver:
         self._evictions = {eviction.eviction_id: eviction for eviction in report.open_evictions}
         self._told_step = {number: step for number, step in self._told_step.items() if number in self._evictions}
 
-    def _tell_state(self, eviction: Eviction, before: str) -> None:
+    def _tell_state(self, eviction: Operation, before: str) -> None:
         self._log.info(
             "eviction",
             eviction=eviction.eviction_id,
             state=eviction.state.value,
             before=before,
-            job=eviction.preemptor.job_id,
+            job=eviction.subject.job_id,
         )
 
     def _tell_steps(self, eviction_id: int) -> None:
@@ -213,16 +213,16 @@ class LogObserver:
 
     # -- what is done --------------------------------------------------------------------------------------
 
-    def planned(self, eviction: Eviction, seconds: float) -> None:
+    def planned(self, eviction: Operation, seconds: float) -> None:
         plan = eviction.plan
         self._log.info(
             "eviction planned",
             eviction=eviction.eviction_id,
             mode=eviction.mode,
             state=eviction.state.value,
-            job=plan.preemptor.display_id,
+            job=eviction.subject.display_id,
             nodes=plan.nodes_needed,
-            switch=plan.switch or None,
+            switch=eviction.plan.switch or None if isinstance(eviction, Eviction) else None,
             deadline=plan.deadline.isoformat(timespec="seconds"),
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
             lost_work_node_s=plan.chosen.lost_work_node_s,
@@ -231,7 +231,7 @@ class LogObserver:
             note=eviction.outcome or None,
         )
 
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+    def explained(self, eviction: Operation, explanation: Explanation) -> None:
         losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
         self._log.info(
             "eviction explained",
@@ -255,13 +255,13 @@ class LogObserver:
             checkpoint_s=preemption.actual_checkpoint_s,
         )
 
-    def finished(self, eviction: Eviction) -> None:
+    def finished(self, eviction: Operation) -> None:
         self._tell_steps(eviction.eviction_id)
         self._log.info(
             "eviction finished",
             eviction=eviction.eviction_id,
             state=eviction.state.value,
-            job=eviction.preemptor.display_id,
+            job=eviction.subject.display_id,
             outcome=eviction.outcome or None,
             lost_work_node_s=eviction.actual_lost_node_s,
         )

@@ -35,7 +35,7 @@ from clearway.model.claims import Restart, last_checkpoint, read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, PreemptionState, Relocation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain
@@ -341,18 +341,18 @@ class Metrics:
     def cycle_failed(self, error: BaseException) -> None:
         self._cycle_failures.labels(failure_kind(error)).inc()
 
-    def planned(self, eviction: Eviction, seconds: float) -> None:
+    def planned(self, eviction: Operation, seconds: float) -> None:
         self._planned.labels(eviction.mode).inc()
-        if eviction.drain is None:  # drains are planned later, moves in another way
+        if isinstance(eviction, Eviction):  # drains are planned later, relocations in another way
             self._planner_seconds.observe(seconds)
 
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+    def explained(self, eviction: Operation, explanation: Explanation) -> None:
         """Only what is carried out is summed up: proposals may be made anew time and again.
 
         Plans made together with others are left out: a rule was asked about each of them as if it were alone.
         """
         carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
-        if not carried_out or eviction.plan.together:
+        if not carried_out or (isinstance(eviction, Eviction) and eviction.plan.together):
             return
         self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
         for outcome in explanation.rules:
@@ -384,10 +384,10 @@ class Metrics:
     def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
         self._rolling.rolled(before, after)
 
-    def finished(self, eviction: Eviction) -> None:
+    def finished(self, eviction: Operation) -> None:
         self._count_start(eviction)
         self._finished.labels(eviction.state.value).inc()
-        if eviction.state is EvictionState.FAILED and eviction.drain is None:
+        if eviction.state is EvictionState.FAILED and isinstance(eviction, Eviction):
             self._count_missed(eviction)
         self._moves.finished(eviction)
         self._started.discard(eviction.eviction_id)
@@ -395,18 +395,18 @@ class Metrics:
 
     # -- what is worked out here ---------------------------------------------------------------------------
 
-    def _count_start(self, eviction: Eviction) -> None:
+    def _count_start(self, eviction: Operation) -> None:
         """Once for each start that happened in this daemon's life; an earlier one has been counted before."""
         started = eviction.started_at
         if started is None or started < self._since or eviction.eviction_id in self._started:
             return
         self._started.add(eviction.eviction_id)
-        if eviction.move is not None:
+        if isinstance(eviction, Relocation):
             return  # counted when they are over
-        if eviction.drain is not None:
-            begun = eviction.drain.begin_at or eviction.created_at
+        if isinstance(eviction, Drain):
+            begun = eviction.order.begin_at or eviction.created_at
             self._time_to_empty.observe(max(0.0, (started - begun).total_seconds()))
-            self._emptied.inc(len(eviction.drain.nodes))
+            self._emptied.inc(len(eviction.order.nodes))
             return
         margin_s = (eviction.plan.deadline - started).total_seconds()
         self._time_to_start.observe(max(0.0, (started - eviction.created_at).total_seconds()))
@@ -415,7 +415,7 @@ class Metrics:
         if margin_s < 0:
             self._count_missed(eviction)
 
-    def _count_missed(self, eviction: Eviction) -> None:
+    def _count_missed(self, eviction: Operation) -> None:
         if eviction.eviction_id not in self._missed:
             self._missed.add(eviction.eviction_id)
             self._deadlines_missed.inc()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clearway.estimates.learning import CheckpointRecord, RestartRecord
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption
+from clearway.model.operations import Operation, Preemption
 from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain
 from clearway.service.loop import CycleObserver
@@ -24,11 +24,11 @@ class Observers:
         for observer in self._observers:
             observer.cycle_failed(error)
 
-    def planned(self, eviction: Eviction, seconds: float) -> None:
+    def planned(self, eviction: Operation, seconds: float) -> None:
         for observer in self._observers:
             observer.planned(eviction, seconds)
 
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
+    def explained(self, eviction: Operation, explanation: Explanation) -> None:
         for observer in self._observers:
             observer.explained(eviction, explanation)
 
@@ -52,6 +52,6 @@ class Observers:
         for observer in self._observers:
             observer.left(preemption, partition)
 
-    def finished(self, eviction: Eviction) -> None:
+    def finished(self, eviction: Operation) -> None:
         for observer in self._observers:
             observer.finished(eviction)
