@@ -12,15 +12,15 @@ from clearway.config.configuration import Config
 from clearway.estimates.costs import BY_ITSELF
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
+from clearway.model.events import fan_out
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.service.loop import Loop
 from clearway.slurm.base import SlurmBackend
 from clearway.store.repository import SqlStore
-from clearway.telemetry.events import LogObserver
 from clearway.telemetry.log import get_logger
+from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics
-from clearway.telemetry.observers import Observers
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
             planner=open_planner(config),
             config=config,
             clock=clock,
-            observer=Observers(metrics, LogObserver(clock, store.steps)),
+            emit=fan_out(metrics.record, LogLines(clock, store.steps).write),
             owner=f"{socket.gethostname()}:{origin}",
             checkpointers=checkpointer_actions(),
         )

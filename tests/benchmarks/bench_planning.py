@@ -21,9 +21,9 @@ import pytest
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.scenarios import scenario
 from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat import cp_sat_again, cp_sat_sweep
@@ -73,7 +73,7 @@ LARGE = (  # nodes, jobs, nodes needed, deadlines, seconds between, sizes in mul
 )
 _MEASURE = """
 import re, sys, time
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.benchmarks.large import large_problem
 nodes, jobs, needed, deadlines, step_s, multiple, ends = map(int, sys.argv[1:])
 problem = large_problem(nodes, jobs, needed, deadlines, step_s, multiple=multiple, ends=ends)

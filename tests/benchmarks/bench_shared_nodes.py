@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.benchmarks.shared import shared_problem
 from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat_shared import cp_sat_shared

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import metrics
+from clearway.simulation.measures import measure
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.traces.swf import read_swf
@@ -36,7 +36,7 @@ import re, sys, time
 from pathlib import Path
 from clearway.simulation.engine import replay
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.swf import read_swf
+from clearway.simulation.traces.swf import read_swf
 begin = time.process_time()
 trace = read_swf(Path(sys.argv[1]))
 done = replay(trace.jobs, int(sys.argv[2]), Easy())
@@ -72,7 +72,7 @@ def replayed(trace: Trace, scheduler: Scheduler) -> tuple[float, float, float]:
     begin = time.process_time()
     done = replay(trace.jobs, KTH_NODES, scheduler)
     spent_s = time.process_time() - begin
-    spreads = metrics(done).jobs["all"][1]
+    spreads = measure(done).jobs["all"][1]
     return spreads["wait_s"].mean, spreads["slowdown"].mean, spent_s
 
 

@@ -15,15 +15,11 @@ from pathlib import Path
 
 from clearway.model.plan import Curve
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.milp import Milp
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.ujfb import Ujfb
-from clearway.planning.weighted_cost import WeightedCost
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.baselines.weighted_cost import WeightedCost
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.joint.milp import Milp
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from tests.benchmarks.trace_problems import FOLDER, MACHINES, Drawn, draw, read
 
 ROOT = Path(__file__).parents[2]
@@ -34,13 +30,13 @@ DELAYS_S = (0, 300, 900)
 SOLVED_BY_HIGHS_EVERY = 24
 PLANNERS: tuple[Planner, ...] = (
     EvictionDP(),
-    LossPerNodePrune(),
+    LOSS_PER_NODE_PRUNE,
     Greedy(),
     WeightedCost(),
-    YoungestPrune(),
-    Ujfb(),
-    YoungestFirst(),
-    SlurmDefault(),
+    YOUNGEST_PRUNE,
+    UJFB,
+    YOUNGEST_FIRST,
+    SLURM_DEFAULT,
 )
 KNOWN, UNKNOWN = "ages known", "ages unknown"
 

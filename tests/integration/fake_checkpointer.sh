@@ -1,5 +1,5 @@
 #!/bin/sh
-# Driver "fake": behaves as clearway.checkpointing says, for a program that counts in $FOLDER/count.
+# Driver "fake": behaves as clearway.estimates.checkpointers says, for a program that counts in $FOLDER/count.
 # What is to go wrong stands in $FOLDER/fault.
 set -u
 verb=$1

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import core, eviction_dp, node_groups
-from clearway.planning.eviction_dp import EvictionDP
-from tests.oracle.exhaustive import exhaustive
-from tests.oracle.many import answers, seeds
+from clearway.planning.bounds import core
+from clearway.planning.dp import eviction_dp
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import node_groups
+from clearway.planning.joint.milp import Milp
+from tests.oracle.exhaustive import Answer, exhaustive
+from tests.oracle.many import EXACT, answers, cost_in_time, seeds
 from tests.oracle.problems import SHAPES, random_problem, with_returns
 from tests.oracle.test_core import KINDS, medium_problem
 
@@ -46,6 +50,42 @@ def test_bounds_and_tables_give_the_same_plan(kind: str, monkeypatch: pytest.Mon
         assert found == expected
         for point in found.points:
             assert point.return_node_s == sum(planned.return_node_s for planned in point.actions)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exact_planners_choose_the_point_that_the_rule_names(shape: str) -> None:
+    """The rule of ``model.choose`` once more, over the answers of exhaustive search and pair by pair."""
+    differs = 0
+    for turn, seed in enumerate(seeds(SHAPES, shape, 0, 100)):
+        problem = with_returns(random_problem(seed), seed, most=(9, 200)[turn % 2])
+        best = exhaustive(problem)
+        curves = [planner.solve(problem) for planner in (*EXACT, *([Milp()] if turn % 10 == 0 else []))]
+        for nodes in (0, 1, 5):
+            expected = _chosen(problem, best, nodes)
+            for curve in curves:
+                point = curve.choose(nodes)
+                assert (None if point is None else point.max_delay_s // problem.step_s) == expected, (curve, problem)
+            differs += expected != _chosen(problem, best, None)
+    assert differs
+
+
+def _chosen(problem: EvictionProblem, best: list[Answer | None], nodes: int | None) -> int | None:
+    """The step of the point that no other point beats."""
+    costs = {
+        step: cost_in_time(problem, answer[2], step * problem.step_s) for step, answer in enumerate(best) if answer
+    }
+    if nodes is None:
+        return min(costs, key=lambda step: (costs[step], step), default=None)
+    least = min(costs.values(), default=None)
+    equal = [step for step, cost in costs.items() if least is not None and cost[0] == least[0]]
+
+    def weighed(step: int) -> Fraction:
+        lost, back, _, _ = costs[step]
+        cheapest = min(costs[each][1] for each in equal)
+        beyond = Fraction(back - cheapest) - lost * Fraction(1, 100)
+        return max(beyond, Fraction(0)) + nodes * step * problem.step_s
+
+    return min(equal, key=lambda step: (weighed(step), costs[step][2:], step), default=None)
 
 
 def test_numbers_too_large_for_both_keep_lost_work_exact() -> None:

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import batch
 from clearway.preemption.batch import Consider, beside_plans, decide_together
 from clearway.preemption.plan import Considered, consider
-from clearway.preemption.problem import Grounds
 from tests.builders import NOW, after
 from tests.oracle.problems import TIMES
 from tests.oracle.test_live_needs import CONFIG, World, lie_as_asked, serves, urgent_with_needs, world
@@ -50,8 +50,8 @@ def considers(seen: ClusterSnapshot, claimed: Sequence[Plan]) -> Consider:
 
     def consider_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Considered | NoPlan:
         under_way = beside_plans(UnderWay(), (*claimed, *beside), preemptor.deadline)
-        grounds = Grounds(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=under_way, whole=whole)
-        return consider(preemptor, grounds, EvictionDP())
+        context = PlanningContext(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=under_way)
+        return consider(preemptor, context, EvictionDP(), whole=whole)
 
     return consider_one
 

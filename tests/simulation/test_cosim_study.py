@@ -14,8 +14,8 @@ from clearway.cli.app import app
 from clearway.experiments import cosim_study
 from clearway.experiments.cosim_report import as_csv, as_html
 from clearway.experiments.cosim_study import DELAYS_S, NUMBERS, CosimStudy, Times, relative_losses, timed
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.baselines.greedy import Greedy
 from clearway.simulation.scenarios import scenario
 
 

@@ -12,7 +12,7 @@ from clearway.drain.request import DrainRequest, UndrainRequest
 from clearway.model.cluster import AdminLevel, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from clearway.model.events import Event, PlanExplained
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction
 from clearway.model.plan import Choice, Curve
 from clearway.model.problem import EvictionProblem
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.explanation import explain
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, Quiet, World, config
 
 FOREVER = float("inf")
@@ -31,13 +31,15 @@ class Listening(Quiet):
         super().__init__()
         self.heard: list[tuple[int, Explanation]] = []
 
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None:
-        self.heard.append((eviction.eviction_id, explanation))
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if isinstance(event, PlanExplained):
+            self.heard.append((event.operation.eviction_id, event.explanation))
 
 
 def test_a_plan_is_explained_after_its_cycle_and_only_once(world: World) -> None:
     observer = Listening()
-    world.start_daemon(observer=observer)
+    world.start_daemon(emit=observer)
     fill(world)
     world.urgent(3)
     world.tick()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from clearway.estimates.learning import CheckpointOutcome, RestartRecord
 from clearway.model.claims import Restart
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.model.records import CheckpointOutcome, RestartRecord
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.simulation.world import SAVES, World, config
 

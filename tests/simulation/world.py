@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
-from clearway.estimates.learning import CheckpointRecord, RestartRecord
 from clearway.execution.placement import is_placement
 from clearway.model.clock import ManualClock
 from clearway.model.cluster import JobState, Node
-from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption
+from clearway.model.events import CycleFailed, Event
+from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
-from clearway.model.rolling import RollingDrain
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import controller
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.builders import NOW
 
@@ -34,31 +33,14 @@ controller._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however 
 
 
 class Quiet:
-    """An observer that only remembers failures: a test must not pass over a cycle that died."""
+    """Hears all events and only remembers failures: a test must not pass over a cycle that died."""
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
 
-    def step(self, kind: str, result: str) -> None: ...
-
-    def left(self, preemption: Preemption, partition: str) -> None: ...
-
-    def finished(self, eviction: Eviction) -> None: ...
-
-    def cycle(self, report: CycleReport) -> None: ...
-
-    def cycle_failed(self, error: BaseException) -> None:
-        self.failures.append(error)
-
-    def planned(self, eviction: Eviction, seconds: float) -> None: ...
-
-    def explained(self, eviction: Eviction, explanation: Explanation) -> None: ...
-
-    def checkpointed(self, record: CheckpointRecord) -> None: ...
-
-    def restarted(self, record: RestartRecord) -> None: ...
-
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CycleFailed):
+            self.failures.append(event.error)
 
 
 def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:
@@ -109,7 +91,7 @@ class World:
             "planner": EvictionDP(),
             "config": self.config,
             "clock": self.clock,
-            "observer": self.observer,
+            "emit": self.observer,
         }
         self.loop = Loop(**(parts | replaced))
 

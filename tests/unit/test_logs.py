@@ -16,14 +16,15 @@ import structlog
 from clearway.model.clock import ManualClock
 from clearway.model.cluster import Skipped
 from clearway.model.errors import SlurmUnavailableError
+from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade, RollingProgress
 from clearway.model.operations import EvictionState, StepRecord
 from clearway.model.orders import DrainOrder
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
-from clearway.telemetry.events import LogObserver
 from clearway.telemetry.log import configure_logging, get_logger
+from clearway.telemetry.log_lines import LogLines
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [
@@ -116,21 +117,21 @@ def test_libraries_are_quiet_unless_something_is_wrong(text: io.StringIO) -> Non
 
 
 class Told:
-    """A LogObserver with the steps of a made-up store."""
+    """LogLines with the steps of a made-up store."""
 
     def __init__(self) -> None:
         self.steps: list[StepRecord] = []
         self.clock = ManualClock(NOW)
-        self.observer = LogObserver(self.clock, lambda number: tuple(s for s in self.steps if s.eviction_id == number))
+        self.write = LogLines(self.clock, lambda number: tuple(s for s in self.steps if s.eviction_id == number)).write
 
     def step(self, kind: str, result: str = "ok", **fields: Any) -> None:
         defaults: dict[str, Any] = {"eviction_id": 1, "job_id": None, "intended_at": self.clock.now()}
         self.steps.append(StepRecord(step_id=len(self.steps) + 1, kind=kind, result=result, **(defaults | fields)))
-        self.observer.step(kind, result)
+        self.write(CommandGiven(kind, result))
 
     def cycle(self, seconds: float = 2.0, **fields: Any) -> None:
         self.clock.advance(seconds)
-        self.observer.cycle(CycleReport(**({"at": self.clock.now(), "snapshot": snapshot()} | fields)))
+        self.write(CycleReport(**({"at": self.clock.now(), "snapshot": snapshot()} | fields)))
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_what_cannot_be_read_has_one_line(told: Told, text: io.StringIO) -> None
 
 def test_steps_and_events_of_an_eviction(told: Told, text: io.StringIO) -> None:
     placing = eviction(plan(), EvictionState.PLACING, eviction_id=1)
-    told.observer.planned(placing, 0.012)
+    told.write(PlanMade(placing, 0.012))
     told.step("create_placement")
     told.step("event", detail='Job "x"\nwas asked.', job_id="101")
     told.cycle(open_evictions=(placing,))
@@ -199,7 +200,7 @@ def test_the_leaf_switch_of_a_plan_is_told_where_one_was_asked_for(told: Told, t
     nodes = tuple(NodeResources(name, Amounts(1), switch="leaf2") for name in usual.placement_nodes)
     for needs, words in ((Needs(one_switch=True), "nodes=2 switch=leaf2 deadline="), (Needs(), "nodes=2 deadline=")):
         asked = replace(usual, problem=replace(usual.problem, needs=needs, nodes=nodes))
-        told.observer.planned(eviction(asked, EvictionState.PLACING), 0.012)
+        told.write(PlanMade(eviction(asked, EvictionState.PLACING), 0.012))
         assert words in events(text)[-1]
 
 
@@ -207,7 +208,7 @@ def test_the_last_steps_are_told_before_the_end(told: Told, text: io.StringIO) -
     open_one = eviction(plan(), EvictionState.RETURNING, eviction_id=1)
     told.cycle(open_evictions=(open_one,))
     told.step("event", detail="Done.")
-    told.observer.finished(replace(open_one, state=EvictionState.COMPLETED, outcome="It started."))
+    told.write(OperationFinished(replace(open_one, state=EvictionState.COMPLETED, outcome="It started.")))
     assert events(text)[-2:] == [
         "info event eviction=1 text=Done.",
         'info eviction finished eviction=1 state=completed job=900 outcome="It started." lost_work_node_s=0',
@@ -222,7 +223,7 @@ def test_steps_of_an_earlier_daemon_are_not_told_again(told: Told, text: io.Stri
 
 
 def test_a_job_that_leaves(told: Told, text: io.StringIO) -> None:
-    told.observer.left(preemption(job(101, user="eve\nforged"), actual_lost_node_s=12.5), "batch")
+    told.write(JobLeft(preemption(job(101, user="eve\nforged"), actual_lost_node_s=12.5), "batch"))
     assert events(text) == [
         r'info job leaves its nodes job=101 user="eve\nforged" action=kill partition=batch lost_work_node_s=12.5'
     ]
@@ -231,7 +232,7 @@ def test_a_job_that_leaves(told: Told, text: io.StringIO) -> None:
 def test_failing_cycles_do_not_fill_the_log(told: Told, text: io.StringIO) -> None:
     for second in range(400):
         told.clock.advance(1)
-        told.observer.cycle_failed(SlurmUnavailableError(f"squeue: no answer within {second}.0 s"))
+        told.write(CycleFailed(SlurmUnavailableError(f"squeue: no answer within {second}.0 s")))
     told.cycle()
     failures = [line for line in events(text) if "cycle" in line]
     assert failures[:3] == [
@@ -243,7 +244,7 @@ def test_failing_cycles_do_not_fill_the_log(told: Told, text: io.StringIO) -> No
 
 def test_a_bug_shows_its_traceback_once(told: Told, text: io.StringIO) -> None:
     for _ in range(3):
-        told.observer.cycle_failed(KeyError("nodes"))
+        told.write(CycleFailed(KeyError("nodes")))
     assert len(lines(text)) == 1
     assert "exception=" in text.getvalue()
 
@@ -253,11 +254,13 @@ def test_a_rolling_drain_tells_what_it_skips_and_how_it_ends(told: Told, text: i
     order = DrainOrder(nodes=tuple(turn.node for turn in turns), actor="root")
     before = RollingDrain(rolling_id=3, order=order, at_once=1, turns=turns, created_at=NOW)
     one = replace(before, turns=(replace(turns[0], state=TurnState.SKIPPED, note="bad disk"), *turns[1:]))
-    told.observer.rolled(before, one)
-    told.observer.rolled(one, one)
+    told.write(RollingProgress(before, one))
+    told.write(RollingProgress(one, one))
     assert events(text) == ['warning node skipped rolling_drain=3 node=n1 why="bad disk"']
     rest = tuple(replace(turn, state=TurnState.SKIPPED, note="refused") for turn in turns)
-    told.observer.rolled(one, replace(one, turns=rest, state=RollingState.CANCELLED, outcome="Stopped: refused."))
+    told.write(
+        RollingProgress(one, replace(one, turns=rest, state=RollingState.CANCELLED, outcome="Stopped: refused."))
+    )
     assert len(events(text)) == 1 + 20 + 2
     assert events(text)[-2:] == [
         "warning more were skipped rolling_drain=3 count=2",

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from clearway.config.configuration import Config
-from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.claims import Restart
 from clearway.model.clock import ManualClock
 from clearway.model.cluster import Skipped
@@ -21,9 +20,11 @@ from clearway.model.errors import (
     SlurmUnavailableError,
     StoreError,
 )
+from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.metrics import Metrics, failure_kind, saved_node_s
 from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
@@ -53,8 +54,8 @@ def report(**fields: object) -> CycleReport:
 
 def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
     metrics.configured(Config())
-    metrics.cycle(report())
-    metrics.left(preemption(actual_lost_node_s=1.0), "batch")
+    metrics.record(report())
+    metrics.record(JobLeft(preemption(actual_lost_node_s=1.0), "batch"))
     for family in text_string_to_metric_families(metrics.text().decode()):
         if family.name.startswith("process_"):
             continue
@@ -81,7 +82,7 @@ def test_a_cycle(metrics: Metrics) -> None:
         eviction(plan(), EvictionState.PREEMPTING, eviction_id=1),
         eviction(plan(), EvictionState.PROPOSED, eviction_id=2),
     )
-    metrics.cycle(
+    metrics.record(
         report(waiting=waiting, open_evictions=open_ones, paused=True, standby=False, usage=Usage(3, 7_200.0))
     )
     found = samples(metrics)
@@ -100,31 +101,31 @@ def test_a_cycle(metrics: Metrics) -> None:
     assert found["clearway_budget_jobs{kind=used}"] == 3
     assert found["clearway_budget_lost_node_seconds{kind=used}"] == 7_200
 
-    metrics.cycle(report())
+    metrics.record(report())
     assert samples(metrics)["clearway_open_evictions{state=preempting}"] == 0
 
 
 def test_records_that_cannot_be_read_count_once(metrics: Metrics) -> None:
     bad = Skipped("job", "7", "State=WEIRD")
-    metrics.cycle(report(snapshot=snapshot(skipped=(bad,))))
-    metrics.cycle(report(snapshot=snapshot(skipped=(bad, Skipped("node", "n1", "CPUs")))))
+    metrics.record(report(snapshot=snapshot(skipped=(bad,))))
+    metrics.record(report(snapshot=snapshot(skipped=(bad, Skipped("node", "n1", "CPUs")))))
     found = samples(metrics)
     assert found["clearway_skipped_records_total{kind=job}"] == 1
     assert found["clearway_skipped_records_total{kind=node}"] == 1
     assert found["clearway_unreadable_records{kind=job}"] == 1
-    metrics.cycle(report())
-    metrics.cycle(report(snapshot=snapshot(skipped=(bad,))))
+    metrics.record(report())
+    metrics.record(report(snapshot=snapshot(skipped=(bad,))))
     assert samples(metrics)["clearway_skipped_records_total{kind=job}"] == 2
 
 
 def test_a_kind_of_record_that_is_not_known_makes_no_new_label(metrics: Metrics) -> None:
-    metrics.cycle(report(snapshot=snapshot(skipped=(Skipped("j\n0b", "1", ""), Skipped("x", "2", "")))))
+    metrics.record(report(snapshot=snapshot(skipped=(Skipped("j\n0b", "1", ""), Skipped("x", "2", "")))))
     assert samples(metrics)["clearway_unreadable_records{kind=job}"] == 2
 
 
 def test_claims_that_cannot_be_read_are_counted(metrics: Metrics) -> None:
     jobs = [job(1, comment="clearway:max_delay=soon"), job(2, comment="clearway:interval=10m"), job(3)]
-    metrics.cycle(report(snapshot=snapshot(jobs)))
+    metrics.record(report(snapshot=snapshot(jobs)))
     assert samples(metrics)["clearway_unreadable_claims"] == 1
 
 
@@ -134,7 +135,7 @@ def left(action: Action = Action.APP_CHECKPOINT, **fields: object) -> Preemption
 
 
 def test_work_that_a_kill_loses(metrics: Metrics) -> None:
-    metrics.left(left(Action.KILL, actual_lost_node_s=7_260.0), "batch")
+    metrics.record(JobLeft(left(Action.KILL, actual_lost_node_s=7_260.0), "batch"))
     found = samples(metrics)
     assert found["clearway_preemptions_total{action=kill,partition=batch}"] == 1
     assert found["clearway_lost_work_node_seconds_total{action=kill}"] == 7_260
@@ -143,7 +144,7 @@ def test_work_that_a_kill_loses(metrics: Metrics) -> None:
 
 def test_work_that_a_checkpoint_saves(metrics: Metrics) -> None:
     saved = left(asked_at=NOW, actual_lost_node_s=20.0, actual_checkpoint_s=20.0)
-    metrics.left(saved, "batch")
+    metrics.record(JobLeft(saved, "batch"))
     found = samples(metrics)
     # A kill when it was asked would have lost an hour on two nodes; 20 node-seconds were lost after all.
     assert found["clearway_saved_work_node_seconds_total"] == 2 * 3_600 - 20
@@ -177,9 +178,9 @@ def started(number: int, seconds: float) -> object:
 
 def test_starts_are_counted_once_each(metrics: Metrics) -> None:
     for _ in range(3):
-        metrics.cycle(report(open_evictions=(started(1, 30), started(2, 700))))
-    metrics.finished(replace(started(1, 30), state=EvictionState.COMPLETED))  # type: ignore[type-var]
-    metrics.finished(replace(started(3, 10), state=EvictionState.COMPLETED))  # type: ignore[type-var]
+        metrics.record(report(open_evictions=(started(1, 30), started(2, 700))))
+    metrics.record(OperationFinished(replace(started(1, 30), state=EvictionState.COMPLETED)))  # type: ignore[type-var]
+    metrics.record(OperationFinished(replace(started(3, 10), state=EvictionState.COMPLETED)))  # type: ignore[type-var]
     found = samples(metrics)
     assert found["clearway_preemptor_starts_total{result=in_time}"] == 2
     assert found["clearway_preemptor_starts_total{result=late}"] == 1
@@ -190,13 +191,13 @@ def test_starts_are_counted_once_each(metrics: Metrics) -> None:
 
 
 def test_a_start_before_this_daemon_is_not_counted_again(metrics: Metrics) -> None:
-    metrics.cycle(report(open_evictions=(started(1, -30),)))
+    metrics.record(report(open_evictions=(started(1, -30),)))
     assert samples(metrics)["clearway_time_to_start_seconds_count"] == 0
 
 
 def test_an_eviction_that_failed_missed_its_deadline(metrics: Metrics) -> None:
-    metrics.finished(eviction(plan(), EvictionState.FAILED, eviction_id=1))
-    metrics.finished(eviction(plan(), EvictionState.CANCELLED, eviction_id=2))
+    metrics.record(OperationFinished(eviction(plan(), EvictionState.FAILED, eviction_id=1)))
+    metrics.record(OperationFinished(eviction(plan(), EvictionState.CANCELLED, eviction_id=2)))
     found = samples(metrics)
     assert found["clearway_deadlines_missed_total"] == 1
     assert found["clearway_evictions_total{result=failed}"] == 1
@@ -216,7 +217,7 @@ def test_an_eviction_that_failed_missed_its_deadline(metrics: Metrics) -> None:
 )
 def test_failed_cycles_by_kind(metrics: Metrics, error: Exception, kind: str) -> None:
     assert failure_kind(error) == kind
-    metrics.cycle_failed(error)
+    metrics.record(CycleFailed(error))
     assert samples(metrics)[f"clearway_cycle_failures_total{{kind={kind}}}"] == 1
 
 
@@ -234,8 +235,8 @@ def test_mode_and_limits_follow_the_configuration(metrics: Metrics) -> None:
 
 
 def test_steps_plans_restarts_and_the_process(metrics: Metrics) -> None:
-    metrics.step("requeue", "refused")
-    metrics.planned(eviction(plan(), mode="approve"), 0.2)
+    metrics.record(CommandGiven("requeue", "refused"))
+    metrics.record(PlanMade(eviction(plan(), mode="approve"), 0.2))
     count = 3
     restarts: Callable[[], int] = lambda: count  # noqa: E731 - the name carries its type
     metrics.count_restarts(restarts)
@@ -251,9 +252,9 @@ def test_steps_plans_restarts_and_the_process(metrics: Metrics) -> None:
 def test_what_became_of_checkpoints() -> None:
     metrics = Metrics(ManualClock(NOW), checkpointers=["dmtcp"])
     saved = learned(actual_s=15.0)
-    metrics.checkpointed(saved)
-    metrics.checkpointed(replace(saved, checkpointer="dmtcp", outcome=CheckpointOutcome.LATE, actual_s=None))
-    metrics.checkpointed(replace(saved, checkpointer="anything-a-job-says", outcome=CheckpointOutcome.FAILED))
+    metrics.record(saved)
+    metrics.record(replace(saved, checkpointer="dmtcp", outcome=CheckpointOutcome.LATE, actual_s=None))
+    metrics.record(replace(saved, checkpointer="anything-a-job-says", outcome=CheckpointOutcome.FAILED))
     found = samples(metrics)
     assert found["clearway_checkpoints_total{checkpointer=application,outcome=saved}"] == 1
     assert found["clearway_checkpoints_total{checkpointer=dmtcp,outcome=late}"] == 1
@@ -271,7 +272,7 @@ def test_restarts(metrics: Metrics) -> None:
     record = RestartRecord(
         job_id="1", run=1, user="a", app="b", checkpointer="c", nodes=1, started_at=NOW, restart=Restart.FALLBACK
     )
-    metrics.restarted(record)
+    metrics.record(record)
     assert samples(metrics)["clearway_restarts_total{restart=fallback}"] == 1
 
 

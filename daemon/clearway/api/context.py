@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
@@ -18,7 +19,6 @@ from clearway.model.clock import Clock
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
-from clearway.service.loop import Loop
 from clearway.store.base import Store
 from clearway.telemetry.metrics import Metrics
 
@@ -75,24 +75,6 @@ class Context:
         finally:
             self._planner_free.release()
 
-    @classmethod
-    def of(cls, loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
-        return cls(
-            report=lambda: loop.report,
-            config=lambda: loop.config,
-            planner=lambda: loop.planner,
-            checkpointers=lambda: loop.checkpointers,
-            store=loop.store,
-            clock=loop.clock,
-            pulse=pulse,
-            tokens=tokens,
-            metrics=metrics,
-            history=lambda: loop.memory.history(loop.config),
-            runs=loop.memory.runs,
-            wake=loop.wake,
-            backend=loop.backend.name,
-        )
-
 
 def _context(request: Request) -> Context:
     context: Context = request.app.state.context
@@ -112,12 +94,15 @@ def _newest_report(daemon: Daemon) -> CycleReport:
 Report = Annotated[CycleReport, Depends(_newest_report)]
 
 
-def _actor(request: Request, daemon: Daemon) -> str:
+_bearer = HTTPBearer(auto_error=False, description="a token of the file api.token_file")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+def _actor(given: Credentials, daemon: Daemon) -> str:
     """The name that belongs to the bearer token; callers cannot choose it."""
     if not daemon.tokens.configured:
         raise HTTPException(403, "changes over REST are switched off: the configuration names no api.token_file")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    actor = daemon.tokens.actor(token.strip()) if scheme.lower() == "bearer" else None
+    actor = None if given is None else daemon.tokens.actor(given.credentials.strip())
     if actor is None:
         raise HTTPException(
             401,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query
 
-from clearway.api import schemas, views
+from clearway.api import plan_schemas, schemas, views
 from clearway.api.context import Daemon
 from clearway.model.operations import EvictionState
 from clearway.store.base import LARGEST_ID
@@ -72,7 +72,7 @@ def steps(daemon: Daemon, eviction_id: EvictionId) -> schemas.StepList:
 
 
 @router.get("/{eviction_id}/explanation")
-def explanation(daemon: Daemon, eviction_id: EvictionId) -> schemas.ExplanationView:
+def explanation(daemon: Daemon, eviction_id: EvictionId) -> plan_schemas.ExplanationView:
     """What sparing each chosen job, letting go each spared one, waiting longer, or simple rules would have cost."""
     found = daemon.store.eviction(eviction_id)
     explained = daemon.store.explanation(eviction_id)

@@ -6,14 +6,16 @@ from collections import Counter
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
+from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.config.configuration import BudgetConfig, Config
-from clearway.estimates.learning import History, Key
+from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
-from clearway.model.explanation import Cost, Explanation
+from clearway.model.explanation import Explanation
 from clearway.model.operations import Drain, Operation, Preemption, Relocation, Usage
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, OperationPlan, Plan
+from clearway.model.plan import Cost, NoPlan, OperationPlan, Plan
+from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 
 MOST_SKIPPED = 50
@@ -87,8 +89,8 @@ def _missing(plan: OperationPlan) -> int:
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
-        curve = None if plan.curve is None else s.CurveView.model_validate(plan.curve)
-        verdicts = tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
+        curve = None if plan.curve is None else p.CurveView.model_validate(plan.curve)
+        verdicts = tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
         return s.WhatIfView(
             taken_at=taken_at, feasible=False, why=plan.why, budget="", plan=None, curve=curve, verdicts=verdicts
         )
@@ -96,9 +98,9 @@ def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: st
     return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=view, curve=view.curve)
 
 
-def plan_view(plan: OperationPlan) -> s.PlanView:
+def plan_view(plan: OperationPlan) -> p.PlanView:
     for_preemptor = plan if isinstance(plan, Plan) else None
-    return s.PlanView(
+    return p.PlanView(
         made_at=plan.made_at,
         deadline=plan.deadline,
         nodes_needed=plan.nodes_needed,
@@ -106,30 +108,30 @@ def plan_view(plan: OperationPlan) -> s.PlanView:
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
         switch=for_preemptor.switch or None if for_preemptor else None,
-        chosen=s.CurvePointView.model_validate(plan.chosen),
+        chosen=p.CurvePointView.model_validate(plan.chosen),
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
-        curve=s.CurveView.model_validate(plan.curve),
-        verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
+        curve=p.CurveView.model_validate(plan.curve),
+        verdicts=tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
         together=for_preemptor.together if for_preemptor else (),
         note=for_preemptor.note if for_preemptor else "",
     )
 
 
-def explanation_view(eviction: Operation, explanation: Explanation) -> s.ExplanationView:
+def explanation_view(eviction: Operation, explanation: Explanation) -> p.ExplanationView:
     curve, own = eviction.plan.curve, explanation.cost
 
     def more(cost: Cost | None) -> float | None:
         return None if cost is None else cost.lost_work_node_s - own.lost_work_node_s
 
-    return s.ExplanationView(
+    return p.ExplanationView(
         eviction_id=eviction.eviction_id,
         planner=curve.planner,
         exact=curve.exact,
         gap_ratio=curve.gap,
         complete=explanation.complete,
-        cost=s.CostView.model_validate(own),
+        cost=p.CostView.model_validate(own),
         alternatives=tuple(
-            s.AlternativeView(
+            p.AlternativeView(
                 job_id=each.job_id,
                 choice=each.choice,
                 known=each.known,
@@ -138,16 +140,16 @@ def explanation_view(eviction: Operation, explanation: Explanation) -> s.Explana
             )
             for each in explanation.alternatives
         ),
-        later=tuple(s.LaterView.model_validate(each) for each in explanation.later),
+        later=tuple(p.LaterView.model_validate(each) for each in explanation.later),
         rules=tuple(
-            s.RuleOutcomeView(rule=each.rule, cost=_cost_view(each.cost), more_lost_work_node_s=more(each.cost))
+            p.RuleOutcomeView(rule=each.rule, cost=_cost_view(each.cost), more_lost_work_node_s=more(each.cost))
             for each in explanation.rules
         ),
     )
 
 
-def _cost_view(cost: Cost | None) -> s.CostView | None:
-    return None if cost is None else s.CostView.model_validate(cost)
+def _cost_view(cost: Cost | None) -> p.CostView | None:
+    return None if cost is None else p.CostView.model_validate(cost)
 
 
 def eviction_summary(eviction: Operation) -> s.EvictionSummary:
@@ -193,46 +195,38 @@ def _summary(e: Operation) -> dict[str, object]:
 
 def _drain_view(e: Operation) -> s.DrainView | None:
     """A relocation is told as a drain with a move: its nodes take jobs again."""
-    if not isinstance(e, Drain | Relocation):
+    if isinstance(e, Drain):
+        return s.DrainView.model_validate(e.order)
+    if not isinstance(e, Relocation):
         return None
-    order = e.order if isinstance(e, Drain) else DrainOrder(nodes=e.order.nodes, actor=e.order.actor)
-    return s.DrainView(
-        nodes=order.nodes,
-        actor=order.actor,
-        reason=e.order.reason,
-        deadline=order.deadline,
-        begin_at=order.begin_at,
-        parallel=order.parallel,
-        force=order.force,
-        move=s.MoveView.model_validate(e.order) if isinstance(e, Relocation) else None,
-        rolling_id=order.rolling_id,
-    )
+    order = DrainOrder(nodes=e.order.nodes, actor=e.order.actor, reason=e.order.reason)
+    return s.DrainView.model_validate(order).model_copy(update={"move": s.MoveView.model_validate(e.order)})
 
 
-def _preemption_view(p: Preemption) -> s.PreemptionView:
+def _preemption_view(one: Preemption) -> s.PreemptionView:
     return s.PreemptionView(
-        job_id=p.job_id,
-        display_id=p.job.display_id,
-        user=p.job.user,
-        name=p.job.name,
-        partition=p.job.partitions[0] if p.job.partitions else "",
-        nodes=p.job.nodes,
-        eternal=p.eternal,
-        action=p.action,
-        reason=p.reason,
-        state=p.state,
-        state_since=p.state_since,
-        attempts=p.attempts,
-        asked_at=p.asked_at,
-        checkpointed_at=p.checkpointed_at,
-        requeued_at=p.requeued_at,
-        vacated_at=p.vacated_at,
-        returned_at=p.returned_at,
-        predicted_lost_work_node_s=p.predicted_lost_node_s,
-        actual_lost_work_node_s=p.actual_lost_node_s,
-        predicted_checkpoint_s=p.predicted_checkpoint_s,
-        actual_checkpoint_s=p.actual_checkpoint_s,
-        note=p.note,
+        job_id=one.job_id,
+        display_id=one.job.display_id,
+        user=one.job.user,
+        name=one.job.name,
+        partition=one.job.partitions[0] if one.job.partitions else "",
+        nodes=one.job.nodes,
+        eternal=one.eternal,
+        action=one.action,
+        reason=one.reason,
+        state=one.state,
+        state_since=one.state_since,
+        attempts=one.attempts,
+        asked_at=one.asked_at,
+        checkpointed_at=one.checkpointed_at,
+        requeued_at=one.requeued_at,
+        vacated_at=one.vacated_at,
+        returned_at=one.returned_at,
+        predicted_lost_work_node_s=one.predicted_lost_node_s,
+        actual_lost_work_node_s=one.actual_lost_node_s,
+        predicted_checkpoint_s=one.predicted_checkpoint_s,
+        actual_checkpoint_s=one.actual_checkpoint_s,
+        note=one.note,
     )
 
 

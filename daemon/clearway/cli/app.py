@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
-from clearway.cli import demo, render, walltime_chain
+from clearway.cli import demo, relocation, render, walltime_chain
 from clearway.cli import launcher as launcher_files
-from clearway.cli import relocation as move_commands
-from clearway.cli.asking import (
+from clearway.cli.drain import drain_nodes, rolling_app, undrain
+from clearway.cli.experiment import experiment_app
+from clearway.cli.options import (
     DEFAULT_CONFIG,
     FAILED,
     ConfigOption,
@@ -29,8 +30,6 @@ from clearway.cli.asking import (
     errors,
     stored,
 )
-from clearway.cli.drain_commands import drain_nodes, rolling_app, undrain
-from clearway.cli.experiment import experiment_app
 from clearway.cli.plan_file import BAD_INPUT, run_plan_file
 from clearway.cli.sweep_options import SweepOptions, sweeping
 from clearway.cli.walltime import walltime_app
@@ -52,8 +51,8 @@ app.add_typer(experiment_app, name="experiment")
 app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-app.command("compact")(move_commands.compact)
-app.command("promote")(move_commands.promote)
+app.command("compact")(relocation.compact)
+app.command("promote")(relocation.promote)
 
 
 class Which(StrEnum):
@@ -127,11 +126,12 @@ def plan(
     delay_s = duration_option(max_delay)
     settings = configuration(config)
     with errors():
-        from clearway.cli import what_if  # noqa: PLC0415 - see serve
+        from clearway.cli import dry_run  # noqa: PLC0415 - see serve
+        from clearway.cli.explain import show_dry_run  # noqa: PLC0415
 
-        answer = what_if.what_if(settings, nodes or 0, delay_s, partition)
+        answer = dry_run.eviction(settings, nodes or 0, delay_s, partition)
         if explain:
-            what_if.show_explained(settings, answer, output.value)
+            show_dry_run(settings, answer, output.value)
         else:
             render.what_if(answer, output.value)
 

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from clearway.cli import render
-from clearway.estimates.learning import Calibration, CheckpointOutcome, History
+from clearway.estimates.learning import Calibration, History
 from clearway.model.durations import format_duration
+from clearway.model.records import CheckpointOutcome
 
 
 def show(history: History, now: datetime, limit: int, output: str) -> None:

@@ -27,7 +27,8 @@ from clearway.model.problem import Action, Candidate
 from clearway.service import server
 from clearway.simulation import theta
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.telemetry.log import configure_logging
 
 _LIMIT_S = 50.0  # of real time; --once promises to end within a minute

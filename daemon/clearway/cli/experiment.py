@@ -30,9 +30,9 @@ _DAYS = 10  # drawings for compaction
 def cosim(out: Out) -> None:
     """Who makes room: Figures 5 to 8 of the CoSim paper, three planners on problems drawn as it describes."""
     with _errors("cosim", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
-        experiments.cosim(out)
+        experiment_reports.cosim(out)
 
 
 @experiment_app.command()
@@ -40,10 +40,10 @@ def cosim(out: Out) -> None:
 def stochastic(out: Out, sweep: SweepOptions) -> None:
     """Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper, beside our values."""
     with _errors("stochastic", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
         with open_sweep(sweep) as workers:
-            experiments.stochastic(out, workers)
+            experiment_reports.stochastic(out, workers)
 
 
 @experiment_app.command()
@@ -51,10 +51,10 @@ def stochastic(out: Out, sweep: SweepOptions) -> None:
 def urgent(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
     """Urgent jobs on recorded workloads: Figures 10 to 13, 16 and 17 and Table 2 of the UJFB paper, beside ours."""
     with _errors("urgent", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
         with open_sweep(sweep) as workers:
-            experiments.urgent(out, traces, seeds, workers)
+            experiment_reports.urgent(out, traces, seeds, workers)
 
 
 @experiment_app.command()
@@ -62,10 +62,10 @@ def urgent(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> N
 def realtime(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
     """Real-time jobs among batch jobs: Figures 3 to 7 and Table 3 of the WCJS paper, with Clearway beside them."""
     with _errors("realtime", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
         with open_sweep(sweep) as workers:
-            experiments.realtime(out, traces, seeds, workers)
+            experiment_reports.realtime(out, traces, seeds, workers)
 
 
 @experiment_app.command()
@@ -75,10 +75,10 @@ def compaction(
 ) -> None:
     """Moving running jobs: Figures 3 and 4 and Table 2 of the Slurm+DMTCP paper, beside ours; simulation only."""
     with _errors("compaction", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
         with open_sweep(sweep) as workers:
-            experiments.compaction(out, seeds, workers)
+            experiment_reports.compaction(out, seeds, workers)
 
 
 @experiment_app.command()
@@ -91,10 +91,10 @@ def drain(
 ) -> None:
     """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
     with _errors("drain", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
         with open_sweep(sweep) as workers:
-            experiments.drain(out, traces, seed, workers)
+            experiment_reports.drain(out, traces, seed, workers)
 
 
 @experiment_app.command(name="all")
@@ -102,9 +102,9 @@ def drain(
 def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
     """All of them, each in a folder of its own, and index.html that leads to them."""
     with _errors("all", out):
-        from clearway.cli import experiments  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
-        entries = experiments.every(out, traces, seeds, _DAYS, sweep)
+        entries = experiment_reports.every(out, traces, seeds, _DAYS, sweep)
     if any(entry.missing for entry in entries):
         raise typer.Exit(BAD_INPUT)
 

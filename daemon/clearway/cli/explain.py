@@ -8,12 +8,16 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from clearway.cli.render import console, curve_table, node_hours, print_json, purpose, table, visible, when
+from clearway.bootstrap import open_planner
+from clearway.cli.render import console, curve_table, node_hours, print_json, purpose, table, visible, what_if, when
+from clearway.config.configuration import Config
+from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
-from clearway.model.explanation import Alternative, Cost, Explanation
+from clearway.model.explanation import Alternative, Explanation
 from clearway.model.operations import Operation
-from clearway.model.plan import Choice, OperationPlan, Plan
+from clearway.model.plan import Choice, Cost, NoPlan, OperationPlan, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem
+from clearway.preemption.explanation import explain
 
 _SHOWN = 20
 _NODE_HOURS = "node-h lost"
@@ -35,6 +39,21 @@ def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     )
     out.print()
     out.print(tables(plan, explanation))
+
+
+def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
+    """A plan that nothing follows from, explained within the time that the daemon would take for that as well."""
+    if isinstance(answer, NoPlan):
+        what_if(answer, output)
+        return
+    clock = SystemClock()
+    ends = clock.monotonic() + config.planning.explanation_time
+    explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
+    what_if(answer, output, explanation=as_json(answer, explanation))
+    if output != "json":
+        out = console()
+        out.print()
+        out.print(tables(answer, explanation))
 
 
 def as_json(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:

@@ -97,31 +97,29 @@ def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
 
 
 def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
-    """The trade-off: one bar for every delay at which the answer changes."""
-    made = table(
-        "may wait",
-        "lost node-hours",
-        "",
-        title="Trade-off: delay against lost work",
-        right=("may wait", "lost node-hours"),
-    )
+    """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
+    back = ("return node-hours",) if any(point.return_node_s for point in curve.points) else ()
+    numbers = ("may wait", "lost node-hours", *back)
+    made = table(*numbers, "", title="Trade-off: delay against lost work", right=numbers)
     most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
     before: tuple[Any, ...] | None = None
     for point in curve.points:
-        key = (point.feasible, point.lost_work_node_s, point.checkpoint_s)
+        key = (point.feasible, point.cost)
         if key == before:
             continue
         before = key
         if not point.feasible:
-            made.add_row(format_duration(point.max_delay_s), "-", Text("not possible", style="dim"))
+            nothing = ["-" for _ in numbers[1:]]
+            made.add_row(format_duration(point.max_delay_s), *nothing, Text("not possible", style="dim"))
             continue
         lost = point.lost_work_node_s or 0.0
         bar = Text("█" * round(_BAR * lost / most) or "▏")
-        preempted = sum(planned.action.value != "end" for planned in point.actions)
+        preempted = point.cost.preemptees
         bar.append(f"  {preempted} job{'s' * (preempted != 1)}", style="dim")
         if chosen is not None and point.max_delay_s == chosen.max_delay_s:
             bar.append("  <- chosen", style="bold green")
-        made.add_row(format_duration(point.max_delay_s), node_hours(lost), bar)
+        returns = [node_hours(point.return_node_s) for _ in back]
+        made.add_row(format_duration(point.max_delay_s), node_hours(lost), *returns, bar)
     return made
 
 
@@ -286,14 +284,8 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
                     }
                     for p in e.preemptions
                 ],
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in e.verdicts
-                ],
-                "curve": [
-                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
-                    for p in e.plan.curve.points
-                ],
+                "verdicts": _verdicts(e.verdicts),
+                "curve": _points(e.plan.curve.points),
                 "steps": [
                     {
                         "at": s.intended_at.isoformat(),
@@ -329,6 +321,15 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
             made,
         )
     )
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
+    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+
+
+def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
+    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
+    return [{name: getattr(point, name) for name in fields} for point in points]
 
 
 def _move(order: RelocationOrder) -> dict[str, Any]:
@@ -373,14 +374,8 @@ def what_if(answer: OperationPlan | NoPlan, output: str, **more: Any) -> None:
                 if plan
                 else [],
                 "move": _move(plan.order) if isinstance(plan, RelocationPlan) else None,
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in answer.verdicts
-                ],
-                "curve": [
-                    {"max_delay_s": p.max_delay_s, "feasible": p.feasible, "lost_work_node_s": p.lost_work_node_s}
-                    for p in (curve.points if curve else ())
-                ],
+                "verdicts": _verdicts(answer.verdicts),
+                "curve": _points(curve.points if curve else ()),
             }
             | more
         )

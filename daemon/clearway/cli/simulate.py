@@ -19,7 +19,7 @@ from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import plugins
 from clearway.model.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import Metrics, Spread, metrics
+from clearway.simulation.measures import Measures, Spread, measure
 from clearway.simulation.traces.injection import urgent_jobs
 from clearway.simulation.traces.sacct import read_sacct
 from clearway.simulation.traces.swf import read_swf, write_swf
@@ -100,9 +100,9 @@ def _scheduler(name: str) -> Scheduler:
     return made
 
 
-def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Metrics:
+def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Measures:
     trace, nodes = _read(question)
-    return metrics(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
+    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
 
 
 def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
@@ -156,7 +156,7 @@ def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Ca
         yield lambda ended: progress.update(task, completed=ended)
 
 
-def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
+def _document(trace: Trace, nodes: int, found: list[Measures]) -> dict[str, Any]:
     return {
         "trace": trace.name,
         "jobs": len(trace.jobs),
@@ -168,7 +168,7 @@ def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
     }
 
 
-def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
+def _page(trace: Trace, nodes: int, found: list[Measures]) -> Group:
     numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
     replayed = sum(job.size <= nodes for job in trace.jobs)
     title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"

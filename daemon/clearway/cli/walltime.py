@@ -18,6 +18,7 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
+from clearway.cli.options import DEFAULT_CONFIG, Output, OutputOption
 from clearway.cli.plan_file import BAD_INPUT
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
@@ -52,11 +53,6 @@ class Unit(StrEnum):
         return {"h": 3_600.0, "m": 60.0, "s": 1.0}[self.value]
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
 DistributionOption = Annotated[
     str,
     typer.Option(
@@ -84,8 +80,6 @@ ChunksOption = Annotated[
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML), for history:.")
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
-DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 
 
 @walltime_app.command("plan")

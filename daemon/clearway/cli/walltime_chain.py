@@ -22,6 +22,7 @@ import typer
 
 from clearway.cli import render
 from clearway.cli import walltime as options
+from clearway.cli.options import DEFAULT_CONFIG, Output, OutputOption
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
@@ -61,7 +62,7 @@ def submit(
     epsilon: options.EpsilonOption = 1.0,
     strategy: options.StrategyOption = Strategy.DYN_PROG_COUNT,
     chunk_count: options.ChunksOption = None,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    config: options.ConfigOption = DEFAULT_CONFIG,
     chains: ChainsOption = DEFAULT_CHAINS,
 ) -> None:
     """Submit a job that asks for one walltime after the other, as planned, until its program has ended."""
@@ -76,7 +77,7 @@ def submit(
 
 def status(
     chains: ChainsOption = DEFAULT_CHAINS,
-    output: options.OutputOption = options.Output.TABLE,
+    output: OutputOption = Output.TABLE,
     forget: Annotated[bool, typer.Option("--forget", help="Delete the folders of those that are over.")] = False,
 ) -> None:
     """Your chains, a line each: which request, how much work is safe, and what came of it."""
@@ -109,7 +110,7 @@ def status(
                 "exit_code": known["code"],
             }
         )
-    if output is options.Output.JSON:
+    if output is Output.JSON:
         render.print_json(rows)
     else:
         _show(rows, where)

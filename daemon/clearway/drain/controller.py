@@ -18,6 +18,7 @@ from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.authorization import may_not_drain
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, UnknownEvictionError
@@ -37,6 +38,7 @@ class Drains:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     executor: Executor
 
     def drain(
@@ -47,10 +49,9 @@ class Drains:
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        open_ones = self.store.open_evictions()
-        taken = [e for e in open_ones if isinstance(e, Drain) and e.order.request_id == request.request_id]
-        if taken:
-            return taken[0]
+        taken = self.operations.of_request(Drain, request.request_id)
+        if taken is not None:
+            return taken
         wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
         self.check(order, snapshot, config)
@@ -68,7 +69,7 @@ class Drains:
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        for eviction in self.store.open_evictions():
+        for eviction in self.operations.all():
             both = sorted(set(order.nodes) & set(eviction.drained_nodes))
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
@@ -79,7 +80,7 @@ class Drains:
         later = order.begin_at is not None and order.begin_at > now
         if order.deadline is not None and order.deadline <= now:
             raise DrainError("its deadline has passed")
-        return self.store.create_eviction(
+        return self.operations.create(
             fresh_operation(
                 Drain,
                 first_plan(order, config, now),
@@ -94,10 +95,10 @@ class Drains:
 
     def begin_scheduled(self, now: datetime) -> None:
         """Let drains begin whose time has come."""
-        for e in self.store.open_evictions():
+        for e in self.operations.all():
             if isinstance(e, Drain) and e.state is EvictionState.SCHEDULED and (e.order.begin_at or now) <= now:
                 begun = entered(e, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
-                self.store.save_eviction(begun)
+                self.operations.save(begun)
 
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
@@ -109,7 +110,7 @@ class Drains:
             if number is None:
                 continue
             try:
-                eviction = self.store.eviction(number)
+                eviction = self.operations.get(number)
             except UnknownEvictionError:
                 continue  # another Clearway's
             stays = eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
@@ -145,7 +146,7 @@ class Drains:
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
         try:
-            eviction = self.store.eviction(number)
+            eviction = self.operations.get(number)
         except UnknownEvictionError:
             eviction = None
         if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.order.nodes):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 from clearway.config.configuration import Config, Mode
 from clearway.drain.controller import Drains
@@ -30,8 +29,10 @@ from clearway.drain.rolling import (
 from clearway.drain.selection import chosen_nodes
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, SlurmError, UnknownEvictionError
+from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Request
@@ -39,20 +40,15 @@ from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.store.base import Store
 
 
-class RollingObserver(Protocol):
-    """Hears of orders that went on by themselves, not of what somebody decided about them."""
-
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RollingDrains:
     """Takes such orders and carries them on. Every step may be taken again."""
 
     store: Store
+    operations: OpenOperations
     drains: Drains
     executor: Executor
-    observer: RollingObserver
+    emit: Emit
 
     def order(
         self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
@@ -109,7 +105,7 @@ class RollingDrains:
     def _advance(
         self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
     ) -> RollingDrain:
-        open_ones = self.store.open_evictions()
+        open_ones = self.operations.all()
         drains = [e for e in open_ones if isinstance(e, Drain)]
         own = {e.eviction_id: e for e in drains if e.order.rolling_id == rolling.rolling_id}
         after = recover(rolling, own)
@@ -126,11 +122,11 @@ class RollingDrains:
         after = progressed(rolling, finish(after, own.values(), snapshot, now), now)
         if after != rolling:
             self.store.save_rolling_drain(after)
-            self.observer.rolled(rolling, after)
+            self.emit(RollingProgress(rolling, after))
         return after
 
     def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
-        busy = busy_nodes(self.store.open_evictions(), snapshot)
+        busy = busy_nodes(self.operations.all(), snapshot)
         while names := next_nodes(rolling, busy, snapshot):
             taken = {name: why for name in names if (why := not_ours_to_drain([name], snapshot))}
             if taken:
@@ -150,7 +146,7 @@ class RollingDrains:
             except DrainError as error:
                 return not_begun(rolling, names, str(error))
             rolling = mark_started(rolling, names, drain.eviction_id)
-            busy = busy_nodes(self.store.open_evictions(), snapshot)
+            busy = busy_nodes(self.operations.all(), snapshot)
         return rolling
 
     def _drains_of(self, rolling: RollingDrain, own: dict[int, Drain]) -> dict[int, Drain]:
@@ -161,7 +157,7 @@ class RollingDrains:
 
     def _find(self, number: int) -> Drain | None:
         try:
-            found = self.store.eviction(number)
+            found = self.operations.get(number)
         except UnknownEvictionError:
             return None
         return found if isinstance(found, Drain) else None

@@ -12,11 +12,13 @@ from typing import Protocol
 
 from clearway.config.configuration import Config
 from clearway.estimates import run_times
-from clearway.estimates.learning import CheckpointRecord, History, Requeued, RestartRecord
+from clearway.estimates.learning import History, Requeued
 from clearway.estimates.outcomes import restart_lesson
 from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key
 from clearway.model.cluster import ClusterSnapshot, Job
+from clearway.model.events import Emit, ignore
 from clearway.model.operations import Operation
+from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.walltime.remaining import EndChance, RunTimes
 
 RUNS_A_KEY = 200  # as many as the store reads
@@ -41,20 +43,12 @@ class HistoryStore(Protocol):
     def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]: ...
 
 
-class Listener(Protocol):
-    """Hears of each record, for metrics."""
-
-    def checkpointed(self, record: CheckpointRecord) -> None: ...
-
-    def restarted(self, record: RestartRecord) -> None: ...
-
-
 class Memory:
     """History for planning and for whoever asks; any thread may read it, only the loop's adds to it."""
 
-    def __init__(self, store: HistoryStore, listener: Listener) -> None:
+    def __init__(self, store: HistoryStore, emit: Emit = ignore) -> None:
         self._store = store
-        self._listener = listener
+        self._emit = emit
         self._revision = 0  # grows with every record
         self._read: tuple[int, Config, History] | None = None
         self._restarts: dict[tuple[str, datetime], RestartRecord] = {}  # of runs in the last snapshot
@@ -90,7 +84,7 @@ class Memory:
     def add_checkpoint(self, record: CheckpointRecord) -> None:
         self._store.record_checkpoint(record)
         self._revision += 1
-        self._listener.checkpointed(record)
+        self._emit(record)
 
     def look_for_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
         """Write down what running jobs say of how they began; once for each run, and again when they say more."""
@@ -108,7 +102,7 @@ class Memory:
                 continue
             found[run] = record
             if self._store.record_restart(record):
-                self._listener.restarted(record)
+                self._emit(record)
             self._revision += 1
         self._restarts = found
 
@@ -162,12 +156,6 @@ class Memory:
         self._running, self._ended, self._run_times = {}, {}, {}
 
 
-class _Nobody:
-    def checkpointed(self, record: CheckpointRecord) -> None: ...
-
-    def restarted(self, record: RestartRecord) -> None: ...
-
-
 def read_history(store: HistoryStore, config: Config) -> History:
     """What a daemon with this database and configuration would plan by."""
-    return Memory(store, _Nobody()).history(config)
+    return Memory(store).history(config)

@@ -13,10 +13,11 @@ from datetime import datetime
 
 from clearway.config.configuration import CostsConfig
 from clearway.estimates.costs import checkpoint_time_s, model_size_mib
-from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, History, RestartRecord, key_of
+from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Operation, Preemption, PreemptionState
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 
 
 def checkpoint_lesson(

@@ -9,10 +9,10 @@ from clearway.config.configuration import CostsConfig, ExecutionConfig
 from clearway.estimates.checkpoint_load import Writes, may_begin, write_of, writes_of
 from clearway.estimates.checkpoint_order import Write
 from clearway.estimates.deadlines import latest_of
-from clearway.estimates.learning import CheckpointRecord
 from clearway.estimates.outcomes import checkpoint_lesson
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Preemption
+from clearway.model.records import CheckpointRecord
 
 
 class CheckpointTurns:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import read_claims
 from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
 
 
-class StepObserver(Protocol):
-    """Hears of each command and what came of it."""
-
-    def step(self, kind: str, result: str) -> None: ...
-
-
 class Commander:
     """Carries single commands out; ``grace`` is how long a placement outlasts what it is for."""
 
-    def __init__(self, backend: SlurmBackend, store: Store, observer: StepObserver, grace: timedelta) -> None:
+    def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta) -> None:
         self._backend = backend
         self._store = store
-        self._observer = observer
+        self._emit = emit
         self._grace = grace
         self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
@@ -47,10 +41,10 @@ class Commander:
         except SlurmError as error:
             result = "error" if error.retryable else "refused"
             self._store.finish_step(step_id, now, result, str(error))
-            self._observer.step(command.value, result)
+            self._emit(CommandGiven(command.value, result))
             return error
         self._store.finish_step(step_id, now, "ok", nodes)
-        self._observer.step(command.value, "ok")
+        self._emit(CommandGiven(command.value, "ok"))
         return None
 
     def _act(self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target) -> None:

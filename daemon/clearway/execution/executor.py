@@ -7,47 +7,33 @@ from the lifecycle in the next cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from clearway.config.configuration import CostsConfig, ExecutionConfig
 from clearway.estimates.deadlines import latest_of
-from clearway.estimates.learning import CheckpointRecord
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Observed, Phase, call_off
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import SlurmError
+from clearway.model.events import Emit, JobLeft, OperationFinished
 from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointRecord
 from clearway.model.transitions import O, entered, preemption_entered
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
-
-
-class Observer(Protocol):
-    """Hears of what was done, for metrics and logs."""
-
-    def step(self, kind: str, result: str) -> None: ...
-
-    def left(self, preemption: Preemption, partition: str) -> None: ...
-
-    def finished(self, eviction: Operation) -> None: ...
-
-
-class PlanObserver(Observer, Protocol):
-    """Hears of plans as well."""
-
-    def planned(self, eviction: Operation, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +57,27 @@ class Executor:
         self,
         backend: SlurmBackend,
         store: Store,
+        operations: OpenOperations,
         config: ExecutionConfig,
         lifecycles: Mapping[type[Operation], Lifecycle[Any, Any]],
-        observer: Observer,
+        emit: Emit,
         *,
         learn: Callable[[CheckpointRecord], None] = lambda _: None,
         costs: CostsConfig | None = None,
     ) -> None:
         self._store = store
+        self._operations = operations
         self._config = config
         self._lifecycles = lifecycles
-        self._observer = observer
+        self._emit = emit
         self._learn_record = learn
         self._checkpoints = CheckpointTurns(config, costs or CostsConfig())
-        self._commander = Commander(backend, store, observer, timedelta(seconds=config.placement_grace))
+        self._commander = Commander(backend, store, emit, timedelta(seconds=config.placement_grace))
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(self, operation: O, observed: Observed, now: datetime, open_ones: Iterable[Operation]) -> O:
-        """As many steps as this snapshot allows; returns where the operation stands afterwards.
-
-        ``open_ones``: all open operations as they stand by now, which share the file system and keep their nodes.
-        """
-        others = tuple(o for o in open_ones if o.eviction_id != operation.eviction_id and o.state.acting)
+    def advance(self, operation: O, observed: Observed, now: datetime) -> O:
+        """As many steps as this snapshot allows; returns where the operation stands afterwards."""
+        others = tuple(other for other in self._operations.others(operation) if other.state.acting)
         cycle = _Cycle(self._lifecycles[type(operation)], observed, others, now)
         operation, held = self._advance_whole(operation, cycle)
         if not operation.state.acting or operation.state is EvictionState.PLACING:
@@ -172,11 +157,11 @@ class Executor:
             e = replace(e, late=True)
         if e != before:
             self._learn(before, e, snapshot, now)
-            self._store.save_eviction(e)
+            self._operations.save(e)
         if phase.event:
             self._store.add_event(e.eviction_id, None, now, phase.event)
         if e.state.terminal:
-            self._observer.finished(e)
+            self._emit(OperationFinished(e))
         return e
 
     # -- its jobs ------------------------------------------------------------------------------------------
@@ -231,15 +216,15 @@ class Executor:
             after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
         e = with_preemption(e, index, after)
         self._learn(before, e, cycle.snapshot, now)
-        self._store.save_eviction(e)
+        self._operations.save(e)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
-            self._observer.left(after, p.job.partitions[0] if p.job.partitions else "")
+            self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else ""))
         if step.command is not None:
             answered = self._commander.give(e, after, step.command, now) is None
             e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))
-            self._store.save_eviction(e)
+            self._operations.save(e)
             if answered and step.command is Command.ASK_CHECKPOINT:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e
@@ -253,7 +238,7 @@ class Executor:
             return self._enter(e, answer, cycle.now, None)
         before, e = e, with_plan(e, answer, cycle.now)
         self._learn(before, e, cycle.snapshot, cycle.now)
-        self._store.save_eviction(e)
+        self._operations.save(e)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         again = " anew" if before.preemptions else ""
         self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")

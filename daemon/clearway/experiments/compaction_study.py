@@ -25,7 +25,7 @@ from clearway.experiments.sweeps.base import Sweep
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host
 from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, Request, replay_shared
+from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, SubmittedJob, replay_shared
 
 NODES, PROCESSORS, HIGH_NODES = 8, 16, 2
 DAY_S = 24 * HOUR_S
@@ -134,7 +134,7 @@ def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) ->
     )
 
 
-def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PROCESSORS) -> list[Request]:
+def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PROCESSORS) -> list[SubmittedJob]:
     """In the order of submission, until they add up to the load; none asks for more than ``most`` processors."""
     rng = Random(f"compaction-{load}-{mean_run_s:g}-{seed}")  # noqa: S311 - a simulation, not a secret
     wanted_s = load / 100 * NODES * PROCESSORS * DAY_S
@@ -146,7 +146,7 @@ def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PRO
         run_s = rng.expovariate(1 / mean_run_s)
         drawn.append((rng.uniform(0, DAY_S), processors, run_s))
         work_s += processors * run_s
-    return [Request(str(number), *job) for number, job in enumerate(sorted(drawn), 1)]
+    return [SubmittedJob(str(number), *job) for number, job in enumerate(sorted(drawn), 1)]
 
 
 def move_s(processors: int) -> float:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from clearway.model.problem import EvictionProblem
-from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.scenarios import MAX_DELAY_S, STEP_S, Scenario, scenario
 
 NUMBERS = (1, 2, 3)

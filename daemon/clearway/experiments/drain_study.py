@@ -34,9 +34,10 @@ from clearway.model.errors import SimulationError, TraceError
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import NoPlan
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.as_cluster import AsCluster
-from clearway.simulation.engine import Machine, ReplayedJob, State, replay
+from clearway.simulation.engine import replay
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import TraceJob
 

@@ -86,6 +86,11 @@ class Job:
         return (self.job_id, self.restart_count, self.start_time)
 
     @property
+    def can_be_requeued(self) -> bool:
+        """Whether Slurm can start it again: interactive jobs and those with --no-requeue it cannot."""
+        return self.requeueable and self.batch
+
+    @property
     def display_id(self) -> str:
         """The id as users know it: 123, 123_4 (array task), 123+1 (heterogeneous component)."""
         if self.array_job_id is not None and self.array_task_id is not None:

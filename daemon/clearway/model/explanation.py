@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clearway.model.plan import Choice
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Cost:
-    """Of a plan, in the order in which plans are compared."""
-
-    lost_work_node_s: float = 0.0
-    return_node_s: int = 0
-    checkpoint_s: int = 0
-    preemptees: int = 0
+from clearway.model.plan import Choice, Cost
 
 
 @dataclass(frozen=True, slots=True)

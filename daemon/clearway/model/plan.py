@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import ceil
 
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, RelocationOrder
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import Action, EvictionProblem, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,35 @@ class PlannedAction:
     ready_s: int = 0
     return_node_s: int = 0
     file_system_s: float | None = None  # as the option's
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What a plan costs. Plans are compared by these keys, one after another; the smaller cost is the better plan."""
+
+    lost_work_node_s: float = 0.0
+    return_node_s: int = 0  # what coming back costs
+    checkpoint_s: int = 0  # seconds on the file system
+    preemptees: int = 0  # jobs that end by themselves are none
+
+    @classmethod
+    def of(cls, options: Iterable[Option]) -> Cost:
+        """Of jobs that leave by these options; lost work is rounded, so that the order of a sum decides nothing."""
+        used = [option for option in options if option.action is not Action.END]
+        return cls(
+            round(sum(option.lost_work_node_s for option in used), 6),
+            sum(option.return_node_s for option in used),
+            sum(ceil(option.checkpoint_s) for option in used),
+            len(used),
+        )
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            round(self.lost_work_node_s + other.lost_work_node_s, 6),
+            self.return_node_s + other.return_node_s,
+            self.checkpoint_s + other.checkpoint_s,
+            self.preemptees + other.preemptees,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +65,15 @@ class CurvePoint:
     actions: tuple[PlannedAction, ...] = ()
     return_node_s: int = 0  # of all actions
 
+    @property
+    def cost(self) -> Cost:
+        """Of the plan of a feasible point."""
+        preemptees = sum(1 for planned in self.actions if planned.action is not Action.END)
+        return Cost(self.lost_work_node_s or 0.0, self.return_node_s, self.checkpoint_s or 0, preemptees)
+
+
+SAME_RETURN = 0.01  # of the lost work: what coming back costs counts as equal within this
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -44,18 +84,37 @@ class Curve:
     exact: bool = True  # proven optimal for the problem as given
     gap: float = 0.0  # unless exact: the share of its lost work that a point may lose needlessly; 0.0: not known
 
-    def choose(self) -> CurvePoint | None:
-        """The cheapest point within the max delay and, of equally cheap ones, the earliest; None if infeasible."""
-        best: CurvePoint | None = None
-        for point in self.points:
-            if point.feasible and (best is None or _cost(point) < _cost(best)):
-                best = point
-        return best
+    def choose(self, waiting_nodes: int | None = None) -> CurvePoint | None:
+        """The point to be carried out, as the function ``choose`` says; None when no point is feasible."""
+        return choose(self.points, waiting_nodes)
 
 
-def _cost(point: CurvePoint) -> tuple[float, int, int, int]:
-    preemptees = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return (point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, preemptees)
+def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> CurvePoint | None:
+    """The point to be carried out; None when no point is feasible.
+
+    Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest.
+
+    An urgent job that asks for so many nodes waits longer only for less lost work or for much cheaper returns: of the
+    points that lose the least work, the one is chosen whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add
+    up to the least node-seconds. Returns count as equal as far as they exceed the least of these points by no more than
+    ``SAME_RETURN`` of the lost work. Ties: checkpoint time, preemptees, then the earliest point.
+    Source: docs/decisions/0032.
+    """
+    able = [(point.cost, point) for point in points if point.feasible]
+    if not able:
+        return None
+    if waiting_nodes is None:
+        return min(able, key=lambda each: (each[0], each[1].max_delay_s))[1]
+    lost_node_s = min(cost.lost_work_node_s for cost, _ in able)
+    able = [each for each in able if each[0].lost_work_node_s == lost_node_s]
+    same_node_s = min(cost.return_node_s for cost, _ in able) + SAME_RETURN * lost_node_s
+
+    def rank(each: tuple[Cost, CurvePoint]) -> tuple[float, int, int, int]:
+        cost, point = each
+        node_s = max(cost.return_node_s, same_node_s) + waiting_nodes * point.max_delay_s
+        return (node_s, cost.checkpoint_s, cost.preemptees, point.max_delay_s)
+
+    return min(able, key=rank)[1]
 
 
 class Choice(StrEnum):

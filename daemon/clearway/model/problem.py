@@ -123,6 +123,11 @@ class EvictionProblem:
     busy_s: int = 0  # checkpoints that were promised before keep the file system for so long
 
     @property
+    def waiting_nodes(self) -> int:
+        """Those that the preemptor asks for, all of which wait until it starts."""
+        return self.preemptor_nodes or self.nodes_needed
+
+    @property
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
 

@@ -17,6 +17,7 @@ class Planner(Protocol):
     Pure: the answer depends on the problem alone, never on the order of its candidates.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def solve(self, problem: EvictionProblem) -> Curve: ...

@@ -1,15 +1,15 @@
 """Plans for several preemptors that wait in the same cycle: made together, none at another's expense. Pure.
 
 Each is considered alone first: who cannot be served alone cannot be beside others either. The rest are planned by
-``planning.several``, and each gets a plan of its own again: its share of the jobs that leave and of the nodes. Where a
+``planning.joint.several``, and each gets a plan of its own again: the jobs that leave for it, and its nodes. Where a
 job's nodes serve several, it belongs to the plan of the first of them by time; the others count on it. When that one
 disappears before the job has left, the others find their nodes held, and only they are planned anew.
 
 Where one of them asks for parts of nodes, or for certain ones, they have turns: it is planned for alone, and the others
 after it. An urgent job that could have whole nodes as well has parts only where everybody else can still be served
 beside it, as far as there is time to look; else all of them are given whole nodes, together. How these turns would go
-on is looked at as well, and a plan for all of them at once is made (``planning.several.at_once``). That one is taken
-where it serves more of them (who comes first counts more), or loses less, by the order of ``planning.base``.
+on is looked at as well, and a plan for all of them at once is made (``planning.joint.several.at_once``). That one is
+taken where it serves more of them (who comes first counts more), or loses less, by the order of ``planning.base``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import Choice, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
+from clearway.model.plan import Choice, Cost, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
 from clearway.model.preemptor import Preemptor
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.parties import Party, Share, Together
-from clearway.planning.several import at_once, plan_together, unserved
-from clearway.planning.shared_bandwidth import after_others, one_after_another
+from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
+from clearway.planning.joint.requests import Allocation, Request, Together
+from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.plan import Considered, plan_alone, plan_of, why_chosen
 
 
@@ -56,8 +56,6 @@ def _as_begun(plan: Plan, number: int) -> Eviction:
     )
 
 
-_Cost = tuple[float, int, int, int]
-_NOTHING: _Cost = (0.0, 0, 0, 0)
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
 _BETTER = "planned at once with others; that is better than in turns, but not proven to be the best"
@@ -131,7 +129,7 @@ class _Cycle:
             preemptor = others.pop(0)
             _sort(preemptor, consider(preemptor), able, none)
         first = next(iter(able), "")
-        if able and able[first].situation.problem.needs is not None:
+        if able and able[first].prepared.problem.needs is not None:
             plan = plan_alone(able[first], self.snapshot, self.planner, self.now, explained=explained)
             blocked = _blocked(plan, others, consider, self.seconds_left, none)
             decided: dict[str, Plan | NoPlan] = {first: plan}
@@ -145,7 +143,7 @@ class _Cycle:
         else:
             for preemptor in others:
                 _sort(preemptor, consider(preemptor), able, none)
-            able = {job_id: each for job_id, each in able.items() if each.situation.problem.needs is None}
+            able = {job_id: each for job_id, each in able.items() if each.prepared.problem.needs is None}
             if len(able) > 1:
                 decided = self._shared_out(able)
             else:
@@ -165,7 +163,7 @@ class _Cycle:
     def saw_needs(self) -> bool:
         """Whether anybody who was considered has needs that it could have."""
         found = [each for each in self.alone.values() if isinstance(each, Considered)]
-        return len(found) > 1 and any(each.situation.problem.needs is not None for each in found)
+        return len(found) > 1 and any(each.prepared.problem.needs is not None for each in found)
 
     def at_once(self, found: Sequence[Preemptor], turns: Decided) -> Decided:
         """A plan for all who can be served where it is better than the turns to their end, else the turns."""
@@ -183,19 +181,20 @@ class _Cycle:
         cost = _cost((plan.problem, plan.chosen) for plan in plans)
         if served == able.keys() and cost <= _least(able):
             return turns
-        best = at_once(_parties(able), self.seconds_left)
+        best = at_once(_requests(able), self.seconds_left)
         if best is None:
             return _noted(turns, _NO_TIME)
-        instead = Together(best.shares, gap=0.0)
-        rank = (unserved(instead.served, order), (round(instead.cost[0], 6), *instead.cost[1:]))
-        if rank < (unserved(served, order), cost):
-            return self._decided(able, best.shares, found, turns, "" if best.proven else _BETTER)
+        instead = Together(best.allocations, gap=0.0)
+        if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
+            return self._decided(able, best.allocations, found, turns, "" if best.proven else _BETTER)
         if best.proven:
             return turns
         note = _NONE_BETTER
-        least_node_s = max(best.least_node_s, _least(able)[0])
-        if cost[0] and instead.served == served == able.keys():
-            note += f"; at most {100 * max(0.0, cost[0] - least_node_s) / cost[0]:.1f} % of what they lose is needless"
+        least_node_s = max(best.least_node_s, _least(able).lost_work_node_s)
+        lost_node_s = cost.lost_work_node_s
+        if lost_node_s and instead.served == served == able.keys():
+            needless = 100 * max(0.0, lost_node_s - least_node_s) / lost_node_s
+            note += f"; at most {needless:.1f} % of what they lose is needless"
         return _noted(turns, note)
 
     def _to_the_end(self, turns: Decided) -> list[Plan] | None:
@@ -211,18 +210,18 @@ class _Cycle:
         return plans
 
     def _shared_out(self, able: dict[str, Considered]) -> dict[str, Plan | NoPlan]:
-        shares = plan_together(_parties(able), self.planner, self.seconds_left).shares
-        return self._as_plans(able, shares)
+        allocations = plan_together(_requests(able), self.planner, self.seconds_left).allocations
+        return self._as_plans(able, allocations)
 
     def _decided(
         self,
         able: dict[str, Considered],
-        shares: Sequence[Share],
+        allocations: Sequence[Allocation],
         found: Sequence[Preemptor],
         turns: Decided,
         note: str,
     ) -> Decided:
-        decided = self._as_plans(able, shares)
+        decided = self._as_plans(able, allocations)
         by_id = {preemptor.job.job_id: preemptor for preemptor in found}
         none = [(each, plan) for each, plan in turns.plans if each.job.job_id not in decided]
         told = {each.job.job_id for each, _ in none}
@@ -230,21 +229,21 @@ class _Cycle:
         at_once = tuple((by_id[job_id], each) for job_id, each in decided.items())
         return _noted(Decided((*at_once, *none), left, turns.why_later), note)
 
-    def _as_plans(self, able: dict[str, Considered], shares: Sequence[Share]) -> dict[str, Plan | NoPlan]:
-        goes_for = {job_id: share.job_id for share in shares for job_id, _ in share.leaving}
+    def _as_plans(self, able: dict[str, Considered], allocations: Sequence[Allocation]) -> dict[str, Plan | NoPlan]:
+        goes_for = {job_id: allocation.job_id for allocation in allocations for job_id, _ in allocation.leaving}
         decided: dict[str, Plan | NoPlan] = {}
-        for share in shares:
-            others = tuple(sorted(other.job_id for other in shares if other is not share))
-            each = able[share.job_id]
-            point = _point(share, each, _busy_s(able))
-            verdicts = _verdicts(share, point, each, goes_for)
-            decided[share.job_id] = plan_of(
-                each, point, share.nodes, verdicts, self.snapshot, self.now, others, share.counts_on
+        for allocation in allocations:
+            others = tuple(sorted(other.job_id for other in allocations if other is not allocation))
+            each = able[allocation.job_id]
+            point = _point(allocation, each, _busy_s(able))
+            verdicts = _verdicts(allocation, point, each, goes_for)
+            decided[allocation.job_id] = plan_of(
+                each, point, allocation.nodes, verdicts, self.snapshot, self.now, others, allocation.depends_on
             )
         names = ", ".join(sorted(decided))
         for job_id, each in able.items():
             if job_id not in decided:
-                called = each.situation.preemptor.called
+                called = each.prepared.preemptor.called
                 why = f"its nodes could be freed in time, but not beside those of the {called}s before it ({names})"
                 decided[job_id] = NoPlan(why, each.curve)
         return decided
@@ -255,32 +254,30 @@ def _noted(decided: Decided, note: str) -> Decided:
     return replace(decided, plans=tuple(plans))
 
 
-def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> _Cost:
-    """As ``Together.cost``."""
-    lost_node_s, return_node_s, checkpoint_s, preemptees = 0.0, 0, 0, 0
+def _cost(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> Cost:
+    """As ``Together.cost``: checkpoint times are not rounded up to steps."""
+    used = []
     for problem, point in chosen:
         options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
         for planned in point.actions:
-            if planned.action is not Action.END:
-                option = options.get((planned.job_id, planned.action))
-                lost_node_s += planned.lost_work_node_s
-                return_node_s += planned.return_node_s
-                checkpoint_s += ceil(option.checkpoint_s) if option is not None else planned.checkpoint_s
-                preemptees += 1
-    return round(lost_node_s, 6), return_node_s, checkpoint_s, preemptees
+            own = Option(planned.action, planned.lost_work_node_s, planned.checkpoint_s, 0, planned.return_node_s)
+            used.append(options.get((planned.job_id, planned.action), own))
+    return Cost.of(used)
 
 
-def _least(able: Mapping[str, Considered]) -> _Cost:
+def _least(able: Mapping[str, Considered]) -> Cost:
     """No plan for all of them costs less: what each costs alone, added up where no job can make room for two."""
-    alone = [_cost([(each.situation.problem, each.point)]) if each.curve.exact else _NOTHING for each in able.values()]
+    alone = []
+    for each in able.values():
+        point = each.curve.choose() if each.curve.exact else None
+        alone.append(Cost() if point is None else _cost([(each.prepared.problem, point)]))
     nodes: dict[str, set[str]] = defaultdict(set)
     for each in able.values():
-        for candidate in each.situation.problem.candidates:
+        for candidate in each.prepared.problem.candidates:
             nodes[candidate.job_id] |= set(candidate.node_names)
     if any(len(names) > 1 for names in nodes.values()):
         return max(alone)
-    lost_node_s, return_node_s, checkpoint_s, preemptees = zip(*alone, strict=True)
-    return round(sum(lost_node_s), 6), sum(return_node_s), sum(checkpoint_s), sum(preemptees)
+    return sum(alone, Cost())
 
 
 def _sort(
@@ -319,36 +316,36 @@ def _on_whole_nodes(preemptors: Sequence[Preemptor], consider: Consider) -> dict
     return {
         job_id: each
         for job_id, each in considered.items()
-        if isinstance(each, Considered) and each.situation.problem.needs is None
+        if isinstance(each, Considered) and each.prepared.problem.needs is None
     }
 
 
 def _busy_s(able: Mapping[str, Considered]) -> int:
     """The longest wait of any: else each would be in time alone, but not in the order in which they are due."""
-    return max(each.situation.problem.busy_s for each in able.values())
+    return max(each.prepared.problem.busy_s for each in able.values())
 
 
-def _parties(able: Mapping[str, Considered]) -> list[Party]:
+def _requests(able: Mapping[str, Considered]) -> list[Request]:
     busy_s = _busy_s(able)
     return [
-        Party(
+        Request(
             job_id,
-            each.situation.preemptor.job.num_nodes,
-            after_others(one_after_another(each.situation.problem), busy_s),
-            each.situation.free_nodes,
+            each.prepared.preemptor.job.num_nodes,
+            after_others(one_after_another(each.prepared.problem), busy_s),
+            each.prepared.free_nodes,
         )
         for job_id, each in able.items()
     ]
 
 
-def _point(share: Share, considered: Considered, busy_s: int) -> CurvePoint:
-    """The share as a point of a curve; freed are the nodes of its placement that were not free.
+def _point(allocation: Allocation, considered: Considered, busy_s: int) -> CurvePoint:
+    """The allocation as a point of a curve; freed are the nodes of its placement that were not free.
 
     ``busy_s`` is not in its times: it was planned as though that had passed.
     """
-    problem = considered.situation.problem
+    problem = considered.prepared.problem
     ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in problem.candidates for way in each.options}
-    passed_s = busy_s if share.done_s or share.ending else 0
+    passed_s = busy_s if allocation.done_s or allocation.ending else 0
     planned = [
         PlannedAction(
             job_id,
@@ -358,30 +355,32 @@ def _point(share: Share, considered: Considered, busy_s: int) -> CurvePoint:
             ready_s.get((job_id, option.action), ceil(option.ready_s)),
             0 if option.action is Action.END else option.return_node_s,
         )
-        for job_id, option in sorted((*share.leaving, *share.ending), key=lambda each: each[0])
+        for job_id, option in sorted((*allocation.leaving, *allocation.ending), key=lambda each: each[0])
     ]
     return CurvePoint(
-        max_delay_s=min(share.done_s + passed_s, problem.max_delay_s) if busy_s else share.done_s,
+        max_delay_s=min(allocation.done_s + passed_s, problem.max_delay_s) if busy_s else allocation.done_s,
         feasible=True,
         lost_work_node_s=sum(each.lost_work_node_s for each in planned),
         checkpoint_s=sum(each.checkpoint_s for each in planned),
-        nodes_freed=len(set(share.nodes) - set(considered.situation.free_nodes)),
+        nodes_freed=len(set(allocation.nodes) - set(considered.prepared.free_nodes)),
         actions=tuple(planned),
         return_node_s=sum(each.return_node_s for each in planned),
     )
 
 
-def _verdicts(share: Share, point: CurvePoint, considered: Considered, goes_for: dict[str, str]) -> list[Verdict]:
+def _verdicts(
+    allocation: Allocation, point: CurvePoint, considered: Considered, goes_for: dict[str, str]
+) -> list[Verdict]:
     chosen = {planned.job_id: planned for planned in point.actions}
-    called = considered.situation.preemptor.called
+    called = considered.prepared.preemptor.called
     verdicts = []
-    for candidate in considered.situation.problem.candidates:
+    for candidate in considered.prepared.problem.candidates:
         job_id = candidate.job_id
-        planned, owner = chosen.get(job_id), goes_for.get(job_id, share.job_id)
+        planned, owner = chosen.get(job_id), goes_for.get(job_id, allocation.job_id)
         if planned is not None:
             together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-            verdicts.append(why_chosen(planned, considered.situation, together))
-        elif owner != share.job_id:
+            verdicts.append(why_chosen(planned, considered.prepared, together))
+        elif owner != allocation.job_id:
             reason = f"it leaves for {called} {owner}, once for all of them"
             verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))
         else:

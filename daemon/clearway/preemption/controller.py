@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import promised_by, under_way_by
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Observed
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import Eviction, EvictionState, Operation, Usage
+from clearway.model.events import Emit, PlanMade
+from clearway.model.operations import Eviction, EvictionState, Usage
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
@@ -25,8 +28,7 @@ from clearway.preemption.batch import Consider, beside_plans, decide_together
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Considered, consider, decide, free_already
-from clearway.preemption.problem import Grounds
-from clearway.preemption.replanning import grounds
+from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import left_alone, why_left_alone
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -45,21 +47,12 @@ _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """What all decisions of one cycle go by; ``open_ones`` grows with each plan that is stored."""
+    """What all decisions of one cycle go by."""
 
     snapshot: ClusterSnapshot
     config: Config
     now: datetime
-    open_ones: list[Operation]
     left_alone: Mapping[str, int]
-
-    @property
-    def by_preemptor(self) -> dict[str, Eviction]:
-        return {e.preemptor.job_id: e for e in self.open_ones if isinstance(e, Eviction)}
-
-    @property
-    def placements(self) -> frozenset[str]:
-        return frozenset(e.placement for e in self.open_ones if e.placement)
 
 
 # For whom; and what the cluster was seen to be just before, where the eviction is to be begun at once.
@@ -72,20 +65,21 @@ class MakingRoom:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     executor: Executor
     planner: Planner
     clock: Clock
-    observer: PlanObserver
+    emit: Emit
     memory: Memory
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool) -> tuple[Waiting, ...]:
         """Everybody who waits, the first deadline first, and what was made of it."""
-        cycle = _Cycle(snapshot, config, now, list(self.store.open_evictions()), left_alone(self.store))
-        by_preemptor = cycle.by_preemptor
+        cycle = _Cycle(snapshot, config, now, left_alone(self.store))
+        by_preemptor = self.operations.by_preemptor()
         waiting = []
         fresh: list[Preemptor] = []
-        for preemptor in preemptors(snapshot, config.preemptors, cycle.placements):
+        for preemptor in preemptors(snapshot, config.preemptors, self._placements()):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None:
                 waiting.append(_served(preemptor, eviction))
@@ -104,9 +98,12 @@ class MakingRoom:
         """What was taken from jobs in the last hour, which the budget limits."""
         return self.store.usage_since(now - timedelta(hours=1))
 
+    def _placements(self) -> frozenset[str]:
+        return frozenset(e.placement for e in self.operations.all() if e.placement)
+
     def _let_eternal_jobs_make_room(self, urgent: Sequence[Waiting], cycle: _Cycle) -> Iterator[Waiting]:
         """For ordinary jobs, after all urgent ones."""
-        by_preemptor = cycle.by_preemptor
+        by_preemptor = self.operations.by_preemptor()
         fresh = []
         for preemptor in ordinary_preemptors(
             cycle.snapshot,
@@ -116,7 +113,7 @@ class MakingRoom:
             urgent=[each.preemptor for each in urgent if each.eviction_id is None],
             served=by_preemptor.keys(),
             left_alone=lambda job: why_left_alone(job, cycle.left_alone) is not None,
-            placements=cycle.placements,
+            placements=self._placements(),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is None:
@@ -134,20 +131,20 @@ class MakingRoom:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        known = grounds(cycle.snapshot, cycle.config, cycle.now, self.store, self.memory, self.actions)
+        context = planning_context(cycle.snapshot, cycle.config, cycle.now, self.store, self.memory, self.actions)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
             decided = decide_together(
                 fresh,
-                self._consideration(known, cycle, tuple(claimed)),
+                self._consideration(context, tuple(claimed)),
                 cycle.snapshot,
                 self.planner,
                 cycle.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
-            told, begun, changed = self._store_all(decided.plans, known, cycle)
+            told, begun, changed = self._store_all(decided.plans, context, cycle)
             yield from told
             yield from self._begin(begun, cycle, began)
             fresh = decided.later
@@ -156,7 +153,7 @@ class MakingRoom:
                 return
 
     def _store_all(
-        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], known: Grounds, cycle: _Cycle
+        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], context: PlanningContext, cycle: _Cycle
     ) -> tuple[list[Waiting], list[_Stored], bool]:
         """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
 
@@ -169,7 +166,7 @@ class MakingRoom:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            why = self._no_need(preemptor, plan, known, cycle)
+            why = self._no_need(preemptor, plan, context, cycle)
             if why:
                 told.append(Waiting(preemptor, None, why))
                 continue
@@ -178,7 +175,6 @@ class MakingRoom:
                 changed = True
                 told.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
                 continue
-            cycle.open_ones.append(stored[0])
             begun.append((preemptor, *stored))
         return told, begun, changed
 
@@ -187,47 +183,45 @@ class MakingRoom:
 
         Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
         """
-        standing = {e.eviction_id: e for e in cycle.open_ones}
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Observed(seen, ()), cycle.now, standing.values())
-                standing[eviction.eviction_id] = eviction
-            self.observer.planned(eviction, self.clock.monotonic() - began)
+                eviction = self.executor.advance(planned, Observed(seen, ()), cycle.now)
+            self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
-    def _no_need(self, preemptor: Preemptor, plan: Plan, known: Grounds, cycle: _Cycle) -> str:
+    def _no_need(self, preemptor: Preemptor, plan: Plan, context: PlanningContext, cycle: _Cycle) -> str:
         """Why a plan is not worth storing; empty where it is."""
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (cycle.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, cycle.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._nobody_need_leave(preemptor, known, cycle):
+        if plan.leaving and self._nobody_need_leave(preemptor, context, cycle):
             return "a node that was just brought back is free in a moment"
         return ""
 
-    def _nobody_need_leave(self, preemptor: Preemptor, known: Grounds, cycle: _Cycle) -> bool:
+    def _nobody_need_leave(self, preemptor: Preemptor, context: PlanningContext, cycle: _Cycle) -> bool:
         """Whether nobody had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
         lately = self.executor.brought_back_since(cycle.now - timedelta(seconds=_ANSWERS_WITHIN_S))
         silent = {node.name for node in cycle.snapshot.nodes if node.name in lately and not node.available}
         if not silent:
             return False
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in cycle.snapshot.nodes)
-        under_way = under_way_by(cycle.open_ones, preemptor.deadline)
-        soon = replace(known, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
+        under_way = under_way_by(self.operations.all(), preemptor.deadline)
+        soon = replace(context, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
-    def _consideration(self, known: Grounds, cycle: _Cycle, claimed: Sequence[Plan]) -> Consider:
+    def _consideration(self, context: PlanningContext, claimed: Sequence[Plan]) -> Consider:
         """``claimed`` are plans for those who had their turn before."""
 
         def consider_one(
             preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
         ) -> Considered | NoPlan:
-            under_way = under_way_by(cycle.open_ones, preemptor.deadline)
+            under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
-            return consider(preemptor, replace(known, under_way=under_way, whole=whole), self.planner)
+            return consider(preemptor, replace(context, under_way=under_way), self.planner, whole=whole)
 
         return consider_one
 
@@ -245,9 +239,9 @@ class MakingRoom:
             fresh = self.backend.snapshot()  # the plan aged while it was made
             preemptor = self.backend.job(plan.preemptor.job_id)  # a snapshot may know its excluded nodes from earlier
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
-            if excluded or plan_misfit(plan, fresh, promised_by(cycle.open_ones)):
+            if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
-        eviction = self.store.create_eviction(
+        eviction = self.operations.create(
             fresh_operation(
                 Eviction,
                 plan,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from clearway.model.clock import Clock
-from clearway.model.explanation import Explanation
+from clearway.model.events import Emit, PlanExplained
 from clearway.model.operations import Operation
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
@@ -23,12 +23,10 @@ PlanKey = tuple[int, int]  # eviction id, revision
 
 
 class Explainer:
-    """Holds the explanation in the making; everything else is in the store. ``tell`` hears of each that is stored."""
+    """Holds the explanation in the making; everything else is in the store. ``emit`` is told of each that is stored."""
 
-    def __init__(
-        self, store: Store, planner: Planner, clock: Clock, tell: Callable[[Operation, Explanation], None]
-    ) -> None:
-        self._store, self._planner, self._clock, self._tell = store, planner, clock, tell
+    def __init__(self, store: Store, planner: Planner, clock: Clock, emit: Emit) -> None:
+        self._store, self._planner, self._clock, self._emit = store, planner, clock, emit
         self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
         self._begun: set[PlanKey] = set()
@@ -51,7 +49,7 @@ class Explainer:
                 self._at = None
                 explanation = explaining.result()
                 self._store.explain_plan(eviction.eviction_id, eviction.revision, explanation)
-                self._tell(eviction, explanation)
+                self._emit(PlanExplained(eviction, explanation))
 
     def _begin(self, now: datetime) -> bool:
         for eviction_id in self._store.unexplained(now - _LOOKS_BACK):

@@ -10,7 +10,10 @@ spared  the best plan in which this job leaves. Once it does, the nodes that it 
 later   what twice the delay would allow. Jobs that would end by themselves by then are counted in where they are
         candidates; with those that are not it could cost less still.
 rules   what simple rules would have done (Slurm's own, OpenPBS's and the best greedy one); each is given the cheapest
-        point of its own curve, as the plan was.
+        point of its own curve.
+
+A cost is the least for any deadline: at a later one than the plan's, coming back may cost less than in the plan (see
+``model.choose``).
 
 The plan's own planner answers the first three, so they are as exact as it is. Cost: a solution for each chosen job, for
 each number of nodes among the spared ones (and each checkpoint time, where jobs end by themselves), and for each spared
@@ -25,19 +28,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
+from operator import attrgetter
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
-from clearway.model.explanation import Alternative, Cost, Explanation, Later, RuleOutcome
-from clearway.model.plan import Choice, Curve, CurvePoint, OperationPlan
+from clearway.model.explanation import Alternative, Explanation, Later, RuleOutcome
+from clearway.model.plan import Choice, Cost, Curve, CurvePoint, OperationPlan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.shared_bandwidth import overlaps
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.formulation.shared_bandwidth import overlaps
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
-RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), LossPerNodePrune())
+RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
 def explain(plan: OperationPlan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
@@ -48,22 +49,16 @@ def explain(plan: OperationPlan, planner: Planner, go_on: Callable[[], bool] = l
     return work.result()
 
 
-def cost_of(point: CurvePoint) -> Cost:
-    """What a feasible point costs."""
-    jobs = sum(1 for planned in point.actions if planned.action is not Action.END)
-    return Cost(point.lost_work_node_s or 0.0, point.return_node_s, point.checkpoint_s or 0, jobs)
-
-
-def cost_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Cost | None:
-    """Of the best plan that spares this job; None when there is none."""
+def curve_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Curve:
+    """The planner's answer to the problem in which this job is spared."""
     # It stays on its nodes, which others may share with it: without any option it does, left out it would not.
     spared = [replace(each, options=()) if each.job_id == job_id else each for each in problem.candidates]
-    return _least(planner.solve(replace(problem, candidates=tuple(spared))))
+    return planner.solve(replace(problem, candidates=tuple(spared)))
 
 
 def _least(curve: Curve) -> Cost | None:
     point = curve.choose()
-    return None if point is None else cost_of(point)
+    return None if point is None else point.cost
 
 
 @dataclass
@@ -100,7 +95,7 @@ class Explaining:
             if self._chosen.get(candidate.job_id) is not Action.END  # nobody makes it leave
         ]
         return Explanation(
-            cost=cost_of(self.plan.chosen),
+            cost=self.plan.chosen.cost,
             alternatives=tuple(sorted(alternatives, key=lambda each: each.job_id)),
             later=self._later,
             rules=tuple(self._rules),
@@ -114,7 +109,7 @@ class Explaining:
             yield
         for job_id, action in sorted(self._chosen.items()):
             if action is not Action.END:
-                self._found[job_id] = cost_without(self._problem, job_id, self.planner)
+                self._found[job_id] = _least(curve_without(self._problem, job_id, self.planner))
                 yield
         self._later = self._find_later()
         yield
@@ -126,7 +121,8 @@ class Explaining:
             yield from leaving.find(candidate, self._found)
 
     def _find_later(self) -> tuple[Later, ...]:
-        problem, best = self._problem, cost_of(self.plan.chosen)
+        problem = self._problem
+        best = min([self.plan.chosen.cost, *(point.cost for point in self.plan.curve.points if point.feasible)])
         longer = replace(
             problem,
             max_delay_s=2 * problem.max_delay_s,
@@ -134,8 +130,8 @@ class Explaining:
         )
         found = []
         for point in self.planner.solve(longer).points:
-            if point.feasible and point.max_delay_s > problem.max_delay_s and cost_of(point) < best:
-                best = cost_of(point)
+            if point.feasible and point.max_delay_s > problem.max_delay_s and point.cost < best:
+                best = point.cost
                 found.append(Later(point.max_delay_s, best))
         return tuple(found)
 
@@ -172,7 +168,7 @@ class _Leaving:
         least: dict[str, Cost] = {}
         for point in self._curve.points:
             for planned in point.actions:
-                cost = cost_of(point)
+                cost = point.cost
                 least[planned.job_id] = min(cost, least.get(planned.job_id, cost))
         return least
 
@@ -197,13 +193,8 @@ class _Leaving:
                 point = self._best_point(self._rest(*key, without=candidate.job_id), key[1], steps, ready)
                 yield
             if point is not None:
-                rest = cost_of(point)
-                cost = Cost(
-                    rest.lost_work_node_s + option.lost_work_node_s,
-                    rest.return_node_s + option.return_node_s,
-                    rest.checkpoint_s + steps * problem.step_s,
-                    rest.preemptees + 1,
-                )
+                own_cost = Cost(option.lost_work_node_s, option.return_node_s, steps * problem.step_s, 1)
+                cost = point.cost + own_cost
                 best = cost if best is None else min(best, cost)
         found[candidate.job_id] = best
 
@@ -237,7 +228,7 @@ class _Leaving:
         step_s = self._problem.step_s
         first_s, last_s = (ready - gone_steps) * step_s, (self._problem.last_step - steps) * step_s
         points = [point for point in curve.points if point.feasible and first_s <= point.max_delay_s <= last_s]
-        return min(points, key=cost_of, default=None)
+        return min(points, key=attrgetter("cost"), default=None)
 
 
 def _sooner(candidate: Candidate, gone_s: int) -> Candidate:

@@ -30,9 +30,6 @@ from clearway.preemption.detection import obstacle
 RULE = "eternal jobs make room"
 
 
-OTHERS_STAY = "only eternal jobs leave for an ordinary job"
-
-
 _WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
 
 
@@ -164,7 +161,7 @@ def ordinary(
         max_delay_s=settings.max_delay,
         deadline=now + timedelta(seconds=settings.max_delay),
         obstacle=obstacle(job, placements, topology),
-        others_stay=OTHERS_STAY,
+        only_opportunistic=True,
         ordinary=True,
         takes_free=takes_free,
     )

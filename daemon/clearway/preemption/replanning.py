@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, under_way_beside
 from clearway.estimates.history import Memory
 from clearway.execution.lifecycle import Observed, Phase
@@ -19,7 +20,6 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.lifecycle import EvictionTable
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.preemption.validation import over_budget
 from clearway.store.base import Store
 
@@ -60,22 +60,22 @@ class EvictionLifecycle(EvictionTable):
             found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
-        known = grounds(snapshot, config, now, self.store, self.memory, self.actions)
+        known = planning_context(snapshot, config, now, self.store, self.memory, self.actions)
         plan = decide(found[0], replace(known, under_way=under_way), self.planner)
         usage = self.store.usage_since(now - timedelta(hours=1))
         return None if isinstance(plan, NoPlan) or over_budget(plan, usage, config.budget) else plan
 
 
-def grounds(
+def planning_context(
     snapshot: ClusterSnapshot,
     config: Config,
     now: datetime,
     store: Store,
     memory: Memory,
     actions: Mapping[str, Action],
-) -> Grounds:
+) -> PlanningContext:
     """What every decision of a cycle goes by, with nothing under way."""
-    return Grounds(
+    return PlanningContext(
         snapshot=snapshot,
         config=config,
         now=now,

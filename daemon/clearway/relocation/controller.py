@@ -14,10 +14,12 @@ from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.executor import Executor
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
+from clearway.model.events import Emit, OperationFinished, PlanMade
 from clearway.model.operations import EvictionState, Relocation
 from clearway.model.orders import MoveKind
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -44,8 +46,9 @@ class Moves:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     executor: Executor
-    observer: PlanObserver
+    emit: Emit
     memory: Memory
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
@@ -57,11 +60,10 @@ class Moves:
             DrainError: it is refused, or there is nothing to move; nothing was done.
         """
         kind = REQUESTS[request.kind]
-        open_ones = self.store.open_evictions()
-        moves = [e for e in open_ones if isinstance(e, Relocation)]
-        taken = [e for e in moves if e.order.request_id == request.request_id]
-        if taken:
-            return _handled(request, taken[0])
+        taken = self.operations.of_request(Relocation, request.request_id)
+        if taken is not None:
+            return _handled(request, taken)
+        moves = [e for e in self.operations.all() if isinstance(e, Relocation)]
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
         why = may_not_move(request.actor, config.drain, self.backend.admin_level)
@@ -76,13 +78,13 @@ class Moves:
         for proposal in moves:
             self._put_aside(proposal, f"{request.actor} asked for another", now)
         eviction = self._create(plan, EvictionState.PLACING, config, now)
-        self.observer.planned(eviction, 0.0)
+        self.emit(PlanMade(eviction))
         return _handled(request, eviction)
 
     def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
-        for eviction in self.store.open_evictions():
+        for eviction in self.operations.all():
             if not isinstance(eviction, Relocation):
                 busy |= eviction.state.before_start  # its jobs and nodes are about to change
                 continue
@@ -101,7 +103,7 @@ class Moves:
                     Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
                     Mode.AUTOMATIC: EvictionState.PLACING,
                 }[config.daemon.mode]
-                self.observer.planned(self._create(plan, state, config, now), 0.0)
+                self.emit(PlanMade(self._create(plan, state, config, now)))
                 busy = True
 
     def _plan(
@@ -116,13 +118,13 @@ class Moves:
             actor=actor,
             request_id=request_id,
             preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-            under_way=under_way_by(self.store.open_evictions()),
+            under_way=under_way_by(self.operations.all()),
             history=self.memory.history(config),
             actions=self.actions,
         )
 
     def _create(self, plan: RelocationPlan, state: EvictionState, config: Config, now: datetime) -> Relocation:
-        return self.store.create_eviction(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
+        return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
 
     def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
@@ -139,8 +141,8 @@ class Moves:
         if eviction.state.acting:
             return
         done = superseded(eviction, why, now)
-        self.store.save_eviction(done)
-        self.observer.finished(done)
+        self.operations.save(done)
+        self.emit(OperationFinished(done))
 
 
 def _handled(request: Request, eviction: Relocation) -> Request:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import ExecutionConfig
+from clearway.eligibility.node_usage import FreeCapacity
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Observed, Phase, Target, call_off, close_phase
 from clearway.execution.node_hold import hold_reason, nodes_held, nodes_with_other_reasons
@@ -27,7 +28,6 @@ from clearway.model.errors import SlurmError
 from clearway.model.operations import Operation, Preemption, PreemptionState, Relocation
 from clearway.model.orders import RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.relocation.capacity import Rooms
 from clearway.slurm.parse.hostlist import compress
 
 
@@ -172,14 +172,14 @@ def move_misfit(e: Relocation, snapshot: ClusterSnapshot) -> str:
 
 
 def _no_room(waiting: list[Preemption], order: RelocationOrder, snapshot: ClusterSnapshot) -> str:
-    rooms = Rooms.of(snapshot)
+    free = FreeCapacity.of(snapshot)
     for p in waiting:
         for name in order.nodes_after(p.job):
             node = snapshot.node_by_name.get(name)
             if node is None or not node.available:
                 return f"node {name} is not available any more"
         for part in order.of(p.job_id):
-            if not rooms.take(part.target, part.processors, p.job.memory_mib):
+            if not free.take(part.target, part.processors, p.job.memory_mib):
                 return f"node {part.target} has no room for job {p.job.display_id} any more"
     return ""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.drain.controller import Drains
+from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
@@ -25,6 +26,7 @@ class Janitor:
 
     backend: SlurmBackend
     store: Store
+    operations: OpenOperations
     _due: dict[str, datetime] = field(default_factory=dict)
 
     def keep_house(self, snapshot: ClusterSnapshot, drains: Drains, keep_history_s: float, now: datetime) -> None:
@@ -45,7 +47,7 @@ class Janitor:
         strays = [r for r in self.backend.reservations() if is_placement(r)]
         for reservation in strays:
             try:
-                eviction = self.store.eviction(int(reservation.name.rpartition("_")[2]))
+                eviction = self.operations.get(int(reservation.name.rpartition("_")[2]))
             except UnknownEvictionError:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
             if not eviction.state.terminal:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import Drains
@@ -22,12 +22,12 @@ from clearway.estimates.checkpoint_load import file_system_busy_s
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import Memory
-from clearway.estimates.learning import CheckpointRecord, RestartRecord
-from clearway.execution.executor import Executor, PlanObserver
+from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Lifecycle, Observed
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.explanation import Explanation
+from clearway.model.events import CycleFailed, Emit, OperationFinished
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
@@ -47,22 +47,6 @@ from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
 
-class CycleObserver(PlanObserver, Protocol):
-    """Hears of everything that metrics and logs tell."""
-
-    def cycle(self, report: CycleReport) -> None: ...
-
-    def cycle_failed(self, error: BaseException) -> None: ...
-
-    def explained(self, eviction: Operation, explanation: Explanation) -> None: ...
-
-    def checkpointed(self, record: CheckpointRecord) -> None: ...
-
-    def restarted(self, record: RestartRecord) -> None: ...
-
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None: ...
-
-
 @dataclass
 class Loop:
     """The daemon's work. All state that matters is in the store and on the cluster; this object can be dropped."""
@@ -72,7 +56,7 @@ class Loop:
     planner: Planner
     config: Config
     clock: Clock
-    observer: CycleObserver
+    emit: Emit
     owner: str = "clearway"
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     report: CycleReport | None = None
@@ -80,9 +64,10 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._next_config: Config | None = None
-        self.memory = Memory(self.store, self.observer)
-        self.janitor = Janitor(self.backend, self.store)
-        self.explainer = Explainer(self.store, self.planner, self.clock, self.observer.explained)
+        self.operations = OpenOperations(self.store)
+        self.memory = Memory(self.store, self.emit)
+        self.janitor = Janitor(self.backend, self.store, self.operations)
+        self.explainer = Explainer(self.store, self.planner, self.clock, self.emit)
         self._equip(self.config)
 
     def reconfigure(self, config: Config) -> None:
@@ -100,26 +85,30 @@ class Loop:
         self.executor = Executor(
             self.backend,
             self.store,
+            self.operations,
             config.execution,
             self._lifecycles(config),
-            self.observer,
+            self.emit,
             learn=self.memory.add_checkpoint,
             costs=config.costs,
         )
-        self.drains = Drains(self.backend, self.store, self.executor)
+        self.drains = Drains(self.backend, self.store, self.operations, self.executor)
         self.room = MakingRoom(
             self.backend,
             self.store,
+            self.operations,
             self.executor,
             self.planner,
             self.clock,
-            self.observer,
+            self.emit,
             self.memory,
             self.checkpointers,
         )
-        self.moves = Moves(self.backend, self.store, self.executor, self.observer, self.memory, self.checkpointers)
-        self.rolling = RollingDrains(self.store, self.drains, self.executor, self.observer)
-        self.desk = Desk(self.store, self.executor, self.drains, self.moves, self.rolling, self.observer.planned)
+        self.moves = Moves(
+            self.backend, self.store, self.operations, self.executor, self.emit, self.memory, self.checkpointers
+        )
+        self.rolling = RollingDrains(self.store, self.operations, self.drains, self.executor, self.emit)
+        self.desk = Desk(self.store, self.operations, self.executor, self.drains, self.moves, self.rolling, self.emit)
 
     def _lifecycles(self, config: Config) -> dict[type[Operation], Lifecycle[Any, Any]]:
         parts = (self.planner, self.memory, self.checkpointers)
@@ -134,6 +123,7 @@ class Loop:
         self._adopt_config()
         now = self.clock.now()
         standby = not self.store.acquire_lease(self.owner, now, 3 * self.config.daemon.stale_after)
+        self.operations.refresh()
         snapshot = self.backend.snapshot()
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
@@ -155,7 +145,7 @@ class Loop:
             at=now,
             snapshot=snapshot,
             waiting=waiting,
-            open_evictions=self.store.open_evictions(),
+            open_evictions=self.operations.all(),
             rolling_drains=rolling,
             paused=self.paused,
             standby=standby,
@@ -163,7 +153,7 @@ class Loop:
             seconds=self.clock.monotonic() - began,
         )
         self.report = report
-        self.observer.cycle(report)
+        self.emit(report)
         return report
 
     def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
@@ -176,7 +166,7 @@ class Loop:
                 pause_ends = self.clock.monotonic() + self._pause_s
                 self.explain(pause_ends)
             except Exception as error:  # noqa: BLE001 - whatever a cycle dies of, the next one must run
-                self.observer.cycle_failed(error)
+                self.emit(CycleFailed(error))
                 pause_ends = self.clock.monotonic() + self._pause_s
             self._wake.wait(max(0.0, pause_ends - self.clock.monotonic()))
             self._wake.clear()
@@ -210,7 +200,7 @@ class Loop:
     def _carry_on(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
-        open_ones = self.store.open_evictions()
+        open_ones = self.operations.all()
         fitting = [
             e
             for e in open_ones
@@ -221,10 +211,8 @@ class Loop:
             observed = Observed(snapshot, self.backend.reservations(), self.paused)
             # Placements first, the newest before those whose jobs it may count on, as when they are begun.
             placing = [e for e in acting if e.state is EvictionState.PLACING]
-            standing = {e.eviction_id: e for e in acting}
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-                after = self.executor.advance(eviction, observed, now, standing.values())
-                standing[after.eviction_id] = after
+                after = self.executor.advance(eviction, observed, now)
                 if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                     leave_alone(self.store, after)
 
@@ -248,6 +236,6 @@ class Loop:
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
         done = superseded(eviction, why, now)
-        self.store.save_eviction(done)
-        self.observer.finished(done)
+        self.operations.save(done)
+        self.emit(OperationFinished(done))
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,8 +10,10 @@ from clearway.drain.controller import Drains
 from clearway.drain.request import DrainRequest, read_request
 from clearway.drain.rolling_controller import RollingDrains
 from clearway.execution.executor import Executor
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import ClearwayError
+from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Request
@@ -31,11 +32,12 @@ class Desk:
     """Answers requests in the order in which they came; one that is refused says why, and changes nothing."""
 
     store: Store
+    operations: OpenOperations
     executor: Executor
     drains: Drains
     moves: Moves
     rolling: RollingDrains
-    planned: Callable[[Operation, float], None]  # told of each drain, with the seconds that planning took
+    emit: Emit
 
     def answer_all(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
         for request in self.store.pending_requests():
@@ -68,7 +70,7 @@ class Desk:
             size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
             return replace(request, rolling_id=rolling.rolling_id, result=f"rolling drain {rolling.rolling_id}: {size}")
         eviction = self.drains.drain(request, wish, snapshot, config, now)
-        self.planned(eviction, 0.0)
+        self.emit(PlanMade(eviction))
         begins = f"emptying {short(eviction.plan.placement_nodes)}" + (_PAUSED if self.store.get_value(PAUSED) else "")
         result = f"drain {eviction.eviction_id}: {eviction.outcome or begins}"
         return replace(request, eviction_id=eviction.eviction_id, result=result)
@@ -76,7 +78,7 @@ class Desk:
     def _of_eviction(self, request: Request, now: datetime) -> str:
         if request.eviction_id is None:
             return "refused: it names no eviction"
-        eviction = self.store.eviction(request.eviction_id)
+        eviction = self.operations.get(request.eviction_id)
         if request.kind == "approve":
             return self._approve(eviction, request.actor, now)
         if request.kind == "cancel":
@@ -88,7 +90,7 @@ class Desk:
             return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
         told = {"outcome": "", "outcome_code": None, "why": ""}
         approved = entered(eviction, EvictionState.PLACING, now, approved_by=actor, **told)
-        self.store.save_eviction(approved)
+        self.operations.save(approved)
         self.store.add_event(eviction.eviction_id, None, now, f"Approved by {actor}.")
         return "approved"
 

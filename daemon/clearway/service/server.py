@@ -59,7 +59,7 @@ class Service:
         self.ready = threading.Event()
         self.pulse = Pulse(loop.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
-        self.app = create_app(Context.of(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
+        self.app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
         self._http = _HttpServer(self.app, on_start=self._on_start, on_tick=self._on_tick)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
@@ -179,6 +179,25 @@ class Service:
                 self._log.warning("not closed in order", what=what, error=str(error))
         self._log.info("stopped")
         return True
+
+
+def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
+    """What the API reads of this loop: functions, because a new configuration puts other parts in place."""
+    return Context(
+        report=lambda: loop.report,
+        config=lambda: loop.config,
+        planner=lambda: loop.planner,
+        checkpointers=lambda: loop.checkpointers,
+        store=loop.store,
+        clock=loop.clock,
+        pulse=pulse,
+        tokens=tokens,
+        metrics=metrics,
+        history=lambda: loop.memory.history(loop.config),
+        runs=loop.memory.runs,
+        wake=loop.wake,
+        backend=loop.backend.name,
+    )
 
 
 class _HttpServer(uvicorn.Server):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.trace import Names, TraceJob
 
 URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes

@@ -9,7 +9,8 @@ from datetime import datetime
 from clearway.model.clock import Clock
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import SimulatedJob
 
 
 class SimulatedBackend:

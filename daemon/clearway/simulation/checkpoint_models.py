@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.traces.trace import TraceJob
 
 

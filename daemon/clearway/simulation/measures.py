@@ -70,7 +70,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class Measures:
     """``jobs`` holds, for each category of jobs, how many there are and the spread of each measure."""
 
     scheduler: str
@@ -94,7 +94,7 @@ class Metrics:
         return document
 
 
-def metrics(replay: Replay, categories: Categories | None = None) -> Metrics:
+def measure(replay: Replay, categories: Categories | None = None) -> Measures:
     """Of all jobs; of regular and urgent ones where there are both; and of the regular ones by width and length."""
     outcomes = replay.outcomes
     if categories is None:
@@ -110,7 +110,7 @@ def metrics(replay: Replay, categories: Categories | None = None) -> Metrics:
     end_s = max((outcome.end_s for outcome in outcomes), default=0)
     capacity_node_s = replay.nodes * (end_s - begin_s) or 1
     preemptions = sum(outcome.preemptions for outcome in outcomes)
-    return Metrics(
+    return Measures(
         scheduler=replay.scheduler,
         nodes=replay.nodes,
         jobs={

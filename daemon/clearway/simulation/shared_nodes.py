@@ -26,7 +26,7 @@ class Planning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SubmittedJob:
     """A job as submitted."""
 
     job_id: str
@@ -76,7 +76,7 @@ class Course:
 
 @dataclass(slots=True)
 class _Running:
-    request: Request
+    request: SubmittedJob
     parts: dict[str, int]
     end_s: float
     kept: dict[str, int] = field(default_factory=dict)  # of its old place, until it has been moved
@@ -89,7 +89,7 @@ class _Running:
 
 
 def replay_shared(
-    requests: Sequence[Request],
+    requests: Sequence[SubmittedJob],
     partitions: Sequence[Sequence[Host]],
     horizon_s: float,
     moving: Moving = STILL,
@@ -101,7 +101,7 @@ def replay_shared(
 class _Replay:
     def __init__(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[SubmittedJob],
         partitions: Sequence[Sequence[Host]],
         horizon_s: float,
         moving: Moving,
@@ -113,7 +113,7 @@ class _Replay:
         self._moving = moving
         self._usage = {name: Usage() for name in self._hosts}
         self._running: dict[str, _Running] = {}
-        self._waiting: list[Request] = []
+        self._waiting: list[SubmittedJob] = []
         self._events: list[tuple[float, int, str, str]] = []
         self._requests = {request.job_id: request for request in requests}
         for request in requests:
@@ -176,7 +176,7 @@ class _Replay:
             self._waits.append(self._now_s - request.submit_s)
             self._push(self._now_s + request.run_s, "end", request.job_id)
 
-    def _place(self, request: Request, names: Sequence[str]) -> dict[str, int] | None:
+    def _place(self, request: SubmittedJob, names: Sequence[str]) -> dict[str, int] | None:
         free = {name: self._free[name] for name in names if self._free[name]}
         left = request.processors
         if sum(free.values()) < left:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from clearway.estimates.learning import CheckpointRecord, Requeued, RestartRecord
+from clearway.estimates.learning import Requeued
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import OperationPlan
+from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -21,6 +21,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
@@ -73,6 +76,16 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         with self.errors(), self.writer.begin() as connection:
             yield connection
+
+    def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What this function returns, in one reading transaction."""
+        with self.reading() as connection:
+            return query(connection, *args, **kwargs)
+
+    def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What this function returns, in one writing transaction."""
+        with self.writing() as connection:
+            return change(connection, *args, **kwargs)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, delete, func, insert, select, update
 
-from clearway.estimates.learning import CheckpointRecord, Key, RestartRecord
 from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.records import CheckpointRecord, Key, RestartRecord
 from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTORY
 
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile

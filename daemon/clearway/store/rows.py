@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
+from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Relocation, StepRecord
 from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.requests import Request
@@ -159,3 +160,10 @@ def request_from(row: Row[Any]) -> Request:
 def changed(values: Values, stored: Row[Any]) -> Values:
     """What a row must be given to hold these values."""
     return {name: value for name, value in values.items() if getattr(stored, name) != value}
+
+
+def new_id(result: CursorResult[Any]) -> int:
+    """The id that the database gave an inserted row."""
+    if result.inserted_primary_key is None:
+        raise StoreError("the database gave a new row no id")
+    return int(result.inserted_primary_key[0])

@@ -15,11 +15,11 @@ from typing import cast
 from sqlalchemy import ForeignKey, Index, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from clearway.estimates.learning import CheckpointOutcome
 from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome
 from clearway.model.rolling import RollingState
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 

@@ -14,6 +14,7 @@ import platform
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import singledispatchmethod
 
 from prometheus_client import (
     CollectorRegistry,
@@ -29,16 +30,24 @@ from prometheus_client.exposition import generate_latest
 
 import clearway
 from clearway.config.configuration import Config, Mode
-from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.execution.job_lifecycle import Command
 from clearway.model.claims import Restart, last_checkpoint, read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
-from clearway.model.explanation import Explanation
+from clearway.model.events import (
+    CommandGiven,
+    CycleFailed,
+    Event,
+    JobLeft,
+    OperationFinished,
+    PlanExplained,
+    PlanMade,
+    RollingProgress,
+)
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, PreemptionState, Relocation
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
-from clearway.model.rolling import RollingDrain
 from clearway.preemption.explanation import RULES
 from clearway.telemetry.relocation_metrics import MoveMetrics
 from clearway.telemetry.rolling_metrics import RollingMetrics
@@ -313,7 +322,12 @@ class Metrics:
         """Show how often the backend's own process had to be started again; 0 for one without such a process."""
         self._restarts.count = restarts
 
-    def cycle(self, report: CycleReport) -> None:
+    @singledispatchmethod
+    def record(self, event: Event) -> None:
+        """Count one event; the types that are not registered below change no metric."""
+
+    @record.register
+    def _cycle(self, report: CycleReport) -> None:
         self._cycles.inc()
         self._cycle_seconds.observe(report.seconds)
         self._last_cycle.set(self._wall.now().timestamp())
@@ -338,19 +352,23 @@ class Metrics:
             self._count_start(eviction)
         self._rolling.cycle(report.rolling_drains, report.at)
 
-    def cycle_failed(self, error: BaseException) -> None:
-        self._cycle_failures.labels(failure_kind(error)).inc()
+    @record.register
+    def _cycle_failed(self, event: CycleFailed) -> None:
+        self._cycle_failures.labels(failure_kind(event.error)).inc()
 
-    def planned(self, eviction: Operation, seconds: float) -> None:
-        self._planned.labels(eviction.mode).inc()
-        if isinstance(eviction, Eviction):  # drains are planned later, relocations in another way
-            self._planner_seconds.observe(seconds)
+    @record.register
+    def _plan_made(self, event: PlanMade) -> None:
+        self._planned.labels(event.operation.mode).inc()
+        if isinstance(event.operation, Eviction):  # drains are planned later, relocations in another way
+            self._planner_seconds.observe(event.seconds)
 
-    def explained(self, eviction: Operation, explanation: Explanation) -> None:
+    @record.register
+    def _plan_explained(self, event: PlanExplained) -> None:
         """Only what is carried out is summed up: proposals may be made anew time and again.
 
         Plans made together with others are left out: a rule was asked about each of them as if it were alone.
         """
+        eviction, explanation = event.operation, event.explanation
         carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
         if not carried_out or (isinstance(eviction, Eviction) and eviction.plan.together):
             return
@@ -361,30 +379,38 @@ class Metrics:
             else:
                 self._rule_lost.labels(outcome.rule).inc(outcome.cost.lost_work_node_s)
 
-    def step(self, kind: str, result: str) -> None:
-        self._steps.labels(kind, result).inc()
+    @record.register
+    def _command(self, event: CommandGiven) -> None:
+        self._steps.labels(event.kind, event.result).inc()
 
-    def left(self, preemption: Preemption, partition: str) -> None:
-        self._preemptions.labels(preemption.action.value, partition).inc()
+    @record.register
+    def _left(self, event: JobLeft) -> None:
+        preemption = event.preemption
+        self._preemptions.labels(preemption.action.value, event.partition).inc()
         self._lost.labels(preemption.action.value).inc(preemption.actual_lost_node_s or 0.0)
         self._saved.inc(saved_node_s(preemption))
         if preemption.actual_checkpoint_s is not None:
             self._checkpoint_seconds.observe(preemption.actual_checkpoint_s)
             self._checkpoint_error.observe(preemption.actual_checkpoint_s - preemption.predicted_checkpoint_s)
 
-    def checkpointed(self, record: CheckpointRecord) -> None:
+    @record.register
+    def _checkpointed(self, record: CheckpointRecord) -> None:
         known = record.checkpointer in self._checkpointers
         self._checkpoints.labels(record.checkpointer if known else _OTHER, record.outcome.value).inc()
         if record.actual_s is not None and record.predicted_s > 0:
             self._checkpoint_ratio.observe(record.actual_s / record.predicted_s)
 
-    def restarted(self, record: RestartRecord) -> None:
+    @record.register
+    def _restarted(self, record: RestartRecord) -> None:
         self._job_restarts.labels(record.restart.value).inc()
 
-    def rolled(self, before: RollingDrain, after: RollingDrain) -> None:
-        self._rolling.rolled(before, after)
+    @record.register
+    def _rolled(self, event: RollingProgress) -> None:
+        self._rolling.rolled(event.before, event.after)
 
-    def finished(self, eviction: Operation) -> None:
+    @record.register
+    def _ended(self, event: OperationFinished) -> None:
+        eviction = event.operation
         self._count_start(eviction)
         self._finished.labels(eviction.state.value).inc()
         if eviction.state is EvictionState.FAILED and isinstance(eviction, Eviction):

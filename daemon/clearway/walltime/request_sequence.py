@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import Discrete, Distribution
-from clearway.walltime.model import Costs, Milestone, Request, SequencePlan
+from clearway.walltime.model import Costs, Milestone, SequencePlan, WalltimeRequest
 from clearway.walltime.recurrence import Checkpoints, cheapest
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -49,14 +49,14 @@ _CHECKPOINTS = {
 # -- what a sequence costs -------------------------------------------------------------------------------------
 
 
-def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[Request, ...]:
+def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[WalltimeRequest, ...]:
     """Equation 4: each request holds the restart, the work since the last checkpoint, and its own checkpoint."""
-    made: list[Request] = []
+    made: list[WalltimeRequest] = []
     saved: float | None = None
     for milestone in milestones:
         restart = 0.0 if saved is None else costs.restart
         length = restart + milestone.at - (saved or 0.0) + (costs.checkpoint if milestone.checkpoint else 0.0)
-        made.append(Request(length, milestone.checkpoint, milestone.at))
+        made.append(WalltimeRequest(length, milestone.checkpoint, milestone.at))
         if milestone.checkpoint:
             saved = milestone.at
     return tuple(made)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clearway.estimates.learning import CheckpointOutcome, CheckpointRecord, Requeued, RestartRecord
+from clearway.estimates.learning import Requeued
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.claims import Restart
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.store import history_rows, migrate, preemption_rows
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore

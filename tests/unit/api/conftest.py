@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from clearway.api.app import create_app
-from clearway.api.context import Context, Pulse
+from clearway.api.context import Pulse
 from clearway.api.tokens import Tokens
+from clearway.model.events import fan_out
+from clearway.service.server import api_context
 from clearway.telemetry.metrics import Metrics
-from clearway.telemetry.observers import Observers
 from tests.simulation.world import Quiet, World
 
 TOKEN = "correct-horse-battery"
@@ -39,9 +40,9 @@ class ApiWorld(World):
         self.woken = 0
         self.store.close()
         quiet = Quiet()
-        self.start_daemon(observer=Observers(quiet, self.metrics))
+        self.start_daemon(emit=fan_out(quiet, self.metrics.record))
         self.observer = quiet
-        context = Context.of(self.loop, pulse=self.pulse, tokens=tokens, metrics=self.metrics)
+        context = api_context(self.loop, pulse=self.pulse, tokens=tokens, metrics=self.metrics)
         self.app: FastAPI = create_app(context)
         # Errors of the application are answers here, as they are for a client.
         self.client = TestClient(self.app, raise_server_exceptions=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearway.estimates.learning import CheckpointOutcome
 from clearway.model.claims import Restart
+from clearway.model.records import CheckpointOutcome
 from tests.integration.store.test_history import CHECKPOINT, RESTART
 from tests.simulation.world import World
 from tests.unit.api.conftest import ApiWorld

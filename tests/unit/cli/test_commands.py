@@ -20,7 +20,7 @@ from clearway import __version__
 from clearway.cli import render
 from clearway.cli.app import app
 from clearway.model.operations import EvictionState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 RUNNER = CliRunner()
@@ -236,7 +236,7 @@ from datetime import UTC, datetime
 
 import clearway.bootstrap
 from clearway.cli.app import app
-from clearway.model import ClusterSnapshot, Node
+from clearway.model.cluster import ClusterSnapshot, Node
 
 
 class FourEmptyNodes:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from clearway.cli.explain import tables
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.explanation import explain
 from tests.builders import plan
 

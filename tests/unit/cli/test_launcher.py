@@ -48,7 +48,7 @@ def test_the_root_helper_is_refused_where_others_can_write_it(tmp_path: Path) ->
 
     assert "must be root's" not in answer()
     helper.chmod(0o775)
-    assert answer() == f"ok=no\nreason={helper} must be root's, and writable by nobody else\n"
+    assert answer() == f"ok=no\nreason={helper} must be root's, and no other user may write to it\n"
     helper.chmod(0o755)
     os.chown(helper, 1, 0)
     assert "must be root's" in answer()

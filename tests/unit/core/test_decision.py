@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.model.plan import Choice, NoPlan, Plan, Verdict
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took={}"
@@ -27,7 +27,7 @@ def decided(seen: ClusterSnapshot, of: Job | None = None, *, obstacle: str = "",
     config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections)
     found = decide(
         Preemptor(of or urgent_job(), "rule 1", 600, after(600), obstacle),
-        Grounds(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay()),
+        PlanningContext(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay()),
         EvictionDP(),
     )
     assert (seen.jobs, seen.nodes, seen.skipped) == before, "was changed"
@@ -240,6 +240,22 @@ def test_of_equally_cheap_partitions_the_first_that_the_job_names(first: str) ->
                    urgent_job(nodes=1, partitions=order))  # fmt: skip
     assert isinstance(plan, Plan)
     assert plan.placement_nodes == (f"n{first}",)
+
+
+def test_jobs_that_end_by_themselves_are_no_preemptees_of_a_partition() -> None:
+    ends = {"time_limit_s": 3_060}
+    jobs = [
+        ran("1", ["x1", "x2", "x3"], 3_000, **ends),
+        ran("2", ["x4"], 200),
+        ran("3", ["x5"], 200),
+        *(ran(str(4 + index), [f"y{index}"], 3_000, **ends) for index in range(3)),
+        ran("7", ["y3", "y4"], 200),
+    ]
+    names = [name for job in jobs for name in job.nodes]
+    seen = snapshot(jobs, [node(name, partitions=(name[0],), alloc_cpus=NODE_CPUS) for name in names])
+    plan = decided(seen, urgent_job(nodes=5, partitions=("x", "y")))
+    assert isinstance(plan, Plan)
+    assert [job.job_id for job in plan.preemptees] == ["7"], "2 and 3 would lose as much, but they are two jobs"
 
 
 def test_nodes_of_two_partitions_are_not_mixed() -> None:

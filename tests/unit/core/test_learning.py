@@ -10,18 +10,10 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import CostsConfig, LearningConfig
 from clearway.estimates.costs import NO_HISTORY, app_checkpoint_s, preemption_options, write_time_s
-from clearway.estimates.learning import (
-    CheckpointOutcome,
-    CheckpointRecord,
-    History,
-    Key,
-    Requeued,
-    RestartRecord,
-    application,
-    quantile,
-)
+from clearway.estimates.learning import History, Requeued, application, quantile
 from clearway.model.claims import CheckpointHow, Claims, Restart
 from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, Key, RestartRecord
 from tests.builders import NOW, after, job
 
 SAVED, FAILED, LATE, ENDED = CheckpointOutcome

@@ -76,7 +76,7 @@ def test_what_a_job_calls_itself_counts_before_its_name() -> None:
 
 def test_the_daemon_remembers(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
-    memory = Memory(store, listener=None)  # type: ignore[arg-type]  # told of checkpoints and restarts only
+    memory = Memory(store)
     key = RunKey("alice", "fit")
     memory.look_for_ends(snapshot([replace(RUNNING, job_id=str(n), start_time=after(-n)) for n in range(1, 21)]), ())
     assert memory.runs(key) == ()

@@ -14,7 +14,8 @@ from clearway.cli.app import app
 from clearway.config import plugins
 from clearway.experiments.drain_report import as_csv, table
 from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, quantile, sampled, ways
-from clearway.simulation.engine import Machine, replay
+from clearway.simulation.engine import replay
+from clearway.simulation.machine import Machine
 from clearway.simulation.traces.swf import write_swf
 from clearway.simulation.traces.trace import Trace, TraceJob
 

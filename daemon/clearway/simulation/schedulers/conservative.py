@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.machine import Machine, ReplayedJob
 from clearway.simulation.profile import Profile
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.machine import Machine, ReplayedJob
 
 
 class Easy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from operator import attrgetter
 
-from clearway.simulation.engine import Machine, ReplayedJob
+from clearway.simulation.machine import Machine, ReplayedJob
 
 BY_INDEX = attrgetter("index")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.fcfs import Fcfs
 
 

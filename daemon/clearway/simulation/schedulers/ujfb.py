@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from random import Random
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.conservative import Conservative
 
 SWAP_OUT_S = (0.2, 2.0)

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.weighted_cost import WeightedCost as Planner
+from clearway.planning.baselines.weighted_cost import WeightedCost as Planner
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.wfp import Wfp
 
 THRESHOLD = 1.2

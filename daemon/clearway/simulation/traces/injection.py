@@ -16,7 +16,8 @@ from itertools import accumulate, pairwise
 from random import Random
 
 from clearway.model.errors import SimulationError
-from clearway.simulation.engine import Machine, replay
+from clearway.simulation.engine import replay
+from clearway.simulation.machine import Machine
 from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.traces.trace import Trace, TraceJob
 

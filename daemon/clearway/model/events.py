@@ -1,0 +1,95 @@
+"""What the daemon tells of its work, for metrics and log lines: one union, and one function that takes any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clearway.model.explanation import Explanation
+from clearway.model.operations import Operation, Preemption
+from clearway.model.records import CheckpointRecord, RestartRecord
+from clearway.model.report import CycleReport
+from clearway.model.rolling import RollingDrain
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """An operation was planned and stored; ``seconds`` is the time that this took."""
+
+    operation: Operation
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExplained:
+    """The present plan of an operation has an explanation, which is stored."""
+
+    operation: Operation
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGiven:
+    """Slurm was given a command of this kind; ``result`` is ok, refused or error."""
+
+    kind: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobLeft:
+    """A job has passed its point of no return; ``partition`` is the one where it ran, empty when Slurm names none."""
+
+    preemption: Preemption
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFinished:
+    """An operation has reached a terminal state."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class RollingProgress:
+    """A rolling drain went on by itself; what an operator decides about it is no progress."""
+
+    before: RollingDrain
+    after: RollingDrain
+
+
+@dataclass(frozen=True, slots=True)
+class CycleFailed:
+    """A cycle ended with this error, and the next one will be tried all the same."""
+
+    error: BaseException
+
+
+Event = (
+    PlanMade
+    | PlanExplained
+    | CommandGiven
+    | JobLeft
+    | OperationFinished
+    | RollingProgress
+    | CheckpointRecord
+    | RestartRecord
+    | CycleReport
+    | CycleFailed
+)
+Emit = Callable[[Event], None]
+
+
+def ignore(_: Event) -> None:
+    """An ``Emit`` for work that is not watched."""
+
+
+def fan_out(*listeners: Emit) -> Emit:
+    """One function that tells all of them, in this order."""
+
+    def emit(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return emit

@@ -1,0 +1,294 @@
+"""What the loop does, as log lines.
+
+A cycle has a line when something changed, and every few minutes all the same; each step and each event of an
+eviction has one, as the store tells them. No line repeats what the one before it said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import singledispatchmethod
+
+from clearway.drain.rolling import newly_skipped
+from clearway.model.claims import Restart, read_claims
+from clearway.model.clock import Clock
+from clearway.model.cluster import JobState
+from clearway.model.errors import ClearwayError
+from clearway.model.events import (
+    CommandGiven,
+    CycleFailed,
+    Event,
+    JobLeft,
+    OperationFinished,
+    PlanExplained,
+    PlanMade,
+    RollingProgress,
+)
+from clearway.model.operations import Eviction, Operation, StepRecord
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model.report import CycleReport, Waiting
+from clearway.telemetry.log import get_logger
+
+HEARTBEAT = timedelta(minutes=5)
+_MOST_LINES = 20  # of one sort in a cycle: a thousand bad records need no thousand lines
+_NUMBER = re.compile(r"\d+(\.\d+)?[dhms]?")
+
+
+class LogLines:
+    """``write`` takes any event; ``steps`` reads an eviction's steps from the store."""
+
+    def __init__(self, clock: Clock, steps: Callable[[int], tuple[StepRecord, ...]]) -> None:
+        self._clock = clock
+        self._steps = steps
+        self._log = get_logger()
+        self._since = clock.now()
+        self._told_step: dict[int, int] = {}  # eviction id to the last step that has a line
+        self._evictions: dict[int, Operation] = {}
+        self._acted = False
+        self._waiting: dict[str, tuple[int | None, str]] = {}
+        self._unread: frozenset[tuple[str, str]] = frozenset()
+        self._signature: tuple[object, ...] | None = None
+        self._spoke_at: datetime | None = None
+        self._failure: tuple[str, datetime, int] | None = None
+
+    @singledispatchmethod
+    def write(self, event: Event) -> None:
+        """The lines of one event; the types that are not registered below have none."""
+
+    # -- cycles --------------------------------------------------------------------------------------------
+
+    @write.register
+    def _cycle(self, report: CycleReport) -> None:
+        if self._failure is not None:
+            self._log.info("cycles succeed again", failures=self._failure[2])
+            self._failure = None
+        self._tell_unread(report)
+        self._tell_waiting(report.waiting)
+        self._tell_evictions(report)
+        signature = (
+            report.paused,
+            report.standby,
+            len(self._unread),
+            tuple((waiting.preemptor.job.job_id, waiting.eviction_id) for waiting in report.waiting),
+            tuple((e.eviction_id, e.state, *(p.state for p in e.preemptions)) for e in report.open_evictions),
+        )
+        silent = self._spoke_at is None or report.at - self._spoke_at >= HEARTBEAT
+        if signature != self._signature or silent:
+            self._tell_cycle(report)
+            self._spoke_at = report.at
+        self._signature = signature
+
+    def _tell_cycle(self, report: CycleReport) -> None:
+        states = [job.state for job in report.snapshot.jobs]
+        self._log.info(
+            "cycle",
+            jobs_running=states.count(JobState.RUNNING),
+            jobs_pending=states.count(JobState.PENDING),
+            nodes=len(report.snapshot.nodes),
+            waiting_preemptors=len(report.waiting),
+            open_evictions=len(report.open_evictions),
+            paused=report.paused or None,
+            standby=report.standby or None,
+            skipped_records=len(report.snapshot.skipped) or None,
+            seconds=report.seconds,
+        )
+
+    @write.register
+    def _cycle_failed(self, event: CycleFailed) -> None:
+        """The first failure of its kind has a line; while it lasts, one every few minutes."""
+        error, now = event.error, self._clock.now()
+        text = f"{type(error).__name__}: {error}"
+        kind = _NUMBER.sub("#", text)
+        same = self._failure is not None and self._failure[0] == kind
+        count = (self._failure[2] if self._failure else 0) + 1
+        if same and self._failure is not None and now - self._failure[1] < HEARTBEAT:
+            self._failure = (kind, self._failure[1], count)
+            return
+        self._failure = (kind, now, count)
+        # What is raised on purpose says all in one line; anything else is a bug, and needs its traceback.
+        trace = None if isinstance(error, ClearwayError) or same else error
+        self._log.error("cycle failed", error=text, failures=count, exc_info=trace)
+
+    @write.register
+    def _checkpointed(self, record: CheckpointRecord) -> None:
+        """One that failed has a line of its own: its user and application may need help."""
+        if record.outcome in (CheckpointOutcome.FAILED, CheckpointOutcome.LATE):
+            self._log.warning(
+                "checkpoint failed",
+                job=record.job_id,
+                user=record.user,
+                app=record.app,
+                checkpointer=record.checkpointer,
+                outcome=record.outcome.value,
+            )
+
+    @write.register
+    def _restarted(self, record: RestartRecord) -> None:
+        if record.restart is not Restart.OK:
+            self._log.warning(
+                "restart fell back",
+                job=record.job_id,
+                user=record.user,
+                app=record.app,
+                checkpointer=record.checkpointer,
+                restart=record.restart.value,
+            )
+
+    @write.register
+    def _rolled(self, event: RollingProgress) -> None:
+        """A line for each node that is skipped, and one when the order has ended."""
+        after, missed = event.after, newly_skipped(event.before, event.after)
+        for turn in missed[:_MOST_LINES]:
+            self._log.warning("node skipped", rolling_drain=after.rolling_id, node=turn.node, why=turn.note)
+        if len(missed) > _MOST_LINES:
+            self._log.warning("more were skipped", rolling_drain=after.rolling_id, count=len(missed) - _MOST_LINES)
+        if after.state.terminal:
+            self._log.info(
+                "rolling drain finished",
+                rolling_drain=after.rolling_id,
+                state=after.state.value,
+                outcome=after.outcome,
+            )
+
+    # -- what is seen --------------------------------------------------------------------------------------
+
+    def _tell_unread(self, report: CycleReport) -> None:
+        found = {(f"{item.kind} record", item.ident): item.why for item in report.snapshot.skipped}
+        for job in report.snapshot.jobs:
+            error = read_claims(job)[1]
+            if error:
+                found["comment", job.display_id] = error
+        fresh = sorted(found.keys() - self._unread)
+        for what, ident in fresh[:_MOST_LINES]:
+            event = "comment not understood" if what == "comment" else "record skipped"
+            self._log.warning(event, what=what, id=ident, why=found[what, ident])
+        if len(fresh) > _MOST_LINES:
+            self._log.warning("more could not be read", count=len(fresh) - _MOST_LINES)
+        self._unread = frozenset(found)
+
+    def _tell_waiting(self, waiting: tuple[Waiting, ...]) -> None:
+        """A line when a preemptor appears, and when what becomes of it changes (the numbers in it always do)."""
+        now: dict[str, tuple[int | None, str]] = {}
+        for each in waiting:
+            job = each.preemptor.job
+            now[job.job_id] = (each.eviction_id, _NUMBER.sub("#", each.why))
+            if self._waiting.get(job.job_id) != now[job.job_id]:
+                self._log.info(
+                    "preemptor waits",
+                    job=job.display_id,
+                    user=job.user,
+                    nodes=job.num_nodes,
+                    rule=each.preemptor.rule,
+                    deadline=each.preemptor.deadline.isoformat(timespec="seconds"),
+                    eviction=each.eviction_id,
+                    why=each.why,
+                )
+        for job_id in self._waiting.keys() - now.keys():
+            self._log.info("preemptor waits no more", job=job_id)
+        self._waiting = now
+
+    def _tell_evictions(self, report: CycleReport) -> None:
+        acted, self._acted = self._acted, False
+        for eviction in report.open_evictions:
+            known = self._evictions.get(eviction.eviction_id)
+            if known is None or known != eviction or (acted and eviction.state.acting):
+                self._tell_steps(eviction.eviction_id)
+            if known is not None and known.state is not eviction.state:
+                self._tell_state(eviction, known.state.value)
+        self._evictions = {eviction.eviction_id: eviction for eviction in report.open_evictions}
+        self._told_step = {number: step for number, step in self._told_step.items() if number in self._evictions}
+
+    def _tell_state(self, eviction: Operation, before: str) -> None:
+        self._log.info(
+            "eviction",
+            eviction=eviction.eviction_id,
+            state=eviction.state.value,
+            before=before,
+            job=eviction.subject.job_id,
+        )
+
+    def _tell_steps(self, eviction_id: int) -> None:
+        """Steps and events since the last look; those of an earlier daemon's life have been told."""
+        told = self._told_step.get(eviction_id, 0)
+        for step in self._steps(eviction_id):
+            if step.step_id <= told or step.intended_at < self._since:
+                continue
+            told = step.step_id
+            log = self._log.info if step.result == "ok" else self._log.warning
+            if step.kind == "event":
+                log("event", eviction=eviction_id, job=step.job_id, text=step.detail)
+            else:
+                log(
+                    "step",
+                    eviction=eviction_id,
+                    job=step.job_id,
+                    kind=step.kind,
+                    result=step.result or "unknown",
+                    detail=step.detail or None,
+                )
+        self._told_step[eviction_id] = told
+
+    # -- what is done --------------------------------------------------------------------------------------
+
+    @write.register
+    def _planned(self, event: PlanMade) -> None:
+        eviction, plan = event.operation, event.operation.plan
+        self._log.info(
+            "eviction planned",
+            eviction=eviction.eviction_id,
+            mode=eviction.mode,
+            state=eviction.state.value,
+            job=eviction.subject.display_id,
+            nodes=plan.nodes_needed,
+            switch=eviction.plan.switch or None if isinstance(eviction, Eviction) else None,
+            deadline=plan.deadline.isoformat(timespec="seconds"),
+            preemptees=",".join(job.display_id for job in plan.preemptees) or None,
+            lost_work_node_s=plan.chosen.lost_work_node_s,
+            checkpoint_s=plan.chosen.checkpoint_s,
+            seconds=event.seconds,
+            note=eviction.outcome or None,
+        )
+
+    @write.register
+    def _explained(self, event: PlanExplained) -> None:
+        explanation = event.explanation
+        losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
+        self._log.info(
+            "eviction explained",
+            eviction=event.operation.eviction_id,
+            lost_work_node_s=explanation.cost.lost_work_node_s,
+            **{f"{rule.replace('-', '_')}_node_s": lost for rule, lost in losses.items()},
+            complete=explanation.complete,
+        )
+
+    @write.register
+    def _command(self, _: CommandGiven) -> None:  # the store tells steps with all their details
+        self._acted = True
+
+    @write.register
+    def _left(self, event: JobLeft) -> None:
+        preemption = event.preemption
+        self._log.info(
+            "job leaves its nodes",
+            job=preemption.job.display_id,
+            user=preemption.job.user,
+            action=preemption.action.value,
+            partition=event.partition,
+            lost_work_node_s=preemption.actual_lost_node_s,
+            checkpoint_s=preemption.actual_checkpoint_s,
+        )
+
+    @write.register
+    def _ended(self, event: OperationFinished) -> None:
+        eviction = event.operation
+        self._tell_steps(eviction.eviction_id)
+        self._log.info(
+            "eviction finished",
+            eviction=eviction.eviction_id,
+            state=eviction.state.value,
+            job=eviction.subject.display_id,
+            outcome=eviction.outcome or None,
+            lost_work_node_s=eviction.actual_lost_node_s,
+        )
