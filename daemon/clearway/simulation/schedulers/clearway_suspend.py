@@ -36,7 +36,7 @@ from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.simulation.as_cluster import URGENT, AsCluster
+from clearway.simulation.cluster_view import URGENT, ClusterView
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.ujfb import swap_times_s
@@ -77,7 +77,9 @@ class ClearwaySuspend(Easy):
 
     def begin(self, machine: Machine) -> None:
         super().begin(machine)
-        self.cluster = AsCluster(machine, states=_STATES, node_memory_mib=_MEMORY_MIB, job_memory_mib=_MEMORY_MIB // 2)
+        self.cluster = ClusterView(
+            machine, states=_STATES, node_memory_mib=_MEMORY_MIB, job_memory_mib=_MEMORY_MIB // 2
+        )
 
     def submitted(self, job: ReplayedJob) -> None:
         if not job.urgent:
