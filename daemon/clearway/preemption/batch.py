@@ -28,7 +28,7 @@ from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.planning.base import Planner
-from clearway.planning.joint.requests import Allocation, Together
+from clearway.planning.joint.requests import Allocation, JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
 from clearway.preemption.plan import Solution, plan_alone
@@ -183,7 +183,7 @@ class _Batch:
         best = at_once(requests_of(able), self.seconds_left)
         if best is None:
             return _noted(turns, _NO_TIME)
-        instead = Together(best.allocations, gap=0.0)
+        instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
             decided = plans_of(able, best.allocations, self.snapshot, self.now)
             return _noted(_instead(decided, found, turns), "" if best.proven else _BETTER)

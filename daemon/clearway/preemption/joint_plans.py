@@ -54,7 +54,7 @@ def plans_of(
 
 
 def cost_of_all(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> Cost:
-    """As ``Together.cost``: checkpoint times are not rounded up to steps."""
+    """As ``JointPlan.cost``: checkpoint times are not rounded up to steps."""
     used = []
     for problem, point in chosen:
         options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
