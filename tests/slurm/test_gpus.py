@@ -9,9 +9,6 @@ import pytest
 
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.problem import Amounts
-from tests.oracle.exhaustive import exhaustive
-from clearway.model.operations import Eviction, EvictionState
-from clearway.model.problem import Amounts
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text

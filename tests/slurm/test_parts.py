@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.operations import Eviction, EvictionState
-from clearway.model.problem import Amounts
-from tests.oracle.exhaustive import exhaustive
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Amounts
 from tests.slurm.cluster import SlurmCluster, missing_requirements
