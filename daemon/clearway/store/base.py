@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -17,6 +18,17 @@ from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
 
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleState:
+    """What a cycle starts from; all of it as it was at one moment."""
+
+    operations: tuple[Eviction, ...]  # those that are open, by id
+    rolling_drains: tuple[RollingDrain, ...]  # those that are open, by id
+    requests: tuple[Request, ...]  # those that are not handled yet, by id
+    values: Mapping[str, Any]  # small values by name; one that was never stored is absent
+    usage: Usage
 
 
 class Store(Protocol):
@@ -36,6 +48,10 @@ class Store(Protocol):
 
     def open_evictions(self) -> tuple[Eviction, ...]:
         """All that are not in a terminal state, by id."""
+        ...
+
+    def cycle_state(self, usage_since: datetime, names: Sequence[str]) -> CycleState:
+        """Everything that each cycle asks for, in one transaction; ``names`` are those of small values."""
         ...
 
     def evictions(
