@@ -65,10 +65,10 @@ class MortalDaemon:
     def _start(self) -> None:
         world = self._world
         world.store.close()
-        world.start_daemon()
-        world.loop.backend = _Fuse(SimulatedBackend(world.cluster, world.clock), self._changes, self)  # type: ignore[assignment]
-        world.loop.store = _Fuse(world.store, self._writes, self)  # type: ignore[assignment]
-        world.loop.__post_init__()
+        world.start_daemon(
+            backend=_Fuse(SimulatedBackend(world.cluster, world.clock), self._changes, self),
+            fuse=lambda store: _Fuse(store, self._writes, self),
+        )
 
     def effect(self) -> None:
         self.effects += 1

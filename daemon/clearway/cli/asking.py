@@ -18,7 +18,7 @@ from clearway.cli.plan_file import BAD_INPUT
 from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
@@ -93,14 +93,14 @@ def stored(config: Path) -> Iterator[Store]:
 
 
 def ask(
-    kind: str,
+    kind: RequestKind,
     eviction_id: int | None,
     config: Path,
     document: str = "",
     rolling_id: int | None = None,
     *,
     quiet: bool = False,
-) -> Request:
+) -> OperatorRequest:
     """Write a request to the store and wait a little for the daemon's answer; unless ``quiet`` it is printed.
 
     Where there is none in time, or where it is refused, the command ends; but a quiet one shows its own refusal.
@@ -124,6 +124,6 @@ def ask(
     return answer
 
 
-def _answer(store: Store, request_id: int) -> Request | None:
+def _answer(store: Store, request_id: int) -> OperatorRequest | None:
     request = store.request(request_id)
     return request if request and request.handled_at else None

@@ -24,6 +24,7 @@ from clearway.cli.asking import (
 from clearway.drain.request import MOST_AT_ONCE
 from clearway.model.orders import Parallel
 from clearway.model.plan import NoPlan
+from clearway.model.requests import RequestKind
 from clearway.model.rolling import TurnState
 from clearway.store.base import LARGEST_ID
 
@@ -84,7 +85,7 @@ def drain_nodes(
         render.what_if(answer, output.value)
         raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
     quiet = output is Output.JSON
-    request = ask("drain", None, config, wish.model_dump_json(), quiet=quiet)
+    request = ask(RequestKind.DRAIN, None, config, wish.model_dump_json(), quiet=quiet)
     failed = request.refused
     more: dict[str, object] = {}
     outcome = ""
@@ -115,7 +116,7 @@ def undrain(
     with errors():
         wish = new_request(UndrainRequest, nodes=nodes)
     quiet = output is Output.JSON
-    request = ask("undrain", None, config, wish.model_dump_json(), quiet=quiet)
+    request = ask(RequestKind.UNDRAIN, None, config, wish.model_dump_json(), quiet=quiet)
     if quiet:
         render.print_json(render.answered(request))
         raise typer.Exit(FAILED if request.refused else 0)
@@ -148,4 +149,4 @@ def show_rolling(
 @rolling_app.command("cancel")
 def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin no more of its drains and call off what is not empty yet; empty nodes stay until `clearway undrain`."""
-    ask("cancel_rolling", None, config, rolling_id=rolling_id)
+    ask(RequestKind.CANCEL_ROLLING, None, config, rolling_id=rolling_id)

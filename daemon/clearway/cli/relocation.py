@@ -24,6 +24,7 @@ from clearway.config.configuration import Config
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan, Plan
+from clearway.model.requests import RequestKind
 from clearway.store.base import Store
 
 _POLL_S = 0.5
@@ -39,7 +40,7 @@ def compact(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
-    _move("compact", MoveKind.COMPACTION, config, output, wait=wait, dry=dry_run)
+    _move(RequestKind.COMPACT, MoveKind.COMPACTION, config, output, wait=wait, dry=dry_run)
 
 
 def promote(
@@ -49,10 +50,10 @@ def promote(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
-    _move("promote", MoveKind.PROMOTION, config, output, wait=wait, dry=dry_run)
+    _move(RequestKind.PROMOTE, MoveKind.PROMOTION, config, output, wait=wait, dry=dry_run)
 
 
-def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
+def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
     if dry:
         settings = configuration(config)
         with stored(config) as store:

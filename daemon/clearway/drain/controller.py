@@ -17,7 +17,7 @@ from clearway.drain.request import DrainRequest, UndrainRequest, read_request
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.authorization import may_not_drain
 from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
@@ -27,7 +27,7 @@ from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.problem import Action
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest
 from clearway.planning.base import Planner
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
@@ -35,7 +35,7 @@ from clearway.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Drains:
+class DrainController:
     """Takes requests about nodes. Every one may be taken again: the daemon may die between act and answer."""
 
     backend: SlurmBackend
@@ -43,11 +43,11 @@ class Drains:
     operations: OpenOperations
     executor: Executor
     planner: Planner
-    memory: Memory
+    history: HistoryKeeper
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def drain(
-        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+        self, request: OperatorRequest, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
     ) -> Eviction:
         """The eviction that will empty the nodes, stored and not begun.
 
@@ -132,7 +132,7 @@ class Drains:
             self.planner,
             now,
             under_way=replace(under_way, avoid=avoid),
-            history=self.memory.history(config),
+            history=self.history.history(config),
             actions=self.actions,
         )
 
@@ -154,7 +154,7 @@ class Drains:
             if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
                 self.backend.undrain(node.name, node.reason)
 
-    def undrain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
+    def undrain(self, request: OperatorRequest, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
         """Bring nodes back that a drain of this database holds; what was done.
 
         Raises:

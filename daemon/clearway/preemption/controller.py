@@ -1,21 +1,22 @@
-"""Jobs that wait for room, urgent ones and those that eternal jobs give way to: planned for, and their plans begun."""
+"""Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from clearway.config.configuration import Config, Mode
+from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor, Sightings
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_eviction
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState, Usage
+from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
@@ -26,75 +27,63 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
 from clearway.preemption.plan import Considered, consider, decide, free_already
 from clearway.preemption.problem import Grounds
-from clearway.preemption.suppression import left_alone, why_left_alone
+from clearway.preemption.suppression import Suppression
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
 
 
-# A node that is brought back takes jobs when it has answered slurmctld's next ping. Nobody has to leave instead.
+# A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
 
 
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
 
 
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """What all decisions of one cycle go by."""
-
-    snapshot: ClusterSnapshot
-    config: Config
-    now: datetime
-    left_alone: Mapping[str, int]
-
-
-# For whom; and what the cluster was seen to be just before, where the eviction is to be begun at once.
+# The preemptor, its eviction, and the fresh snapshot where the eviction is to be begun at once.
 _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]
 
 
 @dataclass(frozen=True, slots=True)
-class MakingRoom:
+class PreemptionController:
     """Plans evictions and begins them; the executor carries them on."""
 
     backend: SlurmBackend
-    store: Store
     operations: OpenOperations
+    suppression: Suppression
     executor: Executor
     planner: Planner
     clock: Clock
     emit: Emit
-    memory: Memory
+    history: HistoryKeeper
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
-    def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool) -> tuple[Waiting, ...]:
-        """Everybody who waits, the first deadline first, and what was made of it."""
-        cycle = _Cycle(snapshot, config, now, left_alone(self.store))
+    def update(self, context: CycleContext) -> tuple[Waiting, ...]:
+        """Plan for every preemptor without an eviction; all that wait, the first deadline first, and what they get."""
+        config = context.config
         by_preemptor = self.operations.by_preemptor()
         waiting = []
         fresh: list[Preemptor] = []
-        for preemptor in preemptors(snapshot, config.preemptors, self._placements()):
+        for preemptor in preemptors(context.snapshot, config.preemptors, self._placements()):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None:
                 waiting.append(_served(preemptor, eviction))
                 continue
-            why = why_left_alone(preemptor.job, cycle.left_alone) or ("paused" if paused else None)
+            why = self.suppression.reason(preemptor.job) or ("paused" if context.paused else None)
             if why is not None:
                 waiting.append(Waiting(preemptor, None, why))
                 continue
             fresh.append(preemptor)
-        waiting += self._plan_for(fresh, cycle)
-        if config.eternal.partitions and not paused:
-            waiting += self._let_eternal_jobs_make_room(waiting, cycle)
+        waiting += self._plan_for(fresh, context)
+        if config.eternal.partitions and not context.paused:
+            waiting += self._plan_for_ordinary_jobs(waiting, context)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
-    def replan(
-        self, eviction: Eviction, under_way: UnderWay, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Plan | None:
+    def replan(self, eviction: Eviction, under_way: UnderWay, context: CycleContext) -> Plan | None:
         """A plan for what an eviction still needs beside what is ``under_way``; None when there is none."""
+        snapshot, config, now = context.snapshot, context.config, context.now
         seen = snapshot.job_by_id.get(eviction.preemptor.job_id)
         if seen is None or seen.state is not JobState.PENDING:
             return None
@@ -104,31 +93,27 @@ class MakingRoom:
             found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
-        grounds = replace(self._grounds(snapshot, config, now), under_way=under_way)
+        grounds = replace(self._grounds(context), under_way=under_way)
         plan = decide(found[0], grounds, self.planner)
-        if isinstance(plan, NoPlan) or over_budget(plan, self.usage(now), config.budget):
+        if isinstance(plan, NoPlan) or over_budget(plan, self.operations.usage(now), config.budget):
             return None
         return plan
-
-    def usage(self, now: datetime) -> Usage:
-        """What was taken from jobs in the last hour, which the budget limits."""
-        return self.store.usage_since(now - timedelta(hours=1))
 
     def _placements(self) -> frozenset[str]:
         return frozenset(e.placement for e in self.operations.all() if e.placement)
 
-    def _let_eternal_jobs_make_room(self, urgent: Sequence[Waiting], cycle: _Cycle) -> Iterator[Waiting]:
-        """For ordinary jobs, after all urgent ones."""
+    def _plan_for_ordinary_jobs(self, urgent: Sequence[Waiting], context: CycleContext) -> Iterator[Waiting]:
+        """Eternal jobs make room for them, after all urgent ones."""
         by_preemptor = self.operations.by_preemptor()
         fresh = []
         for preemptor in ordinary_preemptors(
-            cycle.snapshot,
-            cycle.config.eternal,
-            cycle.config.preemptors,
-            cycle.now,
+            context.snapshot,
+            context.config.eternal,
+            context.config.preemptors,
+            context.now,
             urgent=[each.preemptor for each in urgent if each.eviction_id is None],
             served=by_preemptor.keys(),
-            left_alone=lambda job: why_left_alone(job, cycle.left_alone) is not None,
+            suppressed=lambda job: self.suppression.reason(job) is not None,
             placements=self._placements(),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
@@ -136,44 +121,44 @@ class MakingRoom:
                 fresh.append(preemptor)
             else:
                 yield _served(preemptor, eviction)
-        yield from self._plan_for(fresh, cycle)
+        yield from self._plan_for(fresh, context)
 
-    def _plan_for(self, fresh: Sequence[Preemptor], cycle: _Cycle) -> Iterator[Waiting]:
+    def _plan_for(self, fresh: Sequence[Preemptor], context: CycleContext) -> Iterator[Waiting]:
         """Plan for all of them together and begin.
 
-        Who is planned for after others has its turn at once where nothing is carried out for those, and while there
-        is time; else it waits for a cycle.
+        A preemptor that is planned for after others has its turn at once while there is time and nothing is carried
+        out for those; else it waits for the next cycle.
         """
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        grounds = self._grounds(cycle.snapshot, cycle.config, cycle.now)
+        grounds = self._grounds(context)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
             decided = decide_together(
                 fresh,
                 self._consideration(grounds, tuple(claimed)),
-                cycle.snapshot,
+                context.snapshot,
                 self.planner,
-                cycle.now,
+                context.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
-            told, begun, changed = self._store_all(decided.plans, grounds, cycle)
+            told, begun, changed = self._store_all(decided.plans, grounds, context)
             yield from told
-            yield from self._begin(begun, cycle, began)
+            yield from self._begin(begun, context, began)
             fresh = decided.later
             if changed or any(e.state.acting for _, e, _ in begun) or self.clock.monotonic() >= ends:
                 yield from (Waiting(preemptor, None, decided.why_later) for preemptor in fresh)
                 return
 
     def _store_all(
-        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], grounds: Grounds, cycle: _Cycle
+        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], grounds: Grounds, context: CycleContext
     ) -> tuple[list[Waiting], list[_Stored], bool]:
         """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
 
-        Those who wait for something else; the evictions; and whether the cluster changed meanwhile.
+        Returns the preemptors that wait for something else, the evictions, and whether the cluster changed meanwhile.
         """
         told = []
         begun: list[_Stored] = []
@@ -182,11 +167,11 @@ class MakingRoom:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            why = self._no_need(preemptor, plan, grounds, cycle)
+            why = self._no_need(preemptor, plan, grounds, context)
             if why:
                 told.append(Waiting(preemptor, None, why))
                 continue
-            stored = None if changed else self._store_plan(plan, cycle)
+            stored = None if changed else self._store_plan(plan, context)
             if stored is None:
                 changed = True
                 told.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
@@ -194,43 +179,43 @@ class MakingRoom:
             begun.append((preemptor, *stored))
         return told, begun, changed
 
-    def _begin(self, begun: Sequence[_Stored], cycle: _Cycle, began: float) -> Iterator[Waiting]:
-        """Who counts on another one's jobs is placed before that one lets them go.
+    def _begin(self, begun: Sequence[_Stored], context: CycleContext, began: float) -> Iterator[Waiting]:
+        """The newest first: a plan that counts on another plan's jobs needs its placement before these jobs leave.
 
-        Slurm would start that one on any of the nodes that become free, as long as nobody's placement keeps them.
+        Slurm would start the other preemptor on any of the nodes that become free, as long as no placement keeps them.
         """
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Sightings(seen, ()), cycle.now)
+                eviction = self.executor.advance(planned, Sightings(seen, ()), context.now)
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
-    def _no_need(self, preemptor: Preemptor, plan: Plan, grounds: Grounds, cycle: _Cycle) -> str:
+    def _no_need(self, preemptor: Preemptor, plan: Plan, grounds: Grounds, context: CycleContext) -> str:
         """Why a plan is not worth storing; empty where it is."""
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
-        slurms_turn = (cycle.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-        if slurms_turn and free_already(plan, cycle.snapshot):
+        slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
+        if slurms_turn and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._nobody_need_leave(preemptor, grounds, cycle):
+        if plan.leaving and self._enough_soon(preemptor, grounds, context):
             return "a node that was just brought back is free in a moment"
         return ""
 
-    def _nobody_need_leave(self, preemptor: Preemptor, grounds: Grounds, cycle: _Cycle) -> bool:
-        """Whether nobody had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
-        lately = self.executor.brought_back_since(cycle.now - timedelta(seconds=_ANSWERS_WITHIN_S))
-        silent = {node.name for node in cycle.snapshot.nodes if node.name in lately and not node.available}
+    def _enough_soon(self, preemptor: Preemptor, grounds: Grounds, context: CycleContext) -> bool:
+        """Whether no job had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
+        lately = self.executor.brought_back_since(context.now - timedelta(seconds=_ANSWERS_WITHIN_S))
+        silent = {node.name for node in context.snapshot.nodes if node.name in lately and not node.available}
         if not silent:
             return False
-        nodes = tuple(replace(node, available=node.available or node.name in silent) for node in cycle.snapshot.nodes)
+        nodes = tuple(replace(node, available=node.available or node.name in silent) for node in context.snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
-        soon = replace(grounds, snapshot=replace(cycle.snapshot, nodes=nodes), under_way=under_way)
+        soon = replace(grounds, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
     def _consideration(self, grounds: Grounds, claimed: Sequence[Plan]) -> Consider:
-        """``claimed`` are plans for those who had their turn before."""
+        """``claimed`` are the plans that were made before in this cycle."""
 
         def consider_one(
             preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
@@ -241,22 +226,22 @@ class MakingRoom:
 
         return consider_one
 
-    def _grounds(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Grounds:
+    def _grounds(self, context: CycleContext) -> Grounds:
         """With nothing under way."""
         return Grounds(
-            snapshot=snapshot,
-            config=config,
-            now=now,
-            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            snapshot=context.snapshot,
+            config=context.config,
+            now=context.now,
+            preempted=self.operations.preemption_counts(context.snapshot),
             under_way=UnderWay(),
-            history=self.memory.history(config),
+            history=self.history.history(context.config),
             actions=self.actions,
         )
 
-    def _store_plan(self, plan: Plan, cycle: _Cycle) -> tuple[Eviction, ClusterSnapshot | None] | None:
+    def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
-        mode = cycle.config.daemon.mode
-        budget = over_budget(plan, self.usage(cycle.now), cycle.config.budget)
+        mode = context.config.daemon.mode
+        budget = over_budget(plan, self.operations.usage(context.now), context.config.budget)
         state = {
             Mode.OBSERVE: EvictionState.PROPOSED,
             Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
@@ -274,7 +259,7 @@ class MakingRoom:
                 plan,
                 mode.value,
                 state,
-                cycle.now,
+                context.now,
                 outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
             )
         )

@@ -109,7 +109,7 @@ def ordinary_preemptors(
     *,
     urgent: Sequence[Preemptor] = (),
     served: Collection[str] = (),
-    left_alone: Callable[[Job], bool] = lambda _: False,
+    suppressed: Callable[[Job], bool] = lambda _: False,
     placements: frozenset[str] = frozenset(),
 ) -> tuple[Preemptor, ...]:
     """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served`` and who is next.
@@ -137,7 +137,7 @@ def ordinary_preemptors(
         if job.job_id in served or line.blocked(job):
             continue
         nodes = line.reach(job)
-        if left_alone(job) or obstacle(job, placements, snapshot.topology):
+        if suppressed(job) or obstacle(job, placements, snapshot.topology):
             line.passed_over.append(nodes)
             continue
         line.add(job)

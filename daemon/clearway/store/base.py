@@ -14,7 +14,7 @@ from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Plan
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
@@ -26,7 +26,7 @@ class CycleState:
 
     operations: tuple[Eviction, ...]  # those that are open, by id
     rolling_drains: tuple[RollingDrain, ...]  # those that are open, by id
-    requests: tuple[Request, ...]  # those that are not handled yet, by id
+    requests: tuple[OperatorRequest, ...]  # those that are not handled yet, by id
     values: Mapping[str, Any]  # small values by name; one that was never stored is absent
     usage: Usage
 
@@ -90,7 +90,7 @@ class Store(Protocol):
 
     def add_request(
         self,
-        kind: str,
+        kind: RequestKind,
         eviction_id: int | None,
         actor: str,
         at: datetime,
@@ -98,15 +98,13 @@ class Store(Protocol):
         rolling_id: int | None = None,
     ) -> int: ...
 
-    def pending_requests(self) -> tuple[Request, ...]: ...
+    def pending_requests(self) -> tuple[OperatorRequest, ...]: ...
 
-    def finish_request(
-        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
-    ) -> None:
-        """With the eviction or the rolling drain that the request has led to."""
+    def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
+        """Store what has become of it, with the operation that it has led to."""
         ...
 
-    def request(self, request_id: int) -> Request | None: ...
+    def request(self, request_id: int) -> OperatorRequest | None: ...
 
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
         """Returns it with its id."""

@@ -23,7 +23,7 @@ from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Plan
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.store import history_rows, migrate, rolling_rows, rows, state_rows
 from clearway.store.base import CycleState
@@ -254,7 +254,7 @@ class SqlStore:
 
     def add_request(
         self,
-        kind: str,
+        kind: RequestKind,
         eviction_id: int | None,
         actor: str,
         at: datetime,
@@ -263,7 +263,7 @@ class SqlStore:
     ) -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
         values = {
-            "kind": kind,
+            "kind": str(kind),
             "eviction_id": eviction_id,
             "actor": actor,
             "created_at": at,
@@ -281,27 +281,25 @@ class SqlStore:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return _new_id(connection.execute(insert(REQUESTS).values(values)))
 
-    def pending_requests(self) -> tuple[Request, ...]:
+    def pending_requests(self) -> tuple[OperatorRequest, ...]:
         with self._database.reading() as connection:
             return self._pending_requests(connection)
 
     @staticmethod
-    def _pending_requests(connection: Connection) -> tuple[Request, ...]:
+    def _pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
         query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
         return tuple(rows.request_from(row) for row in connection.execute(query))
 
-    def finish_request(
-        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
-    ) -> None:
-        values: dict[str, Any] = {"handled_at": at, "result": result}
-        led_to = {"eviction_id": eviction_id, "rolling_id": rolling_id}
+    def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
+        values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
+        led_to = {"eviction_id": answer.eviction_id, "rolling_id": answer.rolling_id}
         values |= {name: number for name, number in led_to.items() if number is not None}
         query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
         with self._database.statement() as connection:
             if connection.execute(query.values(values)).rowcount != 1:
                 raise StoreError(f"no request {request_id}")
 
-    def request(self, request_id: int) -> Request | None:
+    def request(self, request_id: int) -> OperatorRequest | None:
         with self._database.reading() as connection:
             row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
             return rows.request_from(row) if row is not None else None
