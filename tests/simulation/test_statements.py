@@ -47,6 +47,7 @@ def test_an_idle_cycle(world: World) -> None:
 
 def test_a_cycle_in_which_an_eviction_only_waits(world: World) -> None:
     world.urgent(3)
+    world.tick()
     world.run_until(lambda: world.eviction().preemptions[0].state is PreemptionState.CHECKPOINTING)
     world.tick()
     assert len(statements(world)) <= IDLE
