@@ -2,20 +2,20 @@
 -- and restart slurmctld. If you have such a script already, call the two functions of `clearway` from yours.
 --
 --   * A job in an urgent partition or QoS that does not say how long it may wait gets DEFAULT_MAX_DELAY.
---   * What a job says about its delay is checked while its user can still read the answer.
---   * Nobody else can claim a delay, at submission or later. (Clearway's rules decide who is urgent; a Comment is
---     its owner's to write, so a rule with `comment = true` alone would make everybody urgent who says so.)
+--   * The script checks a job's claim about its delay while its user can still read the answer.
+--   * No other job can claim a delay, at submission or later. (Clearway's rules decide which jobs are urgent. Owners
+--     write Comments themselves, so a rule with `comment = true` alone would make every job urgent that claims it.)
 --   * Where CHECKPOINTER is set, every batch job runs under the launcher, so that Clearway can have it saved
 --     (docs/howto/transparent-checkpoints.md). Off by default.
 --
--- Written for the Lua that slurmctld brings (5.1 to 5.4). It never raises an error: an error here would refuse jobs.
+-- Written for the Lua of slurmctld (5.1 to 5.4). It never raises an error, because an error here would refuse jobs.
 
 local URGENT_PARTITIONS = { urgent = true }
 local URGENT_QOS = { urgent = true }
 local DEFAULT_MAX_DELAY = "10m"
 local LONGEST_MAX_DELAY_S = 24 * 3600
 
--- Transparent checkpoints: "dmtcp" or "criu"; nil leaves every job as it is. LAUNCHER is where all nodes have it.
+-- Transparent checkpoints: "dmtcp" or "criu"; nil leaves every job unchanged. LAUNCHER is its path on all nodes.
 local CHECKPOINTER = nil
 local LAUNCHER = "/usr/local/bin/clearway-run"
 

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.traces.swf import write_swf
 from clearway.simulation.traces.trace import Trace

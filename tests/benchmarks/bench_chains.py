@@ -40,7 +40,7 @@ from scipy import stats
 
 from clearway.walltime.chain import Stage, first_state, limit_minutes, parse_state, plan_text
 from clearway.walltime.distributions import Continuous, sample
-from clearway.walltime.model import Costs, Milestone, Request
+from clearway.walltime.model import Costs, Milestone, WalltimeRequest
 from clearway.walltime.request_sequence import Strategy, dynamic, requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import missing_requirements
@@ -105,7 +105,7 @@ class Job:
     application: Application
     strategy: str
     time_s: float
-    sequence: tuple[Request, ...]
+    sequence: tuple[WalltimeRequest, ...]
 
 
 def jobs() -> Iterator[Job]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import metrics
+from clearway.simulation.measures import measure
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.traces.swf import read_swf
@@ -72,7 +72,7 @@ def replayed(trace: Trace, scheduler: Scheduler) -> tuple[float, float, float]:
     begin = time.process_time()
     done = replay(trace.jobs, KTH_NODES, scheduler)
     spent_s = time.process_time() - begin
-    spreads = metrics(done).jobs["all"][1]
+    spreads = measure(done).jobs["all"][1]
     return spreads["wait_s"].mean, spreads["slowdown"].mean, spent_s
 
 
@@ -88,6 +88,7 @@ def test_fcfs_agrees_with_accasim(tmp_path: Path) -> None:
     assert slowdown == pytest.approx(theirs.slowdown, rel=AGREES)
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(900)
 def test_easy_is_ten_times_as_fast_as_accasims_and_agrees_by_its_rules(tmp_path: Path) -> None:
     """The usual EASY differs from AccaSim's, which does not keep to its reservation: ``accasim_rules`` says how."""

@@ -15,7 +15,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 from clearway.model.plan import Curve
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.benchmarks.bench_planning import (
     LARGE,
     LEAST_RATIOS,
@@ -167,7 +167,8 @@ def main() -> None:
                 *sizes,
                 "",
                 "Tables over all jobs would grow with the product of the three. What is solved instead are the jobs",
-                "in doubt (`planning/core.py`): their number hangs on how close the bounds are, not on the machine.",
+                "in doubt (`planning/bounds/core.py`): their number hangs on how close the bounds are, not on the",
+                "machine.",
                 "",
             ]
         )

@@ -9,28 +9,24 @@ import pytest
 
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.ujfb import Ujfb
-from clearway.planning.weighted_cost import WeightedCost
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.baselines.weighted_cost import WeightedCost
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from tests.oracle.exhaustive import Answer, Sets, exhaustive, whole_steps
 from tests.oracle.problems import TIMES, in_another_order, with_histories
 
 EXACT: tuple[Planner, ...] = (EvictionDP(), Backtracking())
 RULES: tuple[Planner, ...] = (
     Greedy(),
-    LossPerNodePrune(),
-    SlurmDefault(),
-    Ujfb(),
+    LOSS_PER_NODE_PRUNE,
+    SLURM_DEFAULT,
+    UJFB,
     WeightedCost(),
-    YoungestFirst(),
-    YoungestPrune(),
+    YOUNGEST_FIRST,
+    YOUNGEST_PRUNE,
 )
 PROBLEMS = 2_000 * TIMES  # of each shape
 IN_A_TEST = 200

@@ -10,8 +10,9 @@ from fractions import Fraction
 import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import core, eviction_dp, suffix_tables
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.bounds import core
+from clearway.planning.dp import eviction_dp, suffix_tables
+from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import exhaustive
 from tests.oracle.many import answers, seeds
 from tests.oracle.milp import milp_sweep

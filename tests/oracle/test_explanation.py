@@ -12,13 +12,15 @@ import pytest
 from clearway.model.explanation import Explanation
 from clearway.model.plan import Choice, Cost
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.planning.backtracking import Backtracking
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.rules import (
+    LOSS_PER_NODE_PRUNE,
+    SLURM_DEFAULT,
+    YOUNGEST_FIRST,
+    YOUNGEST_PRUNE,
+)
 from clearway.preemption.explanation import explain
 from tests.builders import plan
 from tests.oracle.exhaustive import enough_freed, whole_steps
@@ -26,7 +28,7 @@ from tests.oracle.problems import SHAPES, random_problem
 from tests.oracle.typed_problems import KINDS, typed_problem
 
 PROBLEMS_PER_SHAPE = 25
-RULES: tuple[type, ...] = (SlurmDefault, YoungestFirst, YoungestPrune, LossPerNodePrune)
+RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
 def problems(shape: str) -> Iterator[EvictionProblem]:
@@ -136,8 +138,8 @@ def test_rules_would_have_lost_what_they_lose_when_they_are_run(shape: str) -> N
     for problem in problems(shape):
         found = explained(problem)
         for outcome, rule in zip(found.rules, RULES, strict=True):
-            assert outcome.rule == rule.name  # type: ignore[attr-defined]
-            point = rule().solve(problem).choose()
+            assert outcome.rule == rule.name
+            point = rule.solve(problem).choose()
             assert outcome.cost == (None if point is None else point.cost)
             assert outcome.cost is None or outcome.cost >= found.cost, "a rule is never better than the optimum"
 

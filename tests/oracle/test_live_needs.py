@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Topology
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, after, job, node, urgent_job
 
@@ -216,8 +216,8 @@ def lost(each: Job) -> float:
 def decided(made: World, urgent: Job) -> Plan | NoPlan:
     preemptor = Preemptor(urgent, "rule 1", 600, after(600))
     seen = made.snapshot(urgent)
-    grounds = Grounds(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=UnderWay())
-    return decide(preemptor, grounds, EvictionDP())
+    context = PlanningContext(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=UnderWay())
+    return decide(preemptor, context, EvictionDP())
 
 
 def check_true(made: World, urgent: Job, plan: Plan) -> None:

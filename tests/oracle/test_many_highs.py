@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from clearway.model.problem import EvictionProblem
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.milp import Milp
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.joint.milp import Milp
 from tests.oracle.exhaustive import Sets, exhaustive
 from tests.oracle.many import answers, cost_in_time, seeds
 from tests.oracle.milp import milp_sweep

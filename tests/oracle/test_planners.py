@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import node_groups, suffix_tables, superfluous
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp import suffix_tables
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import node_groups, superfluous
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, seeds
 from tests.oracle.problems import SHAPES, random_problem

@@ -8,9 +8,11 @@ from fractions import Fraction
 import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import core, eviction_dp, node_groups
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.milp import Milp
+from clearway.planning.bounds import core
+from clearway.planning.dp import eviction_dp
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import node_groups
+from clearway.planning.joint.milp import Milp
 from tests.oracle.exhaustive import Answer, exhaustive
 from tests.oracle.many import EXACT, answers, cost_in_time, seeds
 from tests.oracle.problems import SHAPES, random_problem, with_returns

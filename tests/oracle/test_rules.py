@@ -8,8 +8,7 @@ import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
+from clearway.planning.rules import SLURM_DEFAULT, YOUNGEST_FIRST
 from tests.oracle.many import RULES, seeds
 from tests.oracle.problems import SHAPES, random_problem, with_histories
 
@@ -53,7 +52,7 @@ def slurms_own(problem: EvictionProblem, *, youngest_first: bool) -> set[str] | 
 
 @pytest.mark.parametrize("youngest_first", [False, True])
 def test_slurm_is_what_its_manual_tells(youngest_first: bool) -> None:
-    planner: Planner = YoungestFirst() if youngest_first else SlurmDefault()
+    planner: Planner = YOUNGEST_FIRST if youngest_first else SLURM_DEFAULT
     spared = 0
     for seed in range(600):
         rng = random.Random(seed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.planning.backtracking import Backtracking
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.baselines.backtracking import Backtracking
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,
     FILE_SYSTEM_GB_S,

@@ -13,11 +13,11 @@ from math import ceil
 import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import several
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.in_turn import in_turn
-from clearway.planning.parties import Party, Share, Together
-from clearway.planning.several import plan_together
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.joint import several
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
+from clearway.planning.joint.sequential import in_turn
+from clearway.planning.joint.several import plan_together
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
 
@@ -31,7 +31,7 @@ def endless() -> float:
     return 60.0
 
 
-def parties_of(seed: int) -> tuple[Party, ...]:
+def requests_of(seed: int) -> tuple[Request, ...]:
     """Two or three urgent jobs on up to nine nodes with up to four jobs."""
     rng = random.Random(seed)
     shape = SHAPES[seed % len(SHAPES)]
@@ -48,7 +48,7 @@ def parties_of(seed: int) -> tuple[Party, ...]:
             jobs.append(Candidate(str(job_id), len(mine), _options(rng, shape), tuple(mine)))
     taken = {name for job in jobs for name in job.node_names}
     free = [name for name in names if name not in taken]
-    parties = []
+    requests = []
     for index in range(rng.randint(2, 3)):
         suits = set(names)
         if shape == "apart" or (every and rng.random() < 0.5):
@@ -62,8 +62,8 @@ def parties_of(seed: int) -> tuple[Party, ...]:
         own_free = tuple(name for name in free if name in suits)
         nodes = rng.randint(1, 4)
         problem = EvictionProblem(max(0, nodes - len(own_free)), max_delay_s, 1, mine, nodes)
-        parties.append(Party(f"u{index}", nodes, problem, own_free))
-    return tuple(parties)
+        requests.append(Request(f"u{index}", nodes, problem, own_free))
+    return tuple(requests)
 
 
 def _options(rng: random.Random, shape: str) -> tuple[Option, ...]:
@@ -85,10 +85,10 @@ def _options(rng: random.Random, shape: str) -> tuple[Option, ...]:
 
 
 @cache
-def everything(parties: tuple[Party, ...]) -> Cost | None:
-    """The least cost of serving them all, by trying every way and every party in time for which each job may leave."""
-    order = sorted(parties, key=lambda party: (party.problem.max_delay_s, party.job_id))
-    jobs = sorted({job.job_id for party in order for job in party.problem.candidates})
+def everything(requests: tuple[Request, ...]) -> Cost | None:
+    """The least cost of serving them all, by trying every way and request for which a job may leave in time."""
+    order = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
+    jobs = sorted({job.job_id for request in order for job in request.problem.candidates})
     choices = [[None, *_choices(order, job_id)] for job_id in jobs]
     costs = [
         cost for picked in itertools.product(*choices) if (cost := _cost(order, dict(zip(jobs, picked, strict=True))))
@@ -96,33 +96,35 @@ def everything(parties: tuple[Party, ...]) -> Cost | None:
     return min(costs, default=None)
 
 
-def _choices(order: Sequence[Party], job_id: str) -> Iterator[tuple[Option, int]]:
-    for phase, party in enumerate(order):
-        for job in party.problem.candidates:
+def _choices(order: Sequence[Request], job_id: str) -> Iterator[tuple[Option, int]]:
+    for phase, request in enumerate(order):
+        for job in request.problem.candidates:
             if job.job_id == job_id:
                 yield from ((option, phase) for option in job.options if option.action is not Action.END)
 
 
-def _cost(order: Sequence[Party], picked: dict[str, tuple[Option, int] | None]) -> Cost | None:
+def _cost(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None]) -> Cost | None:
     used = [choice for choice in picked.values() if choice is not None]
-    for phase, party in enumerate(order):
+    for phase, request in enumerate(order):
         written = sum(ceil(option.checkpoint_s) for option, before in used if before <= phase)
-        if written > party.problem.max_delay_s:
+        if written > request.problem.max_delay_s:
             return None
     gone_for = [_gone_for(order, picked, phase) for phase in range(len(order))]
     holders: dict[str, set[str]] = {}
-    for party in order:
-        for job in party.problem.candidates:
+    for request in order:
+        for job in request.problem.candidates:
             for name in job.node_names:
                 holders.setdefault(name, set()).add(job.job_id)
     slots = [
         [
             name
-            for name in sorted({*party.free_nodes, *(n for job in party.problem.candidates for n in job.node_names)})
+            for name in sorted(
+                {*request.free_nodes, *(n for job in request.problem.candidates for n in job.node_names)}
+            )
             if holders.get(name, set()) <= gone_for[phase]
         ]
-        for phase, party in enumerate(order)
-        for _ in range(party.nodes)
+        for phase, request in enumerate(order)
+        for _ in range(request.nodes)
     ]
     if not _matched(slots):
         return None
@@ -134,7 +136,7 @@ def _cost(order: Sequence[Party], picked: dict[str, tuple[Option, int] | None]) 
     )
 
 
-def _gone_for(order: Sequence[Party], picked: dict[str, tuple[Option, int] | None], phase: int) -> set[str]:
+def _gone_for(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None], phase: int) -> set[str]:
     gone = {
         job_id
         for job_id, choice in picked.items()
@@ -142,8 +144,8 @@ def _gone_for(order: Sequence[Party], picked: dict[str, tuple[Option, int] | Non
     }
     ends = {
         job.job_id
-        for party in order
-        for job in party.problem.candidates
+        for request in order
+        for job in request.problem.candidates
         for option in job.options
         if option.action is Action.END and option.ready_s <= order[phase].problem.max_delay_s
     }
@@ -167,8 +169,8 @@ def _matched(slots: Sequence[Sequence[str]]) -> bool:
     return all(place(slot, set()) for slot in range(len(slots)))
 
 
-def cost_of(together: Together) -> Cost:
-    leaving = [option for share in together.shares for _, option in share.leaving]
+def cost_of(together: JointPlan) -> Cost:
+    leaving = [option for allocation in together.allocations for _, option in allocation.leaving]
     return (
         sum((Fraction(str(option.lost_work_node_s)) for option in leaving), Fraction(0)),
         sum(option.return_node_s for option in leaving),
@@ -177,28 +179,28 @@ def cost_of(together: Together) -> Cost:
     )
 
 
-def check(parties: Sequence[Party], together: Together) -> None:
-    """Every share keeps what it promises."""
-    by_id = {party.job_id: party for party in parties}
-    left: dict[str, tuple[Share, Option]] = {}
+def check(requests: Sequence[Request], together: JointPlan) -> None:
+    """Every allocation keeps what it promises."""
+    by_id = {request.job_id: request for request in requests}
+    left: dict[str, tuple[Allocation, Option]] = {}
     given: set[str] = set()
-    for share in together.shares:
-        party = by_id[share.job_id]
-        assert len(share.nodes) == party.nodes
-        assert not given & set(share.nodes), "no node for two"
-        given |= set(share.nodes)
-        for job_id, option in share.leaving:
+    for allocation in together.allocations:
+        request = by_id[allocation.job_id]
+        assert len(allocation.nodes) == request.nodes
+        assert not given & set(allocation.nodes), "no node for two"
+        given |= set(allocation.nodes)
+        for job_id, option in allocation.leaving:
             assert job_id not in left, "no job for two"
-            left[job_id] = (share, option)
-        ending = {job_id for job_id, _ in share.ending}
-        assert share.done_s <= party.problem.max_delay_s
-        for name in share.nodes:
-            on = {j.job_id for p in parties for j in p.problem.candidates if name in j.node_names}
-            assert name in party.free_nodes or any(name in job.node_names for job in party.problem.candidates)
-            assert on <= ending | left.keys(), "the jobs of a node leave for this party or an earlier one"
+            left[job_id] = (allocation, option)
+        ending = {job_id for job_id, _ in allocation.ending}
+        assert allocation.done_s <= request.problem.max_delay_s
+        for name in allocation.nodes:
+            on = {j.job_id for p in requests for j in p.problem.candidates if name in j.node_names}
+            assert name in request.free_nodes or any(name in job.node_names for job in request.problem.candidates)
+            assert on <= ending | left.keys(), "the jobs of a node leave for this request or an earlier one"
             for job_id in on - ending:
                 owner, option = left[job_id]
-                assert option.action is not Action.SUSPEND or owner is share
+                assert option.action is not Action.SUSPEND or owner is allocation
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -206,27 +208,29 @@ def check(parties: Sequence[Party], together: Together) -> None:
 def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
     served = refused = shared = 0
     for seed in seeds(SHAPES, shape, block, IN_A_TEST):
-        parties = parties_of(seed)
-        best = everything(parties)
-        found = plan_together(parties, EvictionDP(), endless)
+        requests = requests_of(seed)
+        best = everything(requests)
+        found = plan_together(requests, EvictionDP(), endless)
         assert found.gap == 0.0
-        check(parties, found)
+        check(requests, found)
         if best is not None:
             served += 1
-            assert len(found.shares) == len(parties), (seed, best)
+            assert len(found.allocations) == len(requests), (seed, best)
             assert cost_of(found) == best, seed
-            users = [set(share.nodes) for share in found.shares]
+            users = [set(allocation.nodes) for allocation in found.allocations]
             shared += any(
-                sum(bool(set(job.node_names) & names) for names in users) > 1 for job in parties[0].problem.candidates
+                sum(bool(set(job.node_names) & names) for names in users) > 1 for job in requests[0].problem.candidates
             )
         else:
             refused += 1
             # Admitted one after another, in the order in which they were given.
-            admitted: list[Party] = []
-            for party in parties:
-                if everything((*admitted, party)) is not None:
-                    admitted.append(party)
-            assert {share.job_id for share in found.shares} == {party.job_id for party in admitted}, seed
+            admitted: list[Request] = []
+            for request in requests:
+                if everything((*admitted, request)) is not None:
+                    admitted.append(request)
+            assert {allocation.job_id for allocation in found.allocations} == {
+                request.job_id for request in admitted
+            }, seed
             if admitted:
                 assert cost_of(found) == everything(tuple(admitted)), seed
     assert served >= 10
@@ -236,13 +240,13 @@ def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
 
 @pytest.mark.parametrize("seed", range(0, 140, 5))
 def test_the_answer_does_not_depend_on_the_order_of_candidates(seed: int) -> None:
-    parties = parties_of(seed)
+    requests = requests_of(seed)
     turned = tuple(
-        replace(p, problem=replace(p.problem, candidates=tuple(reversed(p.problem.candidates)))) for p in parties
+        replace(p, problem=replace(p.problem, candidates=tuple(reversed(p.problem.candidates)))) for p in requests
     )
-    before = repr(parties)
-    assert plan_together(parties, EvictionDP(), endless) == plan_together(turned, EvictionDP(), endless)
-    assert repr(parties) == before
+    before = repr(requests)
+    assert plan_together(requests, EvictionDP(), endless) == plan_together(turned, EvictionDP(), endless)
+    assert repr(requests) == before
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -251,14 +255,14 @@ def test_without_time_for_the_program_plans_stay_valid_and_the_gap_is_told(shape
     unserved = 0
     first = SHAPES.index(shape)
     for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
-        parties = parties_of(seed)
-        found = plan_together(parties, EvictionDP(), lambda: 0.0)
-        check(parties, found)
-        assert found.shares == in_turn(parties, EvictionDP())
-        best = everything(parties)
+        requests = requests_of(seed)
+        found = plan_together(requests, EvictionDP(), lambda: 0.0)
+        check(requests, found)
+        assert found.allocations == in_turn(requests, EvictionDP())
+        best = everything(requests)
         if best is None:
-            assert len(found.shares) < len(parties)
-        elif len(found.shares) < len(parties):
+            assert len(found.allocations) < len(requests)
+        elif len(found.allocations) < len(requests):
             unserved += 1
         else:
             lost = cost_of(found)[0]
@@ -276,11 +280,11 @@ def test_with_many_candidates_the_plan_is_as_good_on_small_ones(shape: str, monk
     first = SHAPES.index(shape)
     worse = served = 0
     for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
-        parties = parties_of(seed)
-        best = everything(parties)
-        found = plan_together(parties, EvictionDP(), endless)
-        check(parties, found)
-        if best is not None and len(found.shares) == len(parties):
+        requests = requests_of(seed)
+        best = everything(requests)
+        found = plan_together(requests, EvictionDP(), endless)
+        check(requests, found)
+        if best is not None and len(found.allocations) == len(requests):
             served += 1
             lost = cost_of(found)[0]
             worse += lost > best[0]

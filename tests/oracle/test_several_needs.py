@@ -12,23 +12,23 @@ from math import ceil
 import pytest
 
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
-from clearway.planning import cheapest_nodes
-from clearway.planning.parties import Party, Share, Together
-from clearway.planning.several import at_once, by_program, unserved
+from clearway.planning.joint import cheapest_nodes
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
+from clearway.planning.joint.several import at_once, by_program, unserved
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
 
 BLOCKS, IN_A_TEST = TIMES, 50  # of each shape
 SHAPES = ("gpus", "types", "memory", "ties", "ends", "suspends", "certain", "in a row", "one switch", "everything")
 Cost = tuple[Fraction, int, int, int]
-Picked = Mapping[str, tuple[Option, int] | None]  # of each job: how it leaves, and for the party of which number
+Picked = Mapping[str, tuple[Option, int] | None]  # of each job: how it leaves, and for the request of which number
 
 
 def endless() -> float:
     return 60.0
 
 
-def parties_of(seed: int, *, jobs: int | None = None) -> tuple[Party, ...]:
+def requests_of(seed: int, *, jobs: int | None = None) -> tuple[Request, ...]:
     """Two or three urgent jobs, most with needs, on up to six nodes that up to four jobs share."""
     rng = random.Random(seed)
     shape = SHAPES[seed % len(SHAPES)]
@@ -43,15 +43,15 @@ def parties_of(seed: int, *, jobs: int | None = None) -> tuple[Party, ...]:
     if rng.random() < 0.2:  # somebody who stays
         index = rng.randrange(len(nodes))
         nodes[index] = replace(nodes[index], held=_part(rng, nodes[index].has))
-    parties = []
+    requests = []
     for index in range(rng.randint(2, 3)):
         whole = rng.random() < 0.2 or (shape == "suspends" and rng.random() < 0.3)
         suits = nodes if not every or rng.random() < 0.5 else [node for node in nodes if rng.random() < 0.7]
         needs = None if whole else _needs(rng, shape, suits)
-        parties.append(
-            _party(f"u{index}", rng.choice((1, 1, 1, 2, 2, 3)), rng.randint(0, 12), needs, suits, candidates)
+        requests.append(
+            _request(f"u{index}", rng.choice((1, 1, 1, 2, 2, 3)), rng.randint(0, 12), needs, suits, candidates)
         )
-    return tuple(parties)
+    return tuple(requests)
 
 
 def _node(rng: random.Random, shape: str, index: int) -> NodeResources:
@@ -97,14 +97,14 @@ def _needs(rng: random.Random, shape: str, nodes: Sequence[NodeResources]) -> Ne
     return replace(needs, contiguous=row, one_switch=shape == "one switch" or (every and rng.random() < 0.3))
 
 
-def _party(
+def _request(
     job_id: str,
     count: int,
     max_delay_s: int,
     needs: Needs | None,
     suits: Sequence[NodeResources],
     jobs: Sequence[Candidate],
-) -> Party:
+) -> Request:
     suits = [node for node in suits if needs is not None or node.held == Amounts()]
     candidates = []
     for job in jobs:
@@ -118,7 +118,7 @@ def _party(
     problem = EvictionProblem(max(0, count - len(free)), max_delay_s, 1, tuple(candidates), count)
     if needs is not None:
         problem = replace(problem, nodes_needed=count, needs=needs, nodes=tuple(suits))
-    return Party(job_id, count, problem, free)
+    return Request(job_id, count, problem, free)
 
 
 def _options(rng: random.Random, shape: str) -> tuple[Option, ...]:
@@ -140,10 +140,10 @@ def _options(rng: random.Random, shape: str) -> tuple[Option, ...]:
 # -- trying everything ---------------------------------------------------------------------------------------------
 
 
-def everything(parties: Sequence[Party]) -> Cost | None:
-    """The least cost of serving them all; every way, every party in time and every choice of nodes is tried."""
-    order = sorted(parties, key=lambda party: (party.problem.max_delay_s, party.job_id))
-    jobs = sorted({job.job_id for party in order for job in party.problem.candidates})
+def everything(requests: Sequence[Request]) -> Cost | None:
+    """The least cost of serving them all; every way, every request in time and every choice of nodes is tried."""
+    order = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
+    jobs = sorted({job.job_id for request in order for job in request.problem.candidates})
     choices = [[None, *_choices(order, job_id)] for job_id in jobs]
     found: dict[object, bool] = {}
     tried = [dict(zip(jobs, picked, strict=True)) for picked in itertools.product(*choices)]
@@ -156,18 +156,18 @@ def everything(parties: Sequence[Party]) -> Cost | None:
     return None
 
 
-def _choices(order: Sequence[Party], job_id: str) -> Iterator[tuple[Option, int]]:
-    for phase, party in enumerate(order):
-        for job in party.problem.candidates:
+def _choices(order: Sequence[Request], job_id: str) -> Iterator[tuple[Option, int]]:
+    for phase, request in enumerate(order):
+        for job in request.problem.candidates:
             if job.job_id == job_id:
                 yield from ((option, phase) for option in job.options if option.action is not Action.END)
 
 
-def _in_time(order: Sequence[Party], picked: Picked) -> bool:
+def _in_time(order: Sequence[Request], picked: Picked) -> bool:
     used = [choice for choice in picked.values() if choice is not None]
     return all(
-        sum(ceil(option.checkpoint_s) for option, before in used if before <= phase) <= party.problem.max_delay_s
-        for phase, party in enumerate(order)
+        sum(ceil(option.checkpoint_s) for option, before in used if before <= phase) <= request.problem.max_delay_s
+        for phase, request in enumerate(order)
     )
 
 
@@ -181,8 +181,8 @@ def _cost(picked: Picked) -> Cost:
     )
 
 
-def _gone(order: Sequence[Party], picked: Picked, phase: int) -> tuple[frozenset[str], frozenset[str]]:
-    """Who has left by a party's delay, and who stands suspended for somebody else."""
+def _gone(order: Sequence[Request], picked: Picked, phase: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Who has left by a request's delay, and who stands suspended for somebody else."""
     left, kept = set(), set()
     for job_id, choice in picked.items():
         if choice is None:
@@ -191,19 +191,19 @@ def _gone(order: Sequence[Party], picked: Picked, phase: int) -> tuple[frozenset
             kept.add(job_id)
         elif choice[1] <= phase:
             left.add(job_id)
-    for job in (job for party in order for job in party.problem.candidates):
+    for job in (job for request in order for job in request.problem.candidates):
         for option in job.options:
             if option.action is Action.END and option.ready_s <= order[phase].problem.max_delay_s:
                 left.add(job.job_id)
     return frozenset(left - kept), frozenset(kept)
 
 
-def _placed(order: Sequence[Party], gone: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
+def _placed(order: Sequence[Request], gone: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
     """Whether all can have nodes of their own."""
     ways = []
-    for party, (left, kept) in zip(order, gone, strict=True):
-        names = [node for node in names_of(party) if serves(order, party, node, left, kept)]
-        ways.append([set(each) for each in itertools.combinations(names, party.nodes) if lie_as_asked(party, each)])
+    for request, (left, kept) in zip(order, gone, strict=True):
+        names = [node for node in names_of(request) if serves(order, request, node, left, kept)]
+        ways.append([set(each) for each in itertools.combinations(names, request.nodes) if lie_as_asked(request, each)])
 
     def place(phase: int, taken: set[str]) -> bool:
         if phase == len(order):
@@ -213,27 +213,27 @@ def _placed(order: Sequence[Party], gone: Sequence[tuple[frozenset[str], frozens
     return place(0, set())
 
 
-def names_of(party: Party) -> list[str]:
-    if party.problem.needs is not None:
-        return [node.name for node in party.problem.nodes]
-    return sorted({*party.free_nodes, *(name for job in party.problem.candidates for name in job.node_names)})
+def names_of(request: Request) -> list[str]:
+    if request.problem.needs is not None:
+        return [node.name for node in request.problem.nodes]
+    return sorted({*request.free_nodes, *(name for job in request.problem.candidates for name in job.node_names)})
 
 
 def serves(
-    parties: Sequence[Party], party: Party, name: str, left: Collection[str], kept: Collection[str] = ()
+    requests: Sequence[Request], request: Request, name: str, left: Collection[str], kept: Collection[str] = ()
 ) -> bool:
-    holders = {job.job_id for each in parties for job in each.problem.candidates if name in job.node_names}
+    holders = {job.job_id for each in requests for job in each.problem.candidates if name in job.node_names}
     if holders & set(kept):
         return False
-    needs = party.problem.needs
+    needs = request.problem.needs
     if needs is None:
         return holders <= set(left)
-    (node,) = [node for node in party.problem.nodes if node.name == name]
+    (node,) = [node for node in request.problem.nodes if node.name == name]
     if name in needs.excluded_nodes or not set(needs.features) <= set(node.features):
         return False
     staying = [
         job.holds[job.node_names.index(name)] if job.holds else node.has
-        for job in party.problem.candidates
+        for job in request.problem.candidates
         if name in job.node_names and job.job_id not in left
     ]
     if needs.per_node == Amounts():
@@ -256,12 +256,12 @@ def _gpus(amounts: Amounts, kind: str) -> int:
     return sum(count for name, count in amounts.gpus if kind in ("", name))
 
 
-def lie_as_asked(party: Party, chosen: Sequence[str]) -> bool:
-    needs = party.problem.needs
+def lie_as_asked(request: Request, chosen: Sequence[str]) -> bool:
+    needs = request.problem.needs
     if needs is None:
         return True
-    at = [index for index, node in enumerate(party.problem.nodes) if node.name in chosen]
-    switches = {party.problem.nodes[index].switch for index in at}
+    at = [index for index, node in enumerate(request.problem.nodes) if node.name in chosen]
+    switches = {request.problem.nodes[index].switch for index in at}
     return (
         set(needs.required_nodes) <= set(chosen)
         and (not needs.contiguous or at[-1] - at[0] + 1 == len(at))
@@ -269,30 +269,35 @@ def lie_as_asked(party: Party, chosen: Sequence[str]) -> bool:
     )
 
 
-def check(parties: Sequence[Party], shares: Sequence[Share]) -> None:
-    """Every share keeps what it promises."""
-    by_id = {party.job_id: party for party in parties}
-    suspended = {job_id: share for share in shares for job_id, way in share.leaving if way.action is Action.SUSPEND}
+def check(requests: Sequence[Request], allocations: Sequence[Allocation]) -> None:
+    """Every allocation keeps what it promises."""
+    by_id = {request.job_id: request for request in requests}
+    suspended = {
+        job_id: allocation
+        for allocation in allocations
+        for job_id, way in allocation.leaving
+        if way.action is Action.SUSPEND
+    }
     left: set[str] = set()
     given: set[str] = set()
-    for share in shares:
-        party = by_id[share.job_id]
-        assert len(share.nodes) == len(set(share.nodes)) == party.nodes
-        assert not given & set(share.nodes), "no node for two"
-        given |= set(share.nodes)
-        own = {job_id for job_id, _ in share.leaving}
+    for allocation in allocations:
+        request = by_id[allocation.job_id]
+        assert len(allocation.nodes) == len(set(allocation.nodes)) == request.nodes
+        assert not given & set(allocation.nodes), "no node for two"
+        given |= set(allocation.nodes)
+        own = {job_id for job_id, _ in allocation.leaving}
         assert not left & own, "no job for two"
-        assert set(share.counts_on) <= left, "who leaves for others does so before"
+        assert set(allocation.depends_on) <= left, "who leaves for others does so before"
         left |= own
-        gone = own | set(share.counts_on) | {job_id for job_id, _ in share.ending}
-        kept = {job_id for job_id, of in suspended.items() if of is not share}
-        assert all(serves(parties, party, name, gone, kept) for name in share.nodes)
-        assert lie_as_asked(party, share.nodes)
-        assert share.done_s <= party.problem.max_delay_s
+        gone = own | set(allocation.depends_on) | {job_id for job_id, _ in allocation.ending}
+        kept = {job_id for job_id, of in suspended.items() if of is not allocation}
+        assert all(serves(requests, request, name, gone, kept) for name in allocation.nodes)
+        assert lie_as_asked(request, allocation.nodes)
+        assert allocation.done_s <= request.problem.max_delay_s
 
 
-def cost_of(shares: Sequence[Share]) -> Cost:
-    return _cost({job_id: (option, 0) for share in shares for job_id, option in share.leaving})
+def cost_of(allocations: Sequence[Allocation]) -> Cost:
+    return _cost({job_id: (option, 0) for allocation in allocations for job_id, option in allocation.leaving})
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -300,27 +305,29 @@ def cost_of(shares: Sequence[Share]) -> Cost:
 def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
     served = refused = 0
     for seed in seeds(SHAPES, shape, block, IN_A_TEST):
-        parties = parties_of(seed)
-        before = repr(parties)
-        found = by_program(parties, endless)
+        requests = requests_of(seed)
+        before = repr(requests)
+        found = by_program(requests, endless)
         assert found is not None
         assert found.proven
-        check(parties, found.shares)
-        best = everything(parties)
+        check(requests, found.allocations)
+        best = everything(requests)
         if best is not None:
             served += 1
-            assert len(found.shares) == len(parties), (seed, best)
+            assert len(found.allocations) == len(requests), (seed, best)
         else:
             refused += 1
-            admitted: list[Party] = []
-            for party in parties:
-                if everything((*admitted, party)) is not None:
-                    admitted.append(party)
-            assert {share.job_id for share in found.shares} == {party.job_id for party in admitted}, seed
+            admitted: list[Request] = []
+            for request in requests:
+                if everything((*admitted, request)) is not None:
+                    admitted.append(request)
+            assert {allocation.job_id for allocation in found.allocations} == {
+                request.job_id for request in admitted
+            }, seed
             best = everything(admitted)
-        assert cost_of(found.shares) == best, seed
-        assert found.least_node_s <= Together(found.shares, 0.0).cost.lost_work_node_s, "what is proven is true"
-        assert repr(parties) == before
+        assert cost_of(found.allocations) == best, seed
+        assert found.least_node_s <= JointPlan(found.allocations, 0.0).cost.lost_work_node_s, "what is proven is true"
+        assert repr(requests) == before
     assert served >= IN_A_TEST / 10
     assert refused >= IN_A_TEST / 10
 
@@ -328,12 +335,12 @@ def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_one_job_too(shape: str) -> None:
     for seed in seeds(SHAPES, shape, 1, 10):
-        parties = parties_of(seed, jobs=1)
-        found = by_program(parties, endless)
+        requests = requests_of(seed, jobs=1)
+        found = by_program(requests, endless)
         assert found is not None
-        check(parties, found.shares)
-        if (best := everything(parties)) is not None:
-            assert cost_of(found.shares) == best, seed
+        check(requests, found.allocations)
+        if (best := everything(requests)) is not None:
+            assert cost_of(found.allocations) == best, seed
 
 
 def test_all_jobs_leave_where_all_are_needed() -> None:
@@ -345,24 +352,24 @@ def test_all_jobs_leave_where_all_are_needed() -> None:
         for index in range(4)
     )
     whole = Needs(Amounts(4, 0, (("", 3),)))
-    parties = [_party(f"u{index}", 2, 10, whole, nodes, jobs) for index in range(2)]
-    found = by_program(parties, endless)
+    requests = [_request(f"u{index}", 2, 10, whole, nodes, jobs) for index in range(2)]
+    found = by_program(requests, endless)
     assert found is not None
     assert found.proven
-    check(parties, found.shares)
-    assert cost_of(found.shares) == (20, 0, 0, 4)
+    check(requests, found.allocations)
+    assert cost_of(found.allocations) == (20, 0, 0, 4)
     assert found.least_node_s == 20
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_answer_does_not_depend_on_the_order_of_candidates_and_ways(shape: str) -> None:
     for seed in seeds(SHAPES, shape, 2, 10):
-        parties = parties_of(seed)
+        requests = requests_of(seed)
         turned = []
-        for party in parties:
-            jobs = [replace(each, options=tuple(reversed(each.options))) for each in party.problem.candidates]
-            turned.append(replace(party, problem=replace(party.problem, candidates=tuple(reversed(jobs)))))
-        assert by_program(parties, endless) == by_program(turned, endless), seed
+        for request in requests:
+            jobs = [replace(each, options=tuple(reversed(each.options))) for each in request.problem.candidates]
+            turned.append(replace(request, problem=replace(request.problem, candidates=tuple(reversed(jobs)))))
+        assert by_program(requests, endless) == by_program(turned, endless), seed
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -374,21 +381,24 @@ def test_on_the_cheapest_nodes_alone_plans_stay_valid_and_claim_no_proof(
         monkeypatch.setattr(cheapest_nodes, name, 0)
     served = worse = 0
     for seed in seeds(SHAPES, shape, 3, 20):
-        parties = parties_of(seed)
-        found = at_once(parties, endless)
-        every = by_program(parties, endless)
+        requests = requests_of(seed)
+        found = at_once(requests, endless)
+        every = by_program(requests, endless)
         assert found is not None
         assert every is not None
-        check(parties, found.shares)
-        order = [party.job_id for party in parties]
-        ranks = [(unserved(Together(each.shares, 0.0).served, order), cost_of(each.shares)) for each in (found, every)]
+        check(requests, found.allocations)
+        order = [request.job_id for request in requests]
+        ranks = [
+            (unserved(JointPlan(each.allocations, 0.0).served, order), cost_of(each.allocations))
+            for each in (found, every)
+        ]
         assert ranks[0] >= ranks[1]
         assert ranks[0] == ranks[1] or not found.proven
-        served += len(every.shares) > 0
+        served += len(every.allocations) > 0
         worse += ranks[0] > ranks[1]
     assert served >= 10
     assert worse * 4 <= served
 
 
 def test_without_time_there_is_no_answer() -> None:
-    assert all(by_program(parties_of(seed), lambda: 0.0) is None for seed in range(40))
+    assert all(by_program(requests_of(seed), lambda: 0.0) is None for seed in range(40))

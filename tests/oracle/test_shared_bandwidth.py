@@ -11,14 +11,14 @@ import pytest
 
 from clearway.model.plan import Curve
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning import shared_bandwidth
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
-from clearway.planning.milp import Milp
-from clearway.planning.shared_bandwidth import after_others, one_after_another, plan_rank
-from clearway.planning.ujfb import Ujfb
-from clearway.planning.weighted_cost import WeightedCost
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.baselines.weighted_cost import WeightedCost
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import shared_bandwidth
+from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another, plan_rank
+from clearway.planning.joint.milp import Milp
+from clearway.planning.rules import UJFB
 from clearway.simulation.file_system import fair_rates
 from tests.oracle.bandwidth import (
     Rates,
@@ -95,7 +95,7 @@ def test_to_write_at_once_saves_something(shape: str) -> None:
     assert better >= 5
 
 
-@pytest.mark.parametrize("planner", [Greedy(), Milp(), Ujfb(), WeightedCost()], ids=lambda planner: planner.name)
+@pytest.mark.parametrize("planner", [Greedy(), Milp(), UJFB, WeightedCost()], ids=lambda planner: planner.name)
 def test_every_planner_keeps_to_the_bound(planner: Planner) -> None:
     feasible = 0
     for seed in range(150):

@@ -10,9 +10,11 @@ import pytest
 
 from clearway.model.plan import Curve
 from clearway.model.problem import Action, EvictionProblem
-from clearway.planning import eviction_dp, node_groups, shared_core
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
+from clearway.planning.bounds import shared_core
+from clearway.planning.dp import eviction_dp
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import node_groups
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import answers, seeds, told
 from tests.oracle.problems import TIMES, in_another_order
@@ -77,7 +79,7 @@ def test_a_plan_that_is_not_proven_is_valid_and_its_gap_is_honest(few: str, monk
                 assert found(problem, curve) == best
                 continue
             inexact += 1
-            rule = LossPerNodePrune().solve(problem)
+            rule = LOSS_PER_NODE_PRUNE.solve(problem)
             for point, least, simple in zip(curve.points, best, rule.points, strict=True):
                 if not point.feasible:
                     assert not simple.feasible

@@ -19,7 +19,8 @@ from clearway.model.clock import SystemClock
 from clearway.model.cluster import Node
 from clearway.service import server
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.telemetry.log import configure_logging
 
 NODES = 2_000

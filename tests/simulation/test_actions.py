@@ -12,7 +12,7 @@ from clearway.execution.placement import is_placement
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 MAY_SUSPEND = {"min_runtime": 0, "allow_suspend": True}
@@ -207,7 +207,7 @@ def test_job_that_requeues_itself_is_waited_for_and_not_requeued_twice(make_worl
     assert steps(world, "ask_checkpoint") == [learner]
     assert world.cluster.jobs[learner].job.restart_count == 1
     assert world.cluster.jobs[learner].lost_s == 0.0
-    world.run_until(world.settled, limit_s=1_000)
+    world.run_until(world.settled, limit_s=1_000, every_s=5)
     assert world.eviction().preemptions[0].state is PreemptionState.RETURNED
 
 

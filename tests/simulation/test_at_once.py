@@ -10,11 +10,11 @@ import pytest
 from clearway.cli import render
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
-from clearway.planning.joint_program import Best
-from clearway.planning.parties import Party
-from clearway.planning.several import at_once
+from clearway.planning.joint.program import Best
+from clearway.planning.joint.requests import Request
+from clearway.planning.joint.several import at_once
 from clearway.preemption import batch
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config
@@ -70,8 +70,8 @@ def test_by_turns_one_of_them_has_no_plan(
 
 
 def test_what_is_not_proven_is_said(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
-    def unproven(parties: Sequence[Party], seconds_left: Callable[[], float]) -> Best | None:
-        best = at_once(parties, seconds_left)
+    def unproven(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+        best = at_once(requests, seconds_left)
         return None if best is None else best._replace(proven=False, least_node_s=0.9 * best.least_node_s)
 
     def notes(**second: Any) -> list[str]:

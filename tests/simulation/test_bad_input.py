@@ -22,7 +22,7 @@ from clearway.model.errors import (
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.simulation.world import SAVES, World, config
 

@@ -13,7 +13,7 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import AdminLevel, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 
@@ -308,7 +308,7 @@ def test_an_owner_may_not_drain_empty_nodes_nor_where_the_site_says_no(
     saver(world, "n1")
     request_id = ask(world, "n[1-2]", "alice")
     world.tick()
-    assert "not all jobs there are his" in answer(world, request_id)
+    assert "nor the owner of all jobs on these nodes" in answer(world, request_id)
     world.loop.reconfigure(config())
     request_id = ask(world, "n1", "alice")
     world.tick()

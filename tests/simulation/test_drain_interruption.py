@@ -12,7 +12,7 @@ from typing import ClassVar
 from clearway.drain.request import DrainRequest, UndrainRequest
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World
 

@@ -13,8 +13,8 @@ from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.preemption.validation import plan_misfit
-from clearway.simulation.cluster import Program
-from tests.simulation.killing import MortalDaemon
+from clearway.simulation.jobs import Program
+from tests.simulation.killing import MortalDaemon, killed_everywhere, one_in
 from tests.simulation.world import SAVES, World, config
 
 WORK_S = 1e6
@@ -222,9 +222,8 @@ def test_many_waiting_jobs_are_served_a_few_at_a_time(make_world: Callable[..., 
     assert not world.leftovers()
 
 
-def play(world: World, blow_at: int | None) -> int:
-    """An ordinary job takes the node of an eternal one, with one kill of the daemon; the number of effects."""
-    daemon = MortalDaemon(world, blow_at)
+def play(world: World, daemon: MortalDaemon) -> None:
+    """An ordinary job takes the node of an eternal one."""
     job = eternal(world, ("n1", "n2"), ran_s=300.0)
     other = ordinary(world, 2, partitions=("batch",), work_s=10.0)
     for _ in range(400):
@@ -238,14 +237,9 @@ def play(world: World, blow_at: int | None) -> int:
     assert world.eviction().state is EvictionState.COMPLETED
     assert {p.state for p in world.eviction().preemptions} == {PreemptionState.RETURNED}
     assert not world.leftovers()
-    return daemon.effects
 
 
 def test_killed_at_every_effect_nothing_is_lost(make_world: Callable[..., World]) -> None:
-    def fresh() -> World:
-        return with_eternal(make_world(config=settings(), node_count=2))
-
-    effects = play(fresh(), None)
-    assert effects > 20
-    for blow_at in range(0, effects, 3):
-        play(fresh(), blow_at)
+    world = with_eternal(make_world(config=settings(), node_count=2))
+    daemon = killed_everywhere(world, play, one_in(3))
+    assert daemon.effects > 20

@@ -13,7 +13,7 @@ from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 
@@ -58,7 +58,7 @@ def test_urgent_job_starts_in_time_on_freed_nodes_and_the_others_return(make_wor
         assert world.state(jobs[name]) is JobState.RUNNING, name
         assert len(world.cluster.jobs[jobs[name]].runs) == 1, name
 
-    world.run_until(world.settled, limit_s=1_200)
+    world.run_until(world.settled, limit_s=1_200, every_s=5)
     assert world.eviction().state is EvictionState.COMPLETED
     for name in ("saver", "slow_saver"):
         entry = world.cluster.jobs[jobs[name]]
@@ -209,7 +209,7 @@ def test_second_urgent_job_gets_a_plan_of_its_own(make_world: Callable[..., Worl
     one, two = sorted(world.store.evictions(), key=lambda e: e.eviction_id)
     assert not {p.job_id for p in one.preemptions} & {p.job_id for p in two.preemptions}
     assert not set(one.plan.placement_nodes) & set(two.plan.placement_nodes)
-    world.run_until(world.settled, limit_s=1_200)
+    world.run_until(world.settled, limit_s=1_200, every_s=5)
     assert not world.leftovers()
 
 

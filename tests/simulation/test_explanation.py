@@ -12,9 +12,9 @@ from clearway.model.events import Event, PlanExplained
 from clearway.model.explanation import Explanation
 from clearway.model.plan import Choice, Curve
 from clearway.model.problem import EvictionProblem
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.explanation import explain
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, Quiet, World, config
 
 FOREVER = float("inf")

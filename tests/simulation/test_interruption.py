@@ -1,7 +1,6 @@
 """kill -9 of the daemon between any two of its effects, then a restart: the end is the same as without it.
 
-An effect is a commit to the database or a call that changes the cluster. The daemon is "killed" before and after
-each of them in turn; a fresh daemon with the same database goes on. Both must come to the same end.
+What an effect is, and how the daemon is killed, is told in ``killing``.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from clearway.config.configuration import Config
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
-from tests.simulation.killing import End, Interruption, MortalDaemon
+from clearway.simulation.jobs import Program
+from tests.simulation.killing import End, Interruption, MortalDaemon, killed_everywhere, one_in
 from tests.simulation.world import SAVES, World, config
 
 
@@ -84,9 +83,8 @@ class TestEviction(Interruption):
         }
 
 
-def two_at_once(world: World, blow_at: int | None) -> int:
-    """Two urgent jobs for which one job makes room; returns the number of effects until both run."""
-    daemon = MortalDaemon(world, blow_at)
+def two_at_once(world: World, daemon: MortalDaemon) -> None:
+    """Two urgent jobs for which one job makes room."""
     wide = world.submit(on=("n1", "n2", "n3", "n4"), num_nodes=4, ran_s=100)
     others = [world.submit(on=(f"n{number}",), ran_s=1_000) for number in range(5, 9)]
     urgent = [world.urgent(2, work_s=10.0) for _ in range(2)]
@@ -95,7 +93,7 @@ def two_at_once(world: World, blow_at: int | None) -> int:
         daemon.tick()
         if all(world.started(job_id) for job_id in urgent):
             break
-    effects = daemon.effects
+    assert daemon.effects > 20
     for job_id in urgent:
         started = world.started(job_id)
         assert started is not None, world.describe()
@@ -108,11 +106,7 @@ def two_at_once(world: World, blow_at: int | None) -> int:
     assert all(len(world.cluster.jobs[job_id].runs) == 1 for job_id in others)
     assert world.settled(), world.describe()
     assert not world.leftovers()
-    return effects
 
 
 def test_two_urgent_jobs_planned_together_survive_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
-    effects = two_at_once(make_world(), None)
-    assert effects > 20
-    for blow_at in range(0, effects, 3):
-        two_at_once(make_world(), blow_at)
+    killed_everywhere(make_world(), two_at_once, one_in(3))

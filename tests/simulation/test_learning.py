@@ -12,7 +12,7 @@ from clearway.model.operations import Eviction
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, RestartRecord
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.simulation.world import SAVES, World, config
 

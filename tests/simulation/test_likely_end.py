@@ -11,7 +11,7 @@ from clearway.estimates.run_times import RunRecord
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.builders import NOW
 from tests.simulation.world import World, config
 
@@ -70,7 +70,7 @@ def test_one_that_lasts_longer_than_ever_is_replaced_by_another_plan(make_world:
     started = world.started(urgent)
     assert started is not None
     assert started <= NOW + timedelta(seconds=60 + 1)
-    world.run_until(world.settled, limit_s=1_200)
+    world.run_until(world.settled, limit_s=1_200, every_s=5)
     assert world.eviction().state is EvictionState.COMPLETED
     assert not world.leftovers()
     assert not world.observer.failures

@@ -17,7 +17,7 @@ from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.problem import Action
 from clearway.relocation.plan import could_be_placed, plan_moves
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 

@@ -11,7 +11,7 @@ from clearway.config.configuration import Config
 from clearway.model.cluster import JobState, Node
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import World, config
 

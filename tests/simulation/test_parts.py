@@ -34,7 +34,7 @@ def restarted(world: World, jobs: dict[str, str]) -> set[str]:
 
 def finish(world: World, *urgent: str) -> None:
     world.run_until(lambda: all(world.started(job_id) for job_id in urgent), limit_s=60)
-    world.run_until(world.settled, limit_s=2_000)
+    world.run_until(world.settled, limit_s=2_000, every_s=5)
     assert not world.leftovers()
     assert not world.observer.failures
 

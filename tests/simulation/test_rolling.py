@@ -16,7 +16,7 @@ from clearway.model.errors import SlurmRefusedError
 from clearway.model.operations import EvictionState
 from clearway.model.orders import MoveKind, MoveOrder
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config
 
@@ -239,7 +239,7 @@ def test_rights_are_asked_at_every_turn(make_world: Callable[..., World]) -> Non
     saver(world, "n2", user="alice")
     refused = ask(world, "n[1-3]", "alice", rolling=1)
     world.tick()
-    assert "not all jobs there are his" in answer(world, refused)
+    assert "nor the owner of all jobs on these nodes" in answer(world, refused)
     order = roll(world, "n[1-2]", 1, "alice")
     wait_away(world, order, "n1")
     world.submit(Program(work_s=900), on=("n2",), user="bob")

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
 from clearway.model.errors import SimulationError
-from clearway.simulation.engine import Machine, Replay, Scheduler, State, replay
+from clearway.simulation.engine import Replay, Scheduler, replay
+from clearway.simulation.machine import Machine, State
 from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
 from clearway.simulation.schedulers import ujfb as ujfb_module
 from clearway.simulation.schedulers.clearway_sjf import ClearwaySjf
-from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, Rules
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, SuspensionRules
 from clearway.simulation.schedulers.conservative import Conservative
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.fcfs import Fcfs
@@ -161,7 +162,7 @@ def test_clearway_gives_the_nodes_of_a_suspended_job_to_nobody_but_the_urgent_jo
     assert (first.preemptions, second.preemptions) == (1, 1)
     assert first.end_s == pytest.approx(1_000 + out_s + 50 + in_s)
     assert urgent.start_s == 110 + ujfb_module.swap_times_s(2, 0)[0]
-    eager = ClearwaySuspend(rules=Rules(return_at_once=False))
+    eager = ClearwaySuspend(rules=SuspensionRules(return_at_once=False))
     first, second, _, urgent = replay(jobs, NODES, eager, observe=conserved).outcomes
     assert (first.preemptions, second.preemptions) == (1, 0)
     assert first.end_s == pytest.approx(1_000 + 10 + 300 + in_s)
@@ -173,7 +174,7 @@ def test_clearway_suspends_nobody_in_vain() -> None:
     jobs = (job(1, 0, 100, 4), job(2, 10, 20, 5, urgent=True), job(3, 10, 30, 4, urgent=True))
     regular, *_ = replay(jobs, NODES, ClearwaySuspend(), observe=conserved).outcomes
     assert (regular.preemptions, regular.end_s) == (0, 100)
-    eager = ClearwaySuspend(rules=Rules(never_in_vain=False))
+    eager = ClearwaySuspend(rules=SuspensionRules(never_in_vain=False))
     assert replay(jobs, NODES, eager, observe=conserved).outcomes[0].preemptions > 0
 
 
@@ -181,7 +182,7 @@ def test_clearway_takes_the_shortest_urgent_job_first() -> None:
     jobs = (job(1, 0, 100, 6, urgent=True), job(2, 10, 500, 6, urgent=True), job(3, 20, 5, 6, urgent=True))
     _, long, short = replay(jobs, NODES, ClearwaySuspend()).outcomes
     assert (short.start_s, long.start_s) == (100, 105)
-    _, long, short = replay(jobs, NODES, ClearwaySuspend(rules=Rules(shortest_first=False))).outcomes
+    _, long, short = replay(jobs, NODES, ClearwaySuspend(rules=SuspensionRules(shortest_first=False))).outcomes
     assert (long.start_s, short.start_s) == (100, 600)
 
 

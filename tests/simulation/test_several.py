@@ -8,7 +8,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config
 
 

@@ -10,7 +10,7 @@ import pytest
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import World, config
 
 SIZE_MIB, NODE_MIB_S = 3_000, 100  # 30 s through the node's own link, and 2 s around it

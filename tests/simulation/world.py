@@ -20,11 +20,12 @@ from clearway.model.cluster import JobState, Node
 from clearway.model.events import CycleFailed, Event
 from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import controller
 from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.builders import NOW
 

@@ -55,7 +55,7 @@ RUN_AS = """\
 import os, pwd, sys
 import sqlalchemy.dialects.sqlite
 from clearway import bootstrap
-from clearway.cli import app, drain
+from clearway.cli import app, drain, dry_run
 user = pwd.getpwnam(sys.argv.pop(1))
 os.setgroups([])
 os.setgid(user.pw_gid)

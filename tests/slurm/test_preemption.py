@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.preemptor import Preemptor
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.preemption.problem import Grounds, eviction_situation
+from clearway.planning.rules import SLURM_DEFAULT
+from clearway.preemption.problem import prepare_problem
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import preempt
 from tests.slurm.cluster import SlurmCluster
@@ -59,11 +60,13 @@ def planned(cluster: SlurmCluster, backend: CliBackend, urgent: str) -> set[str]
     snapshot = backend.snapshot()
     preemptor = Preemptor(snapshot.job_by_id[urgent], "urgent", 600, now() + timedelta(seconds=600))
     config = Config.model_validate({"preemptors": [{"partition": ["top"]}], "candidates": {"min_runtime": 0}})
-    grounds = Grounds(snapshot=snapshot, config=config, now=snapshot.taken_at, preempted={}, under_way=UnderWay())
-    situation = eviction_situation(preemptor, "top", grounds)
+    context = PlanningContext(
+        snapshot=snapshot, config=config, now=snapshot.taken_at, preempted={}, under_way=UnderWay()
+    )
+    situation = prepare_problem(preemptor, "top", context)
     assert len(situation.problem.candidates) == len(BUSY), situation.verdicts
     assert cluster.state(urgent) == "PENDING"
-    return {gone.job_id for gone in SlurmDefault().solve(situation.problem).points[0].actions}
+    return {gone.job_id for gone in SLURM_DEFAULT.solve(situation.problem).points[0].actions}
 
 
 @pytest.mark.parametrize(

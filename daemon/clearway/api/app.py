@@ -24,7 +24,7 @@ from clearway.api import (
     rolling_routes,
     schemas,
     walltime_routes,
-    what_if,
+    what_if_routes,
 )
 from clearway.api.context import Context
 from clearway.model.errors import StoreError, UnknownEvictionError
@@ -63,7 +63,7 @@ def create_app(context: Context) -> FastAPI:
         eviction_routes,
         calibration_routes,
         walltime_routes,
-        what_if,
+        what_if_routes,
         request_routes,
         drain_routes,
         relocation_routes,

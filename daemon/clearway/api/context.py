@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
@@ -62,10 +63,10 @@ class Context:
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        """One what-if plan at a time: a crowd of them must not slow down the loop.
+        """One what-if plan at a time, so that many of them do not slow down the loop.
 
         Raises:
-            HTTPException: 429 when others were before for too long.
+            HTTPException: 429 when the others take too long.
         """
         if not self._planner_free.acquire(timeout=_PATIENCE_S):
             raise HTTPException(429, "other what-if plans are being made; try again")
@@ -93,12 +94,15 @@ def _newest_report(daemon: Daemon) -> CycleReport:
 Report = Annotated[CycleReport, Depends(_newest_report)]
 
 
-def _actor(request: Request, daemon: Daemon) -> str:
-    """The name that belongs to the bearer token; callers cannot choose it."""
+_bearer = HTTPBearer(auto_error=False, description="a token of the file api.token_file")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+def _actor(given: Credentials, daemon: Daemon) -> str:
+    """The name of the bearer token; callers cannot choose it."""
     if not daemon.tokens.configured:
         raise HTTPException(403, "changes over REST are switched off: the configuration names no api.token_file")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    actor = daemon.tokens.actor(token.strip()) if scheme.lower() == "bearer" else None
+    actor = None if given is None else daemon.tokens.actor(given.credentials.strip())
     if actor is None:
         raise HTTPException(
             401,

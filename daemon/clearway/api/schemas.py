@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from clearway.api.plan_schemas import Answer, CurveView, PlanView, VerdictView
 from clearway.config.configuration import Mode
 from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
-from clearway.model.plan import Choice
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome
 from clearway.model.rolling import RollingState, TurnState
 
 
-class _Answer(BaseModel):
-    # from_attributes: records with the same fields (Curve, Verdict, StepRecord ...) are taken as they are.
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-class Problem(_Answer):
+class Problem(Answer):
     """Every error has this form."""
 
     detail: str = Field(description="what was wrong, in one line")
@@ -30,7 +25,7 @@ class Problem(_Answer):
 # -- the cluster -----------------------------------------------------------------------------------------------
 
 
-class NodeCounts(_Answer):
+class NodeCounts(Answer):
     total: int = Field(description="nodes in the newest snapshot")
     available: int = Field(description="nodes on which Slurm would start a job once they are empty")
     free: int = Field(description="available nodes without any job")
@@ -39,24 +34,24 @@ class NodeCounts(_Answer):
     reserved: int = Field(description="nodes that an active Slurm reservation covers, placements included")
 
 
-class SkippedRecord(_Answer):
+class SkippedRecord(Answer):
     kind: str = Field(description="job, node or reservation")
     ident: str = Field(description="as much of its id as could be read")
     why: str = Field(description="what could not be read")
 
 
-class BudgetUsage(_Answer):
+class BudgetUsage(Answer):
     jobs: int = Field(description="jobs preempted in the last hour")
-    jobs_limit: int | None = Field(description="most jobs preempted in an hour; null: no limit")
+    jobs_limit: int | None = Field(description="maximum number of jobs preempted in an hour; null: no limit")
     lost_node_s: float = Field(description="work lost in the last hour, node-seconds")
-    lost_node_s_limit: float | None = Field(description="most work lost in an hour, node-seconds; null: no limit")
+    lost_node_s_limit: float | None = Field(description="maximum work lost in an hour, node-seconds; null: no limit")
 
 
-class ClusterView(_Answer):
+class ClusterView(Answer):
     taken_at: datetime = Field(description="when the newest snapshot was taken")
     backend: str = Field(description="how the daemon talks to Slurm: cli, pyslurm or simulated")
     mode: Mode = Field(description="what the daemon may do")
-    paused: bool = Field(description="whether an operator has paused it")
+    paused: bool = Field(description="whether an operator has paused the daemon")
     standby: bool = Field(description="whether another daemon acts on this database")
     nodes: NodeCounts
     jobs: dict[str, int] = Field(description="number of jobs in each state")
@@ -69,152 +64,52 @@ class ClusterView(_Answer):
     cycle_s: float = Field(description="time that the last cycle took, seconds")
 
 
-class PreemptorView(_Answer):
+class PreemptorView(Answer):
     job_id: str = Field(description="Slurm's own numeric id")
     display_id: str = Field(description="the id as users know it, such as 123_4")
     user: str
     name: str
-    partitions: tuple[str, ...] = Field(description="partitions that it may run in")
-    nodes: int = Field(description="nodes that it asks for")
+    partitions: tuple[str, ...] = Field(description="partitions that the job may run in")
+    nodes: int = Field(description="nodes that the job asks for")
     rule: str = Field(
         description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
     )
     submit_time: datetime
-    max_delay_s: float = Field(description="how long it may wait, seconds")
-    deadline: datetime = Field(description="by when it should run")
+    max_delay_s: float = Field(description="how long the job may wait, seconds")
+    deadline: datetime = Field(description="when the job should run at the latest")
     seconds_left: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
     eviction_id: int | None = Field(description="the eviction planned for it, if any")
-    why: str = Field(description="what becomes of it, or why nothing can be done")
+    why: str = Field(description="what is done for the job, or why nothing can be done")
 
 
-class PreemptorList(_Answer):
+class PreemptorList(Answer):
     taken_at: datetime = Field(description="when the newest snapshot was taken")
     items: tuple[PreemptorView, ...] = Field(description="most pressing first")
-
-
-# -- plans -----------------------------------------------------------------------------------------------------
-
-
-class ActionView(_Answer):
-    job_id: str
-    action: Action = Field(description="how it leaves; end: its own time limit ends it in time")
-    lost_work_node_s: float = Field(description="work that is lost, node-seconds")
-    checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
-    ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
-    file_system_s: float | None = Field(
-        description="how long its checkpoint would take with the whole file system, seconds; null: others wait for it"
-    )
-    return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
-
-
-class CurvePointView(_Answer):
-    max_delay_s: int = Field(description="within so many seconds from the plan")
-    feasible: bool = Field(description="whether enough nodes can be freed within that")
-    lost_work_node_s: float | None = Field(description="least work lost, node-seconds; null: not feasible")
-    checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
-    nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
-    actions: tuple[ActionView, ...] = Field(description="which jobs leave how")
-    return_node_s: int = Field(description="what coming back costs all of them, node-seconds")
-
-
-class CurveView(_Answer):
-    planner: str = Field(description="which planner made it")
-    exact: bool = Field(description="whether every point is proven to be the cheapest")
-    gap_ratio: float = Field(
-        validation_alias="gap",
-        description="unless exact: the share of a point's lost work that may be lost needlessly; 0: not known",
-    )
-    points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
-
-
-class VerdictView(_Answer):
-    job_id: str
-    choice: Choice = Field(description="chosen, spared (not needed) or exempt (policy does not let it go)")
-    code: str = Field(description="short and stable word for the reason")
-    reason: str = Field(description="the reason as a sentence")
-
-
-class PlanView(_Answer):
-    made_at: datetime
-    deadline: datetime = Field(description="by when the preemptor should run")
-    nodes_needed: int = Field(description="nodes that the preemptor asks for")
-    nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
-    free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
-    placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
-    switch: str | None = Field(description="the leaf switch that these are under; null: it asks for no one switch")
-    chosen: CurvePointView
-    predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
-    curve: CurveView
-    verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
-    together: tuple[str, ...] = Field(description="job_ids of other preemptors that it was planned together with")
-    note: str = Field(
-        description='"it was ...": what is not proven of how it was planned beside others; empty: nothing'
-    )
-
-
-class CostView(_Answer):
-    lost_work_node_s: float = Field(description="work lost, node-seconds")
-    return_node_s: int = Field(description="what coming back costs, node-seconds")
-    checkpoint_s: int = Field(description="time on the shared file system, seconds")
-    preemptees: int = Field(description="jobs preempted")
-
-
-class AlternativeView(_Answer):
-    job_id: str
-    choice: Choice = Field(description="what the plan does with it: chosen or spared")
-    known: bool = Field(description="false: there was no time to find out")
-    cost: CostView | None = Field(
-        description="of the best plan that spares it (chosen) or lets it go (spared); null: unknown, or there is none"
-    )
-    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
-
-
-class LaterView(_Answer):
-    max_delay_s: int = Field(description="within so many seconds from the plan, instead of the deadline")
-    cost: CostView = Field(description="of the best plan for that")
-
-
-class RuleOutcomeView(_Answer):
-    rule: str = Field(description="name of the rule, also that of a planner")
-    cost: CostView | None = Field(description="what it would have done; null: nothing that frees the nodes in time")
-    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
-
-
-class ExplanationView(_Answer):
-    eviction_id: int
-    planner: str = Field(description="which planner made the plan and answered for the alternatives")
-    exact: bool = Field(description="whether its answers are proven to be the cheapest")
-    gap_ratio: float = Field(
-        description="unless exact: the share of lost work that may be lost needlessly; 0: not known"
-    )
-    complete: bool = Field(description="whether there was time for every alternative")
-    cost: CostView = Field(description="of the plan itself")
-    alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be made to leave")
-    later: tuple[LaterView, ...] = Field(description="what a longer delay would save, up to twice the plan's")
-    rules: tuple[RuleOutcomeView, ...] = Field(description="what simple rules would have done in the same situation")
 
 
 # -- evictions -------------------------------------------------------------------------------------------------
 
 
-class PreemptionView(_Answer):
+class PreemptionView(Answer):
     job_id: str
     display_id: str = Field(description="the id as users know it, such as 123_4")
     user: str
     name: str
     partition: str
     nodes: tuple[str, ...] = Field(description="nodes that it held")
-    eternal: bool = Field(description="whether it is an eternal job: never killed, and counted in no budget")
+    eternal: bool = Field(
+        description="whether it is an eternal job: never requeued without a checkpoint, and counted in no budget"
+    )
     action: Action
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState
     state_since: datetime | None
     attempts: int = Field(description="how often the command of this state was given to Slurm")
-    asked_at: datetime | None = Field(description="when it was asked to save itself, or waiting for that began")
-    checkpointed_at: datetime | None = Field(description="when it says that it has saved itself")
-    requeued_at: datetime | None = Field(description="its point of no return: requeue or cancellation was intended")
-    vacated_at: datetime | None = Field(description="when it was seen off its nodes")
-    returned_at: datetime | None = Field(description="when it was seen running again")
+    asked_at: datetime | None = Field(description="when the job was asked to save itself, or waiting for that began")
+    checkpointed_at: datetime | None = Field(description="when the job says that it has saved itself")
+    requeued_at: datetime | None = Field(description="the point of no return: requeue or cancellation was intended")
+    vacated_at: datetime | None = Field(description="when the job was seen off its nodes")
+    returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
     actual_lost_work_node_s: float | None = Field(description="node-seconds; null until it leaves")
     predicted_checkpoint_s: float = Field(description="seconds")
@@ -222,14 +117,14 @@ class PreemptionView(_Answer):
     note: str = Field(description="why it ended as it did, or why its action was changed")
 
 
-class JobMoveView(_Answer):
+class JobMoveView(Answer):
     job_id: str
     source: str = Field(description="node that it leaves")
     target: str = Field(description="node where it goes on instead")
     processors: int = Field(description="how many it holds there; 0: not known")
 
 
-class MoveView(_Answer):
+class MoveView(Answer):
     kind: MoveKind = Field(description="what the jobs are moved for")
     moves: tuple[JobMoveView, ...] = Field(
         description="in the order in which the jobs are saved; one for each node that a job leaves"
@@ -239,13 +134,13 @@ class MoveView(_Answer):
     power_down: bool = Field(description="whether nodes that become empty are powered down")
 
 
-class DrainView(_Answer):
+class DrainView(Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
-    actor: str = Field(description="who asked for it")
+    actor: str = Field(description="user or token that asked for it")
     reason: str = Field(description="why, as part of the nodes' Reason")
     deadline: datetime | None = Field(description="when they should be empty; null: as soon as possible")
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     move: MoveView | None = Field(
         description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
@@ -253,7 +148,7 @@ class DrainView(_Answer):
     rolling_id: int = Field(description="the rolling drain that it is a part of; 0: of none")
 
 
-class EvictionSummary(_Answer):
+class EvictionSummary(Answer):
     eviction_id: int
     drain: DrainView | None = Field(
         description="what a drain was asked to do; null: an eviction for a preemptor. What a drain says of its "
@@ -271,7 +166,7 @@ class EvictionSummary(_Answer):
     preemptees: int = Field(description="jobs that are preempted")
     placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
     revision: int = Field(description="how often it was planned anew while under way")
-    approved_by: str = Field(description="who approved it; empty: nobody had to")
+    approved_by: str = Field(description="user or token that approved it; empty: no approval was needed")
     started_at: datetime | None = Field(description="when the preemptor started")
     finished_at: datetime | None
     time_to_start_s: float | None = Field(description="from the plan to the start of the preemptor, seconds")
@@ -286,16 +181,16 @@ class EvictionView(EvictionSummary):
     preemptions: tuple[PreemptionView, ...]
 
 
-class EvictionList(_Answer):
+class EvictionList(Answer):
     items: tuple[EvictionSummary, ...] = Field(description="newest first")
     next_offset: int | None = Field(description="offset of the next page; null: this was the last")
 
 
-class PlanList(_Answer):
+class PlanList(Answer):
     items: tuple[PlanView, ...] = Field(description="every plan that the eviction has had, the first one first")
 
 
-class StepView(_Answer):
+class StepView(Answer):
     step_id: int
     job_id: str | None = Field(description="the preemptee; null: it concerns the eviction as a whole")
     kind: str = Field(description="the command given to Slurm, or event: something noticed")
@@ -305,18 +200,16 @@ class StepView(_Answer):
     detail: str
 
 
-class StepList(_Answer):
+class StepList(Answer):
     items: tuple[StepView, ...] = Field(description="in the order in which they were intended")
 
 
 # -- calibration -----------------------------------------------------------------------------------------------
 
 
-class Calibrated(_Answer):
-    checkpointer: str = Field(description="how the job is saved: application, dmtcp, criu ...")
-    checkpoints: dict[CheckpointOutcome, int] = Field(
-        description="checkpoints that were asked for, by what became of them"
-    )
+class Calibrated(Answer):
+    checkpointer: str = Field(description="name of the checkpointer: application, dmtcp, criu ...")
+    checkpoints: dict[CheckpointOutcome, int] = Field(description="checkpoints that were asked for, by outcome")
     restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how")
     compared: int = Field(description="checkpoints with a predicted and an actual time")
     median_ratio: float | None = Field(description="actual over predicted seconds of a checkpoint; null: none")
@@ -333,7 +226,7 @@ class ApplicationCalibration(Calibrated):
     expected_s: float | None = Field(description="what the next checkpoint on one node is expected to take, seconds")
 
 
-class CalibrationView(_Answer):
+class CalibrationView(Answer):
     checkpointers: tuple[Calibrated, ...] = Field(description="by name; as many as the limit")
     items: tuple[ApplicationCalibration, ...] = Field(description="by user, application and checkpointer")
     next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
@@ -342,14 +235,14 @@ class CalibrationView(_Answer):
 # -- walltime ----------------------------------------------------------------------------------------------------
 
 
-class WalltimeAdviceView(_Answer):
+class WalltimeAdviceView(Answer):
     user: str
     app: str = Field(description="the application as the job calls it, else the job's name")
     jobs: int = Field(description="runs that have ended by themselves or by their time limit; the newest 200 count")
-    asked_s: float | None = Field(description="time limit that they ask for, the median; null: none has a limit")
-    median_s: float = Field(description="half of them took no longer, seconds")
-    most_s: float = Field(description="nine in ten took no longer, seconds")
-    longest_s: float = Field(description="the longest of them, seconds")
+    asked_s: float | None = Field(description="median of their time limits, seconds; null: none has a limit")
+    median_s: float = Field(description="run time that half of them did not exceed, seconds")
+    most_s: float = Field(description="run time that nine in ten did not exceed, seconds")
+    longest_s: float = Field(description="the longest run time, seconds")
     cut: int = Field(description="runs that lasted until their time limit")
     advice: str = Field(description="the same in one sentence")
 
@@ -357,32 +250,32 @@ class WalltimeAdviceView(_Answer):
 # -- requests and what-if --------------------------------------------------------------------------------------
 
 
-class RequestView(_Answer):
+class RequestView(Answer):
     request_id: int
     kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact or promote")
     eviction_id: int | None
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
-    actor: str = Field(description="whose token it was")
+    actor: str = Field(description="name of the token or user that asked")
     created_at: datetime
     handled_at: datetime | None = Field(description="null: the loop has not read it yet")
-    result: str = Field(description="what came of it, in one line; empty while it waits")
+    result: str = Field(description="the result in one line; empty while the request waits")
 
 
-class TurnView(_Answer):
+class TurnView(Answer):
     node: str = Field(description="its name")
     state: TurnState = Field(description="waiting, emptying, away (empty, not back yet), over or skipped")
     drain_id: int | None = Field(description="the newest eviction that was to empty it; null: none yet")
     note: str = Field(description="why it was skipped or set back, as a sentence")
 
 
-class RollingView(_Answer):
+class RollingView(Answer):
     rolling_id: int = Field(description="its number")
     state: RollingState
-    at_once: int = Field(description="at most so many of its nodes are away")
-    actor: str = Field(description="who ordered it")
+    at_once: int = Field(description="maximum number of its nodes that are away at a time")
+    actor: str = Field(description="user or token that ordered it")
     reason: str = Field(description="why, as the nodes' Reason says")
     begin_at: datetime | None = Field(description="when it begins; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
     progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")
@@ -391,24 +284,24 @@ class RollingView(_Answer):
     turns: tuple[TurnView, ...] = Field(description="of each node, in their order")
 
 
-class RollingList(_Answer):
+class RollingList(Answer):
     items: tuple[RollingView, ...] = Field(description="newest first")
     next_offset: int | None = Field(description="offset of the next page; null: this was the last")
 
 
-class BatchView(_Answer):
+class BatchView(Answer):
     nodes: tuple[str, ...]
-    jobs: int = Field(description="that would leave")
-    checkpoint_s: float = Field(description="that saving them would take one after another, seconds")
+    jobs: int = Field(description="number of jobs that would leave")
+    checkpoint_s: float = Field(description="time to save them one after another, seconds")
 
 
-class RollingWhatIf(_Answer):
+class RollingWhatIf(Answer):
     taken_at: datetime = Field(description="when the snapshot was taken that this is about")
     batches: tuple[BatchView, ...] = Field(description="nodes that would be emptied together, in turn")
     skipped: dict[str, str] = Field(description="nodes that could not be emptied, and why")
 
 
-class WhatIfView(_Answer):
+class WhatIfView(Answer):
     taken_at: datetime = Field(description="when the snapshot was taken that this is about")
     feasible: bool = Field(description="whether the nodes can be freed within the max delay")
     why: str = Field(description="why not, in one sentence; empty when feasible")
@@ -421,7 +314,7 @@ class WhatIfView(_Answer):
 # -- health ----------------------------------------------------------------------------------------------------
 
 
-class Health(_Answer):
+class Health(Answer):
     status: str = Field(description="ok, starting (no cycle has succeeded yet) or stale")
     version: str
     backend: str

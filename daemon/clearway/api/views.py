@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
+from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.config.configuration import BudgetConfig, Config
 from clearway.estimates.learning import History
@@ -87,8 +88,8 @@ def _missing(plan: Plan) -> int:
 
 def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
-        curve = None if plan.curve is None else s.CurveView.model_validate(plan.curve)
-        verdicts = tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
+        curve = None if plan.curve is None else p.CurveView.model_validate(plan.curve)
+        verdicts = tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
         return s.WhatIfView(
             taken_at=taken_at, feasible=False, why=plan.why, budget="", plan=None, curve=curve, verdicts=verdicts
         )
@@ -96,8 +97,8 @@ def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -
     return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=view, curve=view.curve)
 
 
-def plan_view(plan: Plan) -> s.PlanView:
-    return s.PlanView(
+def plan_view(plan: Plan) -> p.PlanView:
+    return p.PlanView(
         made_at=plan.made_at,
         deadline=plan.deadline,
         nodes_needed=plan.nodes_needed,
@@ -105,30 +106,30 @@ def plan_view(plan: Plan) -> s.PlanView:
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
         switch=plan.switch or None,
-        chosen=s.CurvePointView.model_validate(plan.chosen),
+        chosen=p.CurvePointView.model_validate(plan.chosen),
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
-        curve=s.CurveView.model_validate(plan.curve),
-        verdicts=tuple(s.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
+        curve=p.CurveView.model_validate(plan.curve),
+        verdicts=tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
         together=plan.together,
         note=plan.note,
     )
 
 
-def explanation_view(eviction: Eviction, explanation: Explanation) -> s.ExplanationView:
+def explanation_view(eviction: Eviction, explanation: Explanation) -> p.ExplanationView:
     curve, own = eviction.plan.curve, explanation.cost
 
     def more(cost: Cost | None) -> float | None:
         return None if cost is None else cost.lost_work_node_s - own.lost_work_node_s
 
-    return s.ExplanationView(
+    return p.ExplanationView(
         eviction_id=eviction.eviction_id,
         planner=curve.planner,
         exact=curve.exact,
         gap_ratio=curve.gap,
         complete=explanation.complete,
-        cost=s.CostView.model_validate(own),
+        cost=p.CostView.model_validate(own),
         alternatives=tuple(
-            s.AlternativeView(
+            p.AlternativeView(
                 job_id=each.job_id,
                 choice=each.choice,
                 known=each.known,
@@ -137,16 +138,16 @@ def explanation_view(eviction: Eviction, explanation: Explanation) -> s.Explanat
             )
             for each in explanation.alternatives
         ),
-        later=tuple(s.LaterView.model_validate(each) for each in explanation.later),
+        later=tuple(p.LaterView.model_validate(each) for each in explanation.later),
         rules=tuple(
-            s.RuleOutcomeView(rule=each.rule, cost=_cost_view(each.cost), more_lost_work_node_s=more(each.cost))
+            p.RuleOutcomeView(rule=each.rule, cost=_cost_view(each.cost), more_lost_work_node_s=more(each.cost))
             for each in explanation.rules
         ),
     )
 
 
-def _cost_view(cost: Cost | None) -> s.CostView | None:
-    return None if cost is None else s.CostView.model_validate(cost)
+def _cost_view(cost: Cost | None) -> p.CostView | None:
+    return None if cost is None else p.CostView.model_validate(cost)
 
 
 def eviction_summary(eviction: Eviction) -> s.EvictionSummary:
@@ -181,7 +182,7 @@ def _summary(e: Eviction) -> dict[str, object]:
         "approved_by": e.approved_by,
         "started_at": started,
         "finished_at": e.finished_at,
-        # Slurm tells whole seconds: a job that starts in the second of its plan would have started before it.
+        # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         "time_to_start_s": None if started is None else max(0.0, (started - e.created_at).total_seconds()),
         "start_margin_s": None if started is None else (e.plan.deadline - started).total_seconds(),
         "predicted_lost_work_node_s": e.predicted_lost_node_s,
@@ -190,30 +191,30 @@ def _summary(e: Eviction) -> dict[str, object]:
     }
 
 
-def _preemption_view(p: Preemption) -> s.PreemptionView:
+def _preemption_view(one: Preemption) -> s.PreemptionView:
     return s.PreemptionView(
-        job_id=p.job_id,
-        display_id=p.job.display_id,
-        user=p.job.user,
-        name=p.job.name,
-        partition=p.job.partitions[0] if p.job.partitions else "",
-        nodes=p.job.nodes,
-        eternal=p.eternal,
-        action=p.action,
-        reason=p.reason,
-        state=p.state,
-        state_since=p.state_since,
-        attempts=p.attempts,
-        asked_at=p.asked_at,
-        checkpointed_at=p.checkpointed_at,
-        requeued_at=p.requeued_at,
-        vacated_at=p.vacated_at,
-        returned_at=p.returned_at,
-        predicted_lost_work_node_s=p.predicted_lost_node_s,
-        actual_lost_work_node_s=p.actual_lost_node_s,
-        predicted_checkpoint_s=p.predicted_checkpoint_s,
-        actual_checkpoint_s=p.actual_checkpoint_s,
-        note=p.note,
+        job_id=one.job_id,
+        display_id=one.job.display_id,
+        user=one.job.user,
+        name=one.job.name,
+        partition=one.job.partitions[0] if one.job.partitions else "",
+        nodes=one.job.nodes,
+        eternal=one.eternal,
+        action=one.action,
+        reason=one.reason,
+        state=one.state,
+        state_since=one.state_since,
+        attempts=one.attempts,
+        asked_at=one.asked_at,
+        checkpointed_at=one.checkpointed_at,
+        requeued_at=one.requeued_at,
+        vacated_at=one.vacated_at,
+        returned_at=one.returned_at,
+        predicted_lost_work_node_s=one.predicted_lost_node_s,
+        actual_lost_work_node_s=one.actual_lost_node_s,
+        predicted_checkpoint_s=one.predicted_checkpoint_s,
+        actual_checkpoint_s=one.actual_checkpoint_s,
+        note=one.note,
     )
 
 

@@ -1,54 +1,138 @@
-"""``clearway drain``: what it says, to the loop and to people."""
+"""``clearway drain``, ``undrain`` and ``rolling``."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
 
-from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
-from clearway.config.configuration import Config
-from clearway.drain.plan import plan_drain
-from clearway.drain.request import DrainRequest
-from clearway.drain.rolling import Preview, preview
-from clearway.drain.selection import chosen_nodes
-from clearway.eligibility.under_way import under_way_by
-from clearway.execution.node_hold import not_ours_to_drain
-from clearway.model.clock import SystemClock
-from clearway.model.cluster import ClusterSnapshot
+import typer
+
+from clearway.cli import render, rolling_view
+from clearway.cli.options import (
+    DEFAULT_CONFIG,
+    FAILED,
+    ConfigOption,
+    Output,
+    OutputOption,
+    ask,
+    complain,
+    configuration,
+    errors,
+    poll_until,
+    stored,
+)
+from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import DrainError
 from clearway.model.operations import Eviction
-from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.rolling import RollingDrain
-from clearway.store.base import Store
-from clearway.telemetry.log import configure_logging
+from clearway.model.orders import Parallel
+from clearway.model.plan import NoPlan
+from clearway.model.requests import RequestKind
+from clearway.model.rolling import RollingDrain, TurnState
+from clearway.store.base import LARGEST_ID, Store
 
-_POLL_S = 0.5
-
-
-def actor() -> str:
-    """Who runs this: by the process itself, which nobody can set, and only with root's rights by what sudo says."""
-    user = _user_name(os.getuid())
-    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
-    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
+rolling_app = typer.Typer(
+    help="Drains of a few nodes at a time: clearway drain --rolling.", no_args_is_help=True, rich_markup_mode=None
+)
+RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def drain_nodes(
+    nodes: Annotated[
+        str,
+        typer.Argument(help="Host list such as node[1-3,7], partition=NAME or feature=NAME; several joined by commas."),
+    ],
+    reason: Annotated[str, typer.Option(help="Why the nodes are drained; part of their Reason in Slurm.")] = "",
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="Time by which the nodes should be empty: 30m, 18:30, 2026-03-01T18:30; default: none."),
+    ] = None,
+    at: Annotated[str | None, typer.Option(help="Time to begin, in the same forms; default: at once.")] = None,
+    parallel: Annotated[
+        Parallel, typer.Option(help="Jobs that also run on other nodes: migrate them, or leave them to end.")
+    ] = Parallel.MIGRATE,
+    force: Annotated[bool, typer.Option("--force", help="Also requeue jobs that cannot be saved.")] = False,
+    rolling: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_AT_ONCE, metavar="N", help="At most N nodes at a time: the next follows when one is back."
+        ),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
+    now = datetime.now(UTC)
+    with errors():
+        wish = new_request(
+            DrainRequest,
+            nodes=nodes,
+            reason=reason,
+            deadline=None if deadline is None else _point_in_time(deadline, now),
+            at=None if at is None else _point_in_time(at, now),
+            parallel=parallel,
+            force=force,
+            rolling=rolling,
+        )
+    if dry_run:
+        _dry_run(wish, config, output)
+    quiet = output is Output.JSON
+    request = ask(RequestKind.DRAIN, None, config, wish.model_dump_json(), quiet=quiet)
+    failed = request.refused
+    more: dict[str, object] = {}
+    outcome = ""
+    if wait and request.eviction_id is not None:
+        with stored(config) as store:
+            eviction = poll_until(partial(_emptied, store, request.eviction_id))
+        more, outcome, failed = render.summary(eviction), eviction.outcome, eviction.started_at is None
+    elif wait and request.rolling_id is not None:
+        with stored(config) as store:
+            ended = poll_until(partial(_over, store, request.rolling_id))
+        more, outcome, failed = rolling_view.summary(ended), ended.outcome, bool(ended.nodes(TurnState.SKIPPED))
+    if quiet:
+        render.print_json(render.answered(request) | more)
+    elif outcome:
+        print(render.visible(outcome))
+    raise typer.Exit(FAILED if failed else 0)
 
 
-def point_in_time(text: str, now: datetime) -> datetime:
-    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30``.
+def undrain(
+    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let nodes take jobs again that `clearway drain` has emptied."""
+    with errors():
+        wish = new_request(UndrainRequest, nodes=nodes)
+    quiet = output is Output.JSON
+    request = ask(RequestKind.UNDRAIN, None, config, wish.model_dump_json(), quiet=quiet)
+    if quiet:
+        render.print_json(render.answered(request))
+        raise typer.Exit(FAILED if request.refused else 0)
 
-    Raises:
-        ValueError: it is none of these.
-    """
+
+def _dry_run(wish: DrainRequest, config: Path, output: Output) -> NoReturn:
+    from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
+
+    with stored(config) as store:
+        if wish.rolling is None:
+            answer = dry_run.drain(configuration(config), store, wish)
+            render.what_if(answer, output.value)
+            raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
+        found = dry_run.rolling_drain(configuration(config), store, wish)
+        rolling_view.preview(found, output.value)
+        raise typer.Exit(FAILED if found.skipped else 0)
+
+
+def _point_in_time(text: str, now: datetime) -> datetime:
+    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30``."""
     try:
         return now + timedelta(seconds=parse_duration_s(text))
     except ValueError:
@@ -62,66 +146,51 @@ def point_in_time(text: str, now: datetime) -> datetime:
             found = datetime.fromisoformat(text)
             return (found if found.tzinfo is not None else found.astimezone()).astimezone(UTC)
     except ValueError:
-        raise ValueError(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}") from None
+        wanted = f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}"
+        raise typer.BadParameter(wanted) from None
     today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
     return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
 
 
-def dry_run(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
-    """The daemon's own decision on a fresh snapshot, and nothing done."""
-    wish.check_times(datetime.now(UTC))
-    snapshot = _fresh(config)
-    order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
-    why = not_ours_to_drain(order.nodes, snapshot)
-    if why:
-        raise DrainError(why)
-    return _decide(order, snapshot, config, store)
-
-
-def dry_run_rolling(config: Config, store: Store, wish: DrainRequest) -> Preview:
-    """The batches, if the cluster stayed as it is."""
-    wish.check_times(datetime.now(UTC))
-    snapshot = _fresh(config)
-    order = wish.order(chosen_nodes(wish.nodes, snapshot), actor())
-    return preview(order, wish.rolling or 1, snapshot, lambda each: _decide(each, snapshot, config, store))
-
-
-def _fresh(config: Config) -> ClusterSnapshot:
-    configure_logging("text", quiet=True)  # standard output is for the answer alone
-    backend = open_backend(config, SystemClock())
-    try:
-        return backend.snapshot()
-    finally:
-        backend.close()
-
-
-def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> Plan | NoPlan:
-    return plan_drain(
-        order,
-        snapshot,
-        config,
-        open_planner(config),
-        snapshot.taken_at,
-        under_way=under_way_by(store.open_evictions()),
-        actions=checkpointer_actions(),
-    )
-
-
-def wait_until_empty(store: Store, eviction_id: int) -> Eviction:
+def _emptied(store: Store, eviction_id: int) -> Eviction | None:
     """The drain when its nodes are empty, or when it has ended without."""
-    while True:
-        eviction = store.eviction(eviction_id)
-        if eviction.started_at is not None or eviction.state.terminal:
-            return eviction
-        time.sleep(_POLL_S)
+    eviction = store.eviction(eviction_id)
+    return eviction if eviction.started_at is not None or eviction.state.terminal else None
 
 
-def wait_until_over(store: Store, rolling_id: int) -> RollingDrain:
+def _over(store: Store, rolling_id: int) -> RollingDrain | None:
     """The rolling drain when the turn of its last node is over, or when it was cancelled."""
-    while True:
-        rolling = store.rolling_drain(rolling_id)
-        if rolling is None:
-            raise DrainError(f"no rolling drain {rolling_id}")
-        if rolling.state.terminal:
-            return rolling
-        time.sleep(_POLL_S)
+    rolling = store.rolling_drain(rolling_id)
+    if rolling is None:
+        raise DrainError(f"no rolling drain {rolling_id}")
+    return rolling if rolling.state.terminal else None
+
+
+@rolling_app.command("list")
+def list_rolling(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List rolling drains, newest first."""
+    with stored(config) as store:
+        rolling_view.several(store.rolling_drains(limit=limit), output.value)
+
+
+@rolling_app.command("show")
+def show_rolling(
+    rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
+) -> None:
+    """One rolling drain: the turn of each node, and why nodes were skipped."""
+    with stored(config) as store:
+        found = store.rolling_drain(rolling_id)
+        if found is None:
+            complain(f"no rolling drain {rolling_id}")
+            raise typer.Exit(FAILED)
+        rolling_view.one(found, output.value)
+
+
+@rolling_app.command("cancel")
+def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
+    ask(RequestKind.CANCEL_ROLLING, None, config, rolling_id=rolling_id)

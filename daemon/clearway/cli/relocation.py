@@ -1,15 +1,15 @@
-"""``clearway compact`` and ``clearway promote``: what they say, to the loop and to people."""
+"""``clearway compact`` and ``clearway promote``."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from clearway.cli import render
-from clearway.cli.asking import (
+from clearway.cli.options import (
     DEFAULT_CONFIG,
     FAILED,
     ConfigOption,
@@ -17,20 +17,17 @@ from clearway.cli.asking import (
     OutputOption,
     ask,
     configuration,
+    poll_until,
     stored,
 )
-from clearway.cli.drain import actor
-from clearway.config.configuration import Config
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.orders import MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import NoPlan
 from clearway.model.requests import RequestKind
 from clearway.store.base import Store
 
-_POLL_S = 0.5
-
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 
 
 def compact(
@@ -55,9 +52,10 @@ def promote(
 
 def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
     if dry:
-        settings = configuration(config)
+        from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
+
         with stored(config) as store:
-            answer = dry_run(kind, settings, store)
+            answer = dry_run.moves(kind, configuration(config), store)
         render.what_if(answer, output.value)
         raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
     quiet = output is Output.JSON
@@ -66,7 +64,7 @@ def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *,
     more: dict[str, object] = {}
     if wait and asked.eviction_id is not None:
         with stored(config) as store:
-            eviction = wait_until_moved(store, asked.eviction_id)
+            eviction = poll_until(partial(_arrived, store, asked.eviction_id))
         more, failed = render.summary(eviction), eviction.state is not EvictionState.COMPLETED
         if not quiet:
             print(render.visible(eviction.outcome))
@@ -75,40 +73,7 @@ def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *,
     raise typer.Exit(FAILED if failed else 0)
 
 
-def dry_run(kind: MoveKind, config: Config, store: Store) -> Plan | NoPlan:
-    """The daemon's own decision on a fresh snapshot, and nothing done."""
-    from clearway.bootstrap import checkpointer_actions, open_backend  # noqa: PLC0415 - loads every backend
-    from clearway.eligibility.under_way import under_way_by  # noqa: PLC0415
-    from clearway.estimates.history import read_history  # noqa: PLC0415
-    from clearway.model.clock import SystemClock  # noqa: PLC0415
-    from clearway.relocation.controller import jobs_left  # noqa: PLC0415
-    from clearway.relocation.plan import plan_moves  # noqa: PLC0415
-    from clearway.telemetry.log import configure_logging  # noqa: PLC0415
-
-    configure_logging("text", quiet=True)  # standard output is for the answer alone
-    backend = open_backend(config, SystemClock())
-    try:
-        snapshot = backend.snapshot()
-    finally:
-        backend.close()
-    return plan_moves(
-        kind,
-        snapshot,
-        config,
-        snapshot.taken_at,
-        jobs=jobs_left(kind, store, config, snapshot.taken_at),
-        actor=actor(),
-        preempted=store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-        under_way=under_way_by(store.open_evictions()),
-        history=read_history(store, config),
-        actions=checkpointer_actions(),
-    )
-
-
-def wait_until_moved(store: Store, eviction_id: int) -> Eviction:
+def _arrived(store: Store, eviction_id: int) -> Eviction | None:
     """The eviction when its jobs have arrived, or when it has ended without."""
-    while True:
-        eviction = store.eviction(eviction_id)
-        if eviction.state.terminal:
-            return eviction
-        time.sleep(_POLL_S)
+    eviction = store.eviction(eviction_id)
+    return eviction if eviction.state.terminal else None

@@ -33,7 +33,7 @@ _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
 _NARROW = 100  # characters
-_SENTENCES = frozenset({"why", "outcome", "note", "detail", ""})
+_SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "cheapest action", ""})
 
 
 def visible(text: str) -> str:
@@ -76,8 +76,8 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
     made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
-        # Only sentences are broken where the screen is narrow: half an id or half a time is of no use, and what is
-        # left of a number that is cut must not be taken for the number.
+        # Only sentences are broken on a narrow screen: half an id or half a time is of no use, and the rest of a
+        # number that was cut must not be taken for the number.
         sentence = name in _SENTENCES
         overflow: OverflowMethod = "fold" if sentence else "ellipsis"
         made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
@@ -114,13 +114,8 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     return made
 
 
-def _curve(curve: Curve) -> list[dict[str, Any]]:
-    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
-    return [{name: getattr(point, name) for name in fields} for point in curve.points]
-
-
 def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
-    made = table("job", "", "why", title="Every job, and why")
+    made = table("job", "", "why", title="Every job, with the reason")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
     order = {Choice.CHOSEN: 0, Choice.SPARED: 1, Choice.EXEMPT: 2}
     exempt = 0
@@ -145,7 +140,7 @@ def preemption_table(eviction: Eviction) -> Table:
             p.job.display_id,
             p.job.user,
             str(p.job.num_nodes),
-            p.action.value,
+            p.action.shown,
             p.state.value,
             node_hours(p.actual_lost_node_s),
             node_hours(p.predicted_lost_node_s),
@@ -269,11 +264,8 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
                     }
                     for p in e.preemptions
                 ],
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in e.verdicts
-                ],
-                "curve": _curve(e.plan.curve),
+                "verdicts": _verdicts(e.verdicts),
+                "curve": _points(e.plan.curve.points),
                 "steps": [
                     {
                         "at": s.intended_at.isoformat(),
@@ -314,6 +306,15 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
             made,
         )
     )
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
+    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+
+
+def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
+    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
+    return [{name: getattr(point, name) for name in fields} for point in points]
 
 
 def _move(order: MoveOrder) -> dict[str, Any]:
@@ -359,11 +360,8 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 if plan
                 else [],
                 "move": _move(plan.drain.move) if plan and plan.drain and plan.drain.move else None,
-                "verdicts": [
-                    {"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason}
-                    for v in answer.verdicts
-                ],
-                "curve": _curve(curve) if curve else [],
+                "verdicts": _verdicts(answer.verdicts),
+                "curve": _points(curve.points if curve else ()),
             }
             | more
         )

@@ -1,4 +1,4 @@
-"""``clearway simulate``: what schedulers would have made of a recorded workload."""
+"""``clearway simulate``: a recorded workload under other schedulers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import plugins
 from clearway.model.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import Metrics, Spread, metrics
+from clearway.simulation.measures import Measures, Spread, measure
 from clearway.simulation.traces.injection import urgent_jobs
 from clearway.simulation.traces.sacct import read_sacct
 from clearway.simulation.traces.swf import read_swf, write_swf
@@ -27,7 +27,7 @@ from clearway.simulation.traces.trace import Trace
 
 _BROKEN_SHOWN = 5
 _NO_DECIMALS_FROM = 1_000
-_WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
+_WORTH_A_BAR = 20_000  # jobs: fewer are done before a bar could be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def simulate(question: Question, sweep: SweepOptions, output: str, save: Path | 
         with open_sweep(sweep, len(question.schedulers), quiet=True) as workers:
             found = workers(_replayed, [(question, name) for name in question.schedulers], lambda each: each.scheduler)
     if output == "json":
-        render.print_json(_document(trace, nodes, found))
+        render.print_json(replayed_trace(trace, nodes) | {"schedulers": [each.as_json() for each in found]})
     else:
         render.console().print(_page(trace, nodes, found))
 
@@ -77,7 +77,7 @@ def _recorded(question: Question) -> Trace:
 
 def _save(question: Question, path: Path) -> None:
     try:
-        with path.open("x", encoding="utf-8") as out:  # nobody's record is overwritten
+        with path.open("x", encoding="utf-8") as out:  # never over an existing file
             write_swf(_recorded(question), out)
     except OSError as error:
         raise SimulationError(f"cannot write {path}: {error.strerror}") from None
@@ -100,9 +100,9 @@ def _scheduler(name: str) -> Scheduler:
     return made
 
 
-def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Metrics:
+def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Measures:
     trace, nodes = _read(question)
-    return metrics(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
+    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
 
 
 def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
@@ -156,7 +156,8 @@ def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Ca
         yield lambda ended: progress.update(task, completed=ended)
 
 
-def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
+def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
+    """What was replayed, for programs."""
     return {
         "trace": trace.name,
         "jobs": len(trace.jobs),
@@ -164,11 +165,10 @@ def _document(trace: Trace, nodes: int, found: list[Metrics]) -> dict[str, Any]:
         "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
         "too_large": sum(job.size > nodes for job in trace.jobs),
         "nodes": nodes,
-        "schedulers": [each.as_json() for each in found],
     }
 
 
-def _page(trace: Trace, nodes: int, found: list[Metrics]) -> Group:
+def _page(trace: Trace, nodes: int, found: list[Measures]) -> Group:
     numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
     replayed = sum(job.size <= nodes for job in trace.jobs)
     title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"

@@ -19,12 +19,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.exemption import Exemption, Purpose, exemption
+from clearway.eligibility.options import options_for, why_not_saved
 from clearway.eligibility.under_way import UnderWay
-from clearway.eligibility.urgent import matching_rule
-from clearway.estimates.checkpoint_load import file_system_busy_s, shared_bandwidth
-from clearway.estimates.costs import BY_ITSELF, NO_HISTORY, end_ready_s, preemption_options, why_no_checkpoint
+from clearway.estimates.checkpoint_load import file_system_busy_s
+from clearway.estimates.costs import BY_ITSELF, NO_HISTORY, end_ready_s
 from clearway.estimates.learning import History
-from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
@@ -32,7 +33,7 @@ from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
-from clearway.planning.shared_bandwidth import one_after_another
+from clearway.planning.formulation.shared_bandwidth import one_after_another
 
 LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
 
@@ -86,12 +87,18 @@ def plan_drain(
             verdicts.append(Verdict(job_id, Choice.SPARED, LEFT, why))
         else:
             leaving.append(job)
-    obstacles = {job.job_id: _obstacle(job, order, config, under_way) for job in leaving}
-    ways = {
-        job.job_id: _ways(job, order, snapshot, config, now, under_way, history, actions)
-        for job in leaving
-        if not obstacles[job.job_id]
-    }
+    context = PlanningContext(
+        snapshot=snapshot,
+        config=config,
+        now=now,
+        preempted={},
+        under_way=under_way,
+        history=history,
+        actions=actions,
+    )
+    purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN
+    exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in leaving}
+    ways = {job.job_id: _ways(job, order, context) for job in leaving if exempt[job.job_id] is None}
     # Without a deadline there is time for all checkpoints, one after another.
     saving_s = sum(max((o.checkpoint_s for o in options), default=0.0) for options in ways.values())
     allowance_s = config.execution.kill_allowance
@@ -104,8 +111,7 @@ def plan_drain(
         ends = ready_s is not None and ready_s <= (saving_s if limit_s is None else limit_s)
         if ends and job.job_id not in under_way.avoid and job.job_id not in under_way.jobs:
             ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
-    stuck = [(job, obstacles[job.job_id] or _why_not_saved(job, under_way, actions)) for job in leaving]
-    stuck = [(job, why) for job, why in stuck if not ways.get(job.job_id)]
+    stuck = [(job, _why_stuck(job, exempt[job.job_id], context)) for job in leaving if not ways.get(job.job_id)]
     if stuck:
         return NoPlan(_in_the_way(stuck))
     problem = _problem(order, snapshot, leaving, ways, limit_s, saving_s, config)
@@ -188,61 +194,14 @@ def _problem(
     return EvictionProblem(needed, steps * step_s, step_s, candidates, len(order.nodes))
 
 
-def _obstacle(job: Job, order: DrainOrder, config: Config, under_way: UnderWay) -> str:
-    """Why this job must not be moved, whatever it can; empty when it may."""
-    rules = config.candidates
-    protected = (
-        (bool(set(job.partitions) & set(rules.protected_partitions)), "its partition is protected"),
-        (job.qos in rules.protected_qos, f"its QoS {job.qos} is protected"),
-        (job.account in rules.protected_accounts, f"its account {job.account} is protected"),
-        (job.user in rules.protected_users, f"its user {job.user} is protected"),
-        (matching_rule(job, config.preemptors) is not None, "it is an urgent job"),
-    )
-    asked = sorted(set(job.required_nodes) & set(order.nodes))
-    elsewhere = ((bool(asked), f"it asks for node {asked[0]}, so it could not go on elsewhere" if asked else ""),)
-    guards = (
-        (job.state is not JobState.RUNNING, f"it is {job.state.value}"),
-        *(() if order.force else protected),
-        (job.job_id in under_way.jobs, "another eviction already concerns it"),
-        (job.het_job_id is not None, "it is part of a heterogeneous job"),
-        *(() if order.force else elsewhere),
-    )
-    return next((why for applies, why in guards if applies), "")
-
-
-def _ways(
-    job: Job,
-    order: DrainOrder,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    under_way: UnderWay,
-    history: History,
-    actions: Mapping[str, Action],
-) -> list[Option]:
+def _ways(job: Job, order: DrainOrder, context: PlanningContext) -> list[Option]:
     """How the job can leave before its own end; without ``force`` only what loses nothing."""
-    requeueable = job.requeueable and job.batch
-    options = preemption_options(
-        job,
-        read_claims(job)[0],
-        now,
-        config.costs,
-        max((snapshot.node_by_name[n].memory_mib for n in job.nodes if n in snapshot.node_by_name), default=0),
-        kill=order.force and (requeueable or config.candidates.allow_cancel),
-        requeueable=requeueable and job.job_id not in under_way.avoid,
-        history=history,
-        actions=actions,
-        shared_mib_s=shared_bandwidth(config) if order.deadline is not None else None,
-    )
-    return list(options)
+    kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
+    return list(options_for(job, context, kill=kill, shared=order.deadline is not None))
 
 
-def _why_not_saved(job: Job, under_way: UnderWay, actions: Mapping[str, Action]) -> str:
-    if not (job.requeueable and job.batch):
-        return "it cannot be requeued"
-    if job.job_id in under_way.avoid:
-        return "it did not save itself when it was asked to"
-    return why_no_checkpoint(read_claims(job)[0], actions) or "it cannot save itself"
+def _why_stuck(job: Job, exempt: Exemption | None, context: PlanningContext) -> str:
+    return exempt.reason if exempt is not None else why_not_saved(job, context)
 
 
 def _in_the_way(stuck: Sequence[tuple[Job, str]]) -> str:

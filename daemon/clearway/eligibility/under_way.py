@@ -17,8 +17,8 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
-    lasting: frozenset[str] = frozenset()  # jobs that were to end by themselves and did not: not counted on again
-    promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
+    lasting: frozenset[str] = frozenset()  # jobs that did not end by themselves as planned: not counted on again
+    promised: frozenset[str] = frozenset()  # leave for evictions due no later: nodes left over are free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
     evictions: tuple[Eviction, ...] = ()  # whose checkpoints keep the file system
 
@@ -31,7 +31,7 @@ def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
 def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
     """What evictions that are being carried out claim; proposals claim nothing.
 
-    What their jobs leave over counts as free for whoever has a ``deadline`` that is no earlier than theirs.
+    With a ``deadline``, jobs that leave for evictions due no later than that are ``promised``.
     """
     acting = [e for e in evictions if e.state.acting]
     jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import CostsConfig, ExecutionConfig
 from clearway.drain.lifecycle import drain_sight, have_to_go, next_drain_phase
-from clearway.estimates.checkpoint_load import Writes, may_begin, write_of, writes_of
-from clearway.estimates.checkpoint_order import Write
+from clearway.estimates.checkpoint_load import CheckpointLoad, checkpoint_load_of, checkpoint_write_of, may_begin
+from clearway.estimates.checkpoint_order import CheckpointWrite
 from clearway.estimates.deadlines import latest_of
-from clearway.estimates.outcomes import checkpoint_lesson
+from clearway.estimates.outcomes import checkpoint_record
 from clearway.execution.commands import Commander
 from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
 from clearway.execution.lifecycle import Phase
@@ -82,7 +82,7 @@ class Executor:
         self._costs = costs or CostsConfig()
         self._others: list[Eviction] = []  # the other evictions under way, as of the one that advances
         # As of one eviction: see _may_ask.
-        self._writes: tuple[Eviction, Writes] | None = None
+        self._writes: tuple[Eviction, CheckpointLoad] | None = None
         self._commander = Commander(backend, store, emit, self._grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
@@ -300,9 +300,9 @@ class Executor:
         bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
         return may_begin(write, self._writes[1], self._config.concurrent_checkpoints, bandwidth)
 
-    def _look_at_writes(self, e: Eviction, snapshot: ClusterSnapshot, now: datetime) -> Writes:
+    def _look_at_writes(self, e: Eviction, snapshot: ClusterSnapshot, now: datetime) -> CheckpointLoad:
         """The checkpoints of all evictions under way."""
-        return writes_of(
+        return checkpoint_load_of(
             (e, *self._others),
             lambda each, p: self._write(each, p, snapshot),
             its_turn,
@@ -310,8 +310,8 @@ class Executor:
             now,
         )
 
-    def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> Write | None:
-        return write_of(e, p, snapshot, self._costs, self._config)
+    def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> CheckpointWrite | None:
+        return checkpoint_write_of(e, p, snapshot, self._costs, self._config)
 
     def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:
         """Whether nobody has, or can get, the processors of a suspended job before it is resumed.
@@ -403,7 +403,7 @@ class Executor:
         now_by_id = {p.job_id: p for p in after.preemptions}
         for p in before.preemptions:
             seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
-            lesson = checkpoint_lesson(
+            record = checkpoint_record(
                 before,
                 p,
                 now_by_id.get(p.job_id, p),
@@ -412,5 +412,5 @@ class Executor:
                 latest=latest_of(before, self._config),
                 costs=self._costs,
             )
-            if lesson is not None:
-                self._learn_record(lesson)
+            if record is not None:
+                self._learn_record(record)

@@ -223,8 +223,7 @@ def _requeues_itself(seen: Job) -> bool:
 
 
 def _leave(p: Preemption, note: str = "") -> Step:
-    requeueable = p.job.requeueable and p.job.batch
-    return Step(S.VACATING, Command.REQUEUE if requeueable else Command.CANCEL_JOB, note=note)
+    return Step(S.VACATING, Command.REQUEUE if p.job.can_be_requeued else Command.CANCEL_JOB, note=note)
 
 
 def _ended_note(p: Preemption) -> str:
@@ -233,6 +232,5 @@ def _ended_note(p: Preemption) -> str:
     if p.action is Action.SUSPEND:
         return "ended by itself"
     if p.state is S.VACATING:
-        cancelled = not (p.job.requeueable and p.job.batch)
-        return "cancelled, as planned" if cancelled else "ended while it was being requeued"
+        return "ended while it was being requeued" if p.job.can_be_requeued else "cancelled, as planned"
     return "ended by itself"

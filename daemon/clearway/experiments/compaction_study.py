@@ -1,16 +1,19 @@
 """The Slurm+DMTCP paper's simulations of moved jobs again (Figures 3 and 4, Table 2), by Clearway's own planning.
 
+The paper: "Job migration in HPC clusters by means of checkpoint/restart", The Journal of Supercomputing, 2019, DOI
+10.1007/s11227-019-02857-y.
+
 Eight nodes of 16 processors, a day, jobs of exponential sizes and run times at random times, as many as are 25, 50, 75
 or 90 % of the machine's processor time. The same jobs are replayed with and without moves. Compaction has one
 partition; promotion two, of which the better one has two nodes, and every job tries that first.
 
-A move takes what the paper measured for saving and restarting tasks of 1,000 MB each (its Table 1, the dearest column;
-in between by straight lines). The planner does not know how long a job will run, only the mean of all: of an
-exponential run time nothing more can be known, however long it has run.
+A move takes what the paper measured for saving and restarting tasks of 1,000 MB each (its Table 1, the column of the
+longest times; in between by straight lines). The planner does not know how long a job will run, only the mean of all:
+of an exponential run time nothing more can be known, however long it has run.
 
 The paper gives neither the mean size nor the mean run time. Four processors and three hours ("a few hours", it says of
 recorded workloads) bring the share of partly used nodes without moves near the paper's, but for the load of 90 %, where
-it is larger; other run times stand beside.
+it is larger. The report shows other run times too.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from clearway.experiments.sweeps.base import Sweep
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host
 from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, Request, replay_shared
+from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, SubmittedJob, replay_shared
 
 NODES, PROCESSORS, HIGH_NODES = 8, 16, 2
 DAY_S = 24 * HOUR_S
@@ -109,7 +112,7 @@ def study(seeds: int, sweep: Sweep) -> CompactionStudy:
 
 
 def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) -> Cell:
-    """A replay; the same seed draws the same jobs, whatever moves them."""
+    """A replay; the same seed draws the same jobs, with and without moves."""
     high = [Host(f"high{number}", PROCESSORS, rank=1) for number in range(HIGH_NODES if partitions == 2 else 0)]
     low = [Host(f"low{number}", PROCESSORS) for number in range(NODES - len(high))]
     mean_s = mean_run_h * HOUR_S
@@ -134,7 +137,7 @@ def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) ->
     )
 
 
-def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PROCESSORS) -> list[Request]:
+def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PROCESSORS) -> list[SubmittedJob]:
     """In the order of submission, until they add up to the load; none asks for more than ``most`` processors."""
     rng = Random(f"compaction-{load}-{mean_run_s:g}-{seed}")  # noqa: S311 - a simulation, not a secret
     wanted_s = load / 100 * NODES * PROCESSORS * DAY_S
@@ -146,7 +149,7 @@ def random_jobs(load: int, mean_run_s: float, seed: int, most: int = NODES * PRO
         run_s = rng.expovariate(1 / mean_run_s)
         drawn.append((rng.uniform(0, DAY_S), processors, run_s))
         work_s += processors * run_s
-    return [Request(str(number), *job) for number, job in enumerate(sorted(drawn), 1)]
+    return [SubmittedJob(str(number), *job) for number, job in enumerate(sorted(drawn), 1)]
 
 
 def move_s(processors: int) -> float:

@@ -1,5 +1,8 @@
 """The UJFB paper's job scheduling experiments again (its section V-B to V-D), on the same recorded workloads.
 
+The paper: "Preemptive Parallel Job Scheduling for Heterogeneous Systems Supporting Urgent Computing", IEEE Access,
+2021, DOI 10.1109/ACCESS.2021.3053162.
+
 Three workloads get urgent jobs injected at busy times, DWD's has its own. Every scheduler replays the same jobs, with
 the run time as the limit, as the paper does. A cell is one workload, one seed, one scheduler; cells are independent, so
 they run side by side and their order does not matter.
@@ -19,8 +22,8 @@ from clearway.config import plugins
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import metrics
-from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, Rules
+from clearway.simulation.measures import measure
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, SuspensionRules
 from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.traces.injection import urgent_jobs
 from clearway.simulation.traces.swf import read_swf
@@ -57,12 +60,12 @@ VARIATIONS: dict[str, Callable[[], Scheduler]] = {
     "UJFB, regular jobs start while urgent ones wait": lambda: Ujfb(regular_wait=False),
     "UJFB, urgent jobs wait by submission": lambda: Ujfb(shortest_first=False),
     "UJFB, nobody is suspended": lambda: Ujfb(suspends=False),
-    "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=Rules(shortest_first=False)),
+    "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=SuspensionRules(shortest_first=False)),
     "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
-        rules=Rules(return_at_once=False)
+        rules=SuspensionRules(return_at_once=False)
     ),
-    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=Rules(never_in_vain=False)),
-    "Clearway, without all three rules": lambda: ClearwaySuspend(rules=Rules(False, False, False)),
+    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=SuspensionRules(never_in_vain=False)),
+    "Clearway, without all three rules": lambda: ClearwaySuspend(rules=SuspensionRules(False, False, False)),
 }
 PAPER = {
     ("SDSC-DS", "ujf"): 62.0,
@@ -170,7 +173,7 @@ def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: i
     else:
         scheduler = _load(name)
     done = replay(trace.jobs, workload.nodes, scheduler, seed=seed)
-    found = metrics(done)
+    found = measure(done)
     _, regular = found.jobs["regular"]
     count, urgent = found.jobs["urgent"]
     slow = sum(outcome.slowdown > 2 for outcome in done.outcomes if outcome.job.urgent)

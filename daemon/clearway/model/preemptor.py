@@ -19,8 +19,8 @@ class Preemptor:
     deadline: datetime
     obstacle: str = ""
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
-    others_stay: str = ""  # why no job leaves for it but eternal ones; empty: any may
-    takes_free: bool = True  # whether it may count on idle nodes; not while somebody before it waits for them
+    only_opportunistic: bool = False  # only eternal jobs leave for it
+    takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
 
     @property
     def called(self) -> str:

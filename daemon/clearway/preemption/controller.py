@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clearway.config.configuration import Mode
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
@@ -22,11 +23,10 @@ from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
 from clearway.model.report import Waiting
 from clearway.planning.base import Planner
-from clearway.preemption.batch import Consider, beside_plans, decide_together
+from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
-from clearway.preemption.plan import Considered, consider, decide, free_already
-from clearway.preemption.problem import Grounds
+from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -93,8 +93,8 @@ class PreemptionController:
             found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
-        grounds = replace(self._grounds(context), under_way=under_way)
-        plan = decide(found[0], grounds, self.planner)
+        planning = replace(self._planning(context), under_way=under_way)
+        plan = decide(found[0], planning, self.planner)
         if isinstance(plan, NoPlan) or over_budget(plan, self.operations.usage(now), config.budget):
             return None
         return plan
@@ -132,20 +132,20 @@ class PreemptionController:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        grounds = self._grounds(context)
+        planning = self._planning(context)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
-            decided = decide_together(
+            decided = decide_batch(
                 fresh,
-                self._consideration(grounds, tuple(claimed)),
+                self._consideration(planning, tuple(claimed)),
                 context.snapshot,
                 self.planner,
                 context.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
-            told, begun, changed = self._store_all(decided.plans, grounds, context)
+            told, begun, changed = self._store_all(decided.plans, planning, context)
             yield from told
             yield from self._begin(begun, context, began)
             fresh = decided.later
@@ -154,7 +154,7 @@ class PreemptionController:
                 return
 
     def _store_all(
-        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], grounds: Grounds, context: CycleContext
+        self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], planning: PlanningContext, context: CycleContext
     ) -> tuple[list[Waiting], list[_Stored], bool]:
         """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
 
@@ -167,7 +167,7 @@ class PreemptionController:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            why = self._no_need(preemptor, plan, grounds, context)
+            why = self._no_need(preemptor, plan, planning, context)
             if why:
                 told.append(Waiting(preemptor, None, why))
                 continue
@@ -191,18 +191,18 @@ class PreemptionController:
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
-    def _no_need(self, preemptor: Preemptor, plan: Plan, grounds: Grounds, context: CycleContext) -> str:
+    def _no_need(self, preemptor: Preemptor, plan: Plan, planning: PlanningContext, context: CycleContext) -> str:
         """Why a plan is not worth storing; empty where it is."""
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._enough_soon(preemptor, grounds, context):
+        if plan.leaving and self._enough_soon(preemptor, planning, context):
             return "a node that was just brought back is free in a moment"
         return ""
 
-    def _enough_soon(self, preemptor: Preemptor, grounds: Grounds, context: CycleContext) -> bool:
+    def _enough_soon(self, preemptor: Preemptor, planning: PlanningContext, context: CycleContext) -> bool:
         """Whether no job had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
         lately = self.executor.brought_back_since(context.now - timedelta(seconds=_ANSWERS_WITHIN_S))
         silent = {node.name for node in context.snapshot.nodes if node.name in lately and not node.available}
@@ -210,25 +210,23 @@ class PreemptionController:
             return False
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in context.snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
-        soon = replace(grounds, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
+        soon = replace(planning, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
-    def _consideration(self, grounds: Grounds, claimed: Sequence[Plan]) -> Consider:
+    def _consideration(self, planning: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
         """``claimed`` are the plans that were made before in this cycle."""
 
-        def consider_one(
-            preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
-        ) -> Considered | NoPlan:
+        def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
-            under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
-            return consider(preemptor, replace(grounds, under_way=under_way, whole=whole), self.planner)
+            under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
+            return solve_alone(preemptor, replace(planning, under_way=under_way), self.planner, whole=whole)
 
-        return consider_one
+        return solve_one
 
-    def _grounds(self, context: CycleContext) -> Grounds:
+    def _planning(self, context: CycleContext) -> PlanningContext:
         """With nothing under way."""
-        return Grounds(
+        return PlanningContext(
             snapshot=context.snapshot,
             config=context.config,
             now=context.now,

@@ -35,13 +35,10 @@ from clearway.model.explanation import Alternative, Explanation, Later, RuleOutc
 from clearway.model.plan import Choice, Cost, Curve, CurvePoint, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.shared_bandwidth import overlaps
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.formulation.shared_bandwidth import overlaps
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
-RULES: tuple[Planner, ...] = (SlurmDefault(), YoungestFirst(), YoungestPrune(), LossPerNodePrune())
+RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
 def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
@@ -66,7 +63,7 @@ def _least(curve: Curve) -> Cost | None:
 
 @dataclass
 class Explaining:
-    """An explanation in the making: one solution a ``step``."""
+    """An explanation that is being worked out: one solution a ``step``."""
 
     plan: Plan
     planner: Planner
@@ -95,7 +92,7 @@ class Explaining:
                 self._found.get(candidate.job_id),
             )
             for candidate in self._problem.candidates
-            if self._chosen.get(candidate.job_id) is not Action.END  # nobody makes it leave
+            if self._chosen.get(candidate.job_id) is not Action.END  # it leaves by itself
         ]
         return Explanation(
             cost=self.plan.chosen.cost,

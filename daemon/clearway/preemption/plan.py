@@ -6,125 +6,133 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.eternal import is_eternal
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.model.sentences import _node_hours, kept_by_others, what_becomes
+from clearway.model.sentences import kept_by_others, node_hours, what_becomes
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
-from clearway.preemption.node_usage import placement_nodes, sharers, takes_parts
-from clearway.preemption.problem import Grounds, Situation, eviction_situation
+from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
+from clearway.preemption.problem import PreparedProblem, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
-
-
 _EXPLAINED_CANDIDATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class Solution:
     """A preemptor's problem, and the best that can be done for it alone."""
 
-    situation: Situation
+    prepared: PreparedProblem
     curve: Curve
     point: CurvePoint
 
 
-def decide(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Plan | NoPlan:
+def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
-    found = consider(preemptor, grounds, planner)
-    return found if isinstance(found, NoPlan) else plan_alone(found, grounds.snapshot, planner, grounds.now)
+    found = solve_alone(preemptor, context, planner)
+    return found if isinstance(found, NoPlan) else plan_alone(found, context.snapshot, planner, context.now)
 
 
-def consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Considered | NoPlan:
-    """What ``decide`` decides by. Where eternal jobs suffice, no other job leaves."""
-    snapshot, eternal = grounds.snapshot, grounds.config.eternal
+def solve_alone(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool = False
+) -> Solution | NoPlan:
+    """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
+
+    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs.
+    """
+    snapshot, eternal = context.snapshot, context.config.eternal
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
     choices = [preemptor]
-    if not preemptor.others_stay and any(job.state.holds_nodes and is_eternal(job, eternal) for job in snapshot.jobs):
-        choices.insert(0, replace(preemptor, others_stay="eternal jobs suffice for the urgent job"))
+    if not preemptor.only_opportunistic and any(j.state.holds_nodes and is_eternal(j, eternal) for j in snapshot.jobs):
+        choices.insert(0, replace(preemptor, only_opportunistic=True))
     for each in choices:
-        found = _consider(each, grounds, planner)
-        if isinstance(found, Considered):
+        found = _best_partition(each, context, planner, whole=whole)
+        if isinstance(found, Solution):
             break
     return found
 
 
-def _consider(preemptor: Preemptor, grounds: Grounds, planner: Planner) -> Considered | NoPlan:
-    found: list[Considered] = []
+def _best_partition(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool
+) -> Solution | NoPlan:
+    found: list[Solution] = []
     last = NoPlan("it names no partition")
     for partition in preemptor.job.partitions:
-        for situation in _situations(preemptor, partition, grounds):
-            curve = planner.solve(situation.problem)
+        for prepared in _problems(preemptor, partition, context, whole=whole):
+            curve = planner.solve(prepared.problem)
             point = curve.choose(preemptor.job.num_nodes)
             if point is None:
-                last = NoPlan(_infeasible(situation), curve)
+                last = NoPlan(_infeasible(prepared), curve)
             else:
-                found.append(Considered(situation, curve, point))
+                found.append(Solution(prepared, curve, point))
     best = choose([each.point for each in found], preemptor.job.num_nodes)
     return next((each for each in found if each.point is best), last)
 
 
-def _situations(preemptor: Preemptor, partition: str, grounds: Grounds) -> Iterator[Situation]:
-    """Nobody is suspended for parts of nodes: to suspend all jobs of whole ones may still lose less."""
-    situation = eviction_situation(preemptor, partition, grounds)
-    yield situation
-    if grounds.config.candidates.allow_suspend and takes_parts(situation.problem) and not preemptor.job.gpus:
-        yield eviction_situation(preemptor, partition, replace(grounds, whole=True))
+def _problems(
+    preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool
+) -> Iterator[PreparedProblem]:
+    """No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less."""
+    prepared = prepare_problem(preemptor, partition, context, whole=whole)
+    yield prepared
+    if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not preemptor.job.gpus:
+        yield prepare_problem(preemptor, partition, context, whole=True)
 
 
 def plan_alone(
-    considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
+    solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
 ) -> Plan:
-    """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
-    situation, point = considered.situation, considered.point
-    nodes = _placement_nodes(situation, point)
-    verdicts = _explain(situation, point, nodes, planner) if explained else ()
-    return plan_of(considered, point, nodes, verdicts, snapshot, now)
+    """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
+    prepared, point = solution.prepared, solution.point
+    nodes = _placement_nodes(prepared, point)
+    verdicts = _explain(prepared, point, nodes, planner) if explained else ()
+    return plan_of(solution, point, nodes, verdicts, snapshot, now)
 
 
 def plan_of(
-    considered: Considered,
+    solution: Solution,
     point: CurvePoint,
     nodes: tuple[str, ...],
     verdicts: Sequence[Verdict],
     snapshot: ClusterSnapshot,
     now: datetime,
     together: tuple[str, ...] = (),
-    counts_on: Sequence[str] = (),
+    depends_on: Sequence[str] = (),
 ) -> Plan:
-    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``counts_on`` leave for others."""
-    situation, preemptor = considered.situation, considered.situation.preemptor
-    gone = situation.leaving | {planned.job_id for planned in point.actions} | set(counts_on)
+    """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
+    prepared, preemptor = solution.prepared, solution.prepared.preemptor
+    gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=now,
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
-        problem=situation.problem,
-        curve=considered.curve,
+        problem=prepared.problem,
+        curve=solution.curve,
         chosen=point,
         placement_nodes=nodes,
-        free_nodes=situation.free_nodes,
+        free_nodes=prepared.free_nodes,
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
-        verdicts=tuple(sorted((*situation.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
+        verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together,
         eternal=tuple(
-            each.job_id for each in point.actions if each.job_id in situation.eternal and each.action is not Action.END
+            each.job_id for each in point.actions if each.job_id in prepared.eternal and each.action is not Action.END
         ),
-        staying=tuple(sorted(sharers(situation.problem, snapshot, nodes) - gone)),
+        staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
     )
 
 
-def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]:
+def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:
     """Exactly as many nodes as asked: free ones first, then those that are freed soonest and surest."""
     leaving = {planned.job_id for planned in point.actions}
     rank = {
@@ -135,24 +143,26 @@ def _placement_nodes(situation: Situation, point: CurvePoint) -> tuple[str, ...]
         Action.END: 2,
     }
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
-    if situation.problem.needs is not None:
-        nodes = situation.preemptor.job.num_nodes
-        return tuple(sorted(placement_nodes(situation.problem, nodes, when, situation.free_nodes)))
+    if prepared.problem.needs is not None:
+        nodes = prepared.preemptor.job.num_nodes
+        return tuple(sorted(placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)))
     freed: dict[str, int] = {}
     held: set[str] = set()
-    for candidate in situation.problem.candidates:
+    for candidate in prepared.problem.candidates:
         for name in candidate.node_names:
             if candidate.job_id in leaving:
                 freed[name] = max(freed.get(name, 0), when[candidate.job_id])
             else:
                 held.add(name)
     order = sorted((later, name) for name, later in freed.items() if name not in held)
-    names = (*situation.free_nodes, *(name for _, name in order))
-    return tuple(sorted(names[: situation.preemptor.job.num_nodes]))
+    names = (*prepared.free_nodes, *(name for _, name in order))
+    return tuple(sorted(names[: prepared.preemptor.job.num_nodes]))
 
 
-def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...], planner: Planner) -> list[Verdict]:
-    problem = situation.problem
+def _explain(
+    prepared: PreparedProblem, point: CurvePoint, placement: tuple[str, ...], planner: Planner
+) -> list[Verdict]:
+    problem = prepared.problem
     switch = problem.switch_of(placement)
     near = {node.name for node in problem.nodes if node.switch == switch}
     chosen = {planned.job_id: planned for planned in point.actions}
@@ -175,21 +185,21 @@ def _explain(situation: Situation, point: CurvePoint, placement: tuple[str, ...]
         else:
             preempted = planned.action is not Action.END
             more = f"; {_without(problem, candidate.job_id, point, planner)}" if counterfactual and preempted else ""
-            verdicts.append(why_chosen(planned, situation, more))
+            verdicts.append(why_chosen(planned, prepared, more))
     return verdicts
 
 
-def why_chosen(planned: PlannedAction, situation: Situation, more: str = "") -> Verdict:
+def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = "") -> Verdict:
     """The verdict on a job that leaves; ``more`` is added to the reason."""
     if planned.action is Action.END:
         within = format_duration(planned.ready_s)
         reason = f"its own time limit empties its nodes within {within}"
-        if planned.job_id in situation.likely:
+        if planned.job_id in prepared.likely:
             reason = f"it will have ended within {within}, by how long earlier jobs of its user and name took"
         return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
     reason = what_becomes(planned)
-    if planned.action is Action.KILL and situation.unsaved.get(planned.job_id):
-        reason += f" ({situation.unsaved[planned.job_id]})"
+    if planned.action is Action.KILL and prepared.unsaved.get(planned.job_id):
+        reason += f" ({prepared.unsaved[planned.job_id]})"
     return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
 
 
@@ -201,10 +211,10 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     own, other = point.cost, without.cost
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
-        return f"without it {_node_hours(more_node_s)} more would be lost"
+        return f"without it {node_hours(more_node_s)} more would be lost"
     more_node_s = other.return_node_s - own.return_node_s
     if more_node_s > 0:
-        return f"without it coming back would cost {_node_hours(more_node_s)} more"
+        return f"without it coming back would cost {node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
@@ -217,7 +227,7 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
 
 
 def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
     others = [job for job in holders if job.job_id not in plan.staying]
     return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
@@ -227,7 +237,7 @@ def _cheapest(options: tuple[Option, ...]) -> str:
     best = min(options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s, option.ready_s))
     match best.action:
         case Action.KILL:
-            return f"requeueing it would lose {_node_hours(best.lost_work_node_s)}"
+            return f"requeueing it would lose {node_hours(best.lost_work_node_s)}"
         case Action.END:
             return f"it ends by itself within {format_duration(best.ready_s)}"
         case Action.SUSPEND:
@@ -236,12 +246,12 @@ def _cheapest(options: tuple[Option, ...]) -> str:
             return f"saving it would take {format_duration(best.checkpoint_s)}"
 
 
-def _infeasible(situation: Situation) -> str:
-    problem = situation.problem
+def _infeasible(prepared: PreparedProblem) -> str:
+    problem = prepared.problem
     within = format_duration(problem.max_delay_s)
     where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
-        f"{situation.preemptor.job.num_nodes} nodes asked, {len(situation.free_nodes)} free, and at most "
+        f"{prepared.preemptor.job.num_nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
         f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}"
     )

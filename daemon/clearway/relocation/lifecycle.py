@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from clearway.eligibility.node_usage import FreeCapacity
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Phase, close_phase
 from clearway.execution.node_hold import hold_reason
 from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.orders import DrainOrder, MoveOrder
-from clearway.relocation.capacity import Rooms
 from clearway.slurm.parse.hostlist import compress
 
 E = EvictionState
@@ -106,14 +106,14 @@ def move_misfit(e: Eviction, order: DrainOrder, snapshot: ClusterSnapshot) -> st
 
 
 def _no_room(waiting: list[Preemption], move: MoveOrder, snapshot: ClusterSnapshot) -> str:
-    rooms = Rooms.of(snapshot)
+    free = FreeCapacity.of(snapshot)
     for p in waiting:
         for name in move.nodes_after(p.job):
             node = snapshot.node_by_name.get(name)
             if node is None or not node.available:
                 return f"node {name} is not available any more"
         for part in move.of(p.job_id):
-            if not rooms.take(part.target, part.processors, p.job.memory_mib):
+            if not free.take(part.target, part.processors, p.job.memory_mib):
                 return f"node {part.target} has no room for job {p.job.display_id} any more"
     return ""
 

@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.node_usage import FreeCapacity
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
 from clearway.estimates.learning import History
@@ -23,7 +25,6 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import DrainOrder, JobMove, MoveKind, MoveOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, stand_in
 from clearway.model.problem import Action, EvictionProblem
-from clearway.relocation.capacity import Rooms
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.inventory import Inventory, inventory
 from clearway.relocation.moves import Limits, MovePlan, cost_node_s
@@ -42,7 +43,7 @@ def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | Promotion
 def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
     """A waiting job for which there is room now; None when there is none."""
     open_nodes = {node.name for node in snapshot.nodes if node.available and node.reservation is None}
-    rooms = Rooms.of(snapshot)
+    free = FreeCapacity.of(snapshot)
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         eligible = job.eligible_time is None or job.eligible_time <= now
         if job.state is not JobState.PENDING or not job.priority or not eligible or job.reason not in _WAITS_FOR_ROOM:
@@ -54,7 +55,7 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
             for node in snapshot.nodes
             if node.name in open_nodes
             and set(job.partitions) & set(node.partitions)
-            and rooms.fits(node.name, share, job.memory_mib)
+            and free.fits(node.name, share, job.memory_mib)
         ]
         if len(fitting) >= nodes:
             return job
@@ -81,9 +82,16 @@ def plan_moves(
     waiting = could_be_placed(snapshot, now)
     if waiting is not None:
         return NoPlan(f"job {waiting.display_id} waits, and Slurm could place it")
-    found = inventory(
-        kind, snapshot, config, now, preempted=preempted, under_way=under_way, history=history, actions=actions
+    context = PlanningContext(
+        snapshot=snapshot,
+        config=config,
+        now=now,
+        preempted=preempted,
+        under_way=under_way,
+        history=history,
+        actions=actions,
     )
+    found = inventory(kind, context)
     settings = moves_config(kind, config)
     moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
     gain_h, cost_h = moves.gain_node_s / _HOUR_S, moves.cost_node_s / _HOUR_S
@@ -130,9 +138,9 @@ def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits
     residents = {resident.job_id: resident for resident in found.residents}
     for _ in range(_TRIES):
         made = planner(found.hosts, tuple(residents.values()), limits)
-        rooms = Rooms.of(snapshot)
+        free = FreeCapacity.of(snapshot)
         jobs = snapshot.job_by_id
-        small = [m for m in made.moves if not rooms.take(m.target, m.processors, jobs[m.job_id].memory_mib)]
+        small = [m for m in made.moves if not free.take(m.target, m.processors, jobs[m.job_id].memory_mib)]
         if not small:
             return made
         for move in small:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.trace import Names, TraceJob
 
 URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes
@@ -52,7 +52,7 @@ class AsCluster:
         )
 
     def snapshot(self, waiting: Iterable[ReplayedJob], closed: Collection[int] = ()) -> ClusterSnapshot:
-        """Everybody who has nodes, and those of the waiting jobs that are given; ``closed`` nodes take nobody."""
+        """All jobs that have nodes, and the waiting jobs that are given; ``closed`` nodes take no job."""
         machine = self._machine
         jobs = [self._job(job, JobState.PENDING) for job in waiting]
         jobs += [self._job(job, JobState.RUNNING) for _, _, job in machine.running]

@@ -9,7 +9,8 @@ from datetime import datetime
 from clearway.model.clock import Clock
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.simulation.cluster import SimulatedCluster, SimulatedJob
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import SimulatedJob
 
 
 class SimulatedBackend:
@@ -171,7 +172,7 @@ class SimulatedBackend:
         return shown
 
     def _topology(self, jobs: Sequence[Job]) -> Topology:
-        """As of a cluster with topology/tree where it has switches; told only to who asks for one."""
+        """As of a cluster with topology/tree where it has switches; shown only to a caller that asks for it."""
         if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
             return Topology()
         if not self._cluster.switch_of:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,52 +18,16 @@ from typing import Any
 from clearway.model.claims import format_claims
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.simulation.file_system import FileSystem
+from clearway.simulation.first_fit import FreeResources, first_fit
+from clearway.simulation.jobs import Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
+
+
 NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered
+
+
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What a simulated job does. Work is counted in seconds of running on its nodes."""
-
-    work_s: float = 3_600.0
-    save_s: float | None = None  # how long it takes to save itself when it is signalled; None: deaf to signals
-    save_mib: float | None = None  # instead of save_s: what it then writes to the file system that all share ...
-    save_mib_s: float = 1_000.0  # ... and how fast it can at most
-    save_fails: bool = False
-    interval_s: float | None = None  # saves itself at this pace
-    exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
-    boot_s: float = 0.0  # CONFIGURING for so long
-    requeues: bool = False  # puts itself back in the queue once it has saved itself, and says nothing (submitit)
-
-
-@dataclass(slots=True)
-class SimulatedJob:
-    """A job and what Slurm does not see of it: how much work is done, and how much of that is safe."""
-
-    job: Job
-    program: Program
-    cpus_per_node: int
-    exclusive: bool
-    saved_s: float = 0.0
-    base_s: float = 0.0  # work done when the present stretch of running began
-    since: datetime | None = None  # when that was; None while it does not run
-    lost_s: float = 0.0  # work that was done and has to be repeated
-    runs: list[tuple[str, ...]] = field(default_factory=list)  # nodes of each run
-    usual_priority: int = 0
-    asked_at: datetime | None = None
-    requeued: bool = False  # where COMPLETING leads: back to the queue, or out
-    epoch: int = 0  # events of an earlier epoch are void
-    ended_at: datetime | None = None
-    suspended_at: datetime | None = None
-    gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
-    stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
-
-    def done_s(self, now: datetime) -> float:
-        ran_s = (now - self.since).total_seconds() if self.since else 0.0
-        return min(self.program.work_s, self.base_s + ran_s)
 
 
 @dataclass
@@ -82,23 +45,20 @@ class SimulatedCluster:
     file_system_mib_s: float = inf
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
-    _free_cpus: dict[str, int] = field(default_factory=dict)
-    _free_gpus: dict[str, Counter[str]] = field(default_factory=dict)  # of nodes that have some
     _answers_at: dict[str, datetime] = field(default_factory=dict)  # nodes that were brought back, and when they answer
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
         self._file_system = FileSystem(self.now, self.file_system_mib_s)
+        self._free = FreeResources()
 
     # -- building ------------------------------------------------------------------------------------------
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self.nodes[node.name] = node
-            self._free_cpus[node.name] = node.cpus
-            if node.gpus:
-                self._free_gpus[node.name] = Counter(dict(node.gpus))
+            self._free.add(node)
 
     def submit(
         self,
@@ -201,9 +161,7 @@ class SimulatedCluster:
         heapq.heappush(self._events, (when, self._count, kind, entry.job.job_id, entry.epoch))
 
     def _start(self, entry: SimulatedJob, nodes: tuple[str, ...], at: datetime) -> None:
-        for name in nodes:
-            self._free_cpus[name] -= entry.cpus_per_node
-            self._take_gpus(entry, name)
+        self._free.take(entry, [self.nodes[name] for name in nodes])
         entry.epoch += 1
         entry.base_s = entry.saved_s
         entry.requeued = False
@@ -259,7 +217,7 @@ class SimulatedCluster:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
     def _on_written(self) -> None:
-        """The rates were others when this was foreseen if a write has begun or gone since: then none is complete."""
+        """No write is complete where another one has begun or stopped since this event was planned."""
         self._file_system.advance(self.now)
         for job_id in self._file_system.complete:
             self._file_system.forget(job_id)
@@ -314,10 +272,7 @@ class SimulatedCluster:
             self._foresee_write()
 
     def _release(self, entry: SimulatedJob) -> None:
-        for name in entry.job.nodes:
-            self._free_cpus[name] += entry.cpus_per_node
-            if name in entry.gpus:
-                self._free_gpus[name].update(entry.gpus.pop(name))
+        self._free.give_back(entry)
         entry.epoch += 1
 
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
@@ -331,7 +286,7 @@ class SimulatedCluster:
     def end_run(self, entry: SimulatedJob, *, requeue: bool) -> None:
         """TERM to all processes; the nodes are free when the last has gone."""
         if entry.job.state is JobState.SUSPENDED:
-            self._take_cpus(entry)  # what is released at the end must be held until then
+            self._free.take_cpus(entry, entry.job.nodes)  # what is released at the end must be held until then
         self._stop_running(entry)
         entry.lost_s += entry.base_s - entry.saved_s
         entry.requeued = requeue
@@ -365,44 +320,18 @@ class SimulatedCluster:
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""
         self._stop_running(entry)
-        for name in entry.job.nodes:
-            self._free_cpus[name] += entry.cpus_per_node
+        self._free.give_back_cpus(entry)
         entry.suspended_at = self.now
         entry.job = replace(entry.job, state=JobState.SUSPENDED, raw_state="SUSPENDED", priority=0)
 
     def resume(self, entry: SimulatedJob) -> None:
-        self._take_cpus(entry)
-        if any(self._free_cpus[name] < 0 for name in entry.job.nodes):
+        self._free.take_cpus(entry, entry.job.nodes)
+        if any(self._free.cpus[name] < 0 for name in entry.job.nodes):
             self.oversubscribed.append(entry.job.job_id)
         if entry.suspended_at is not None:
             entry.stood_s += (self.now - entry.suspended_at).total_seconds()
         entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING", priority=50)
         self._run(entry, self.now)
-
-    def _take_cpus(self, entry: SimulatedJob) -> None:
-        for name in entry.job.nodes:
-            self._free_cpus[name] -= entry.cpus_per_node
-
-    def _take_gpus(self, entry: SimulatedJob, name: str) -> None:
-        """Those that it asks for; as Slurm does, a job that has a whole node gets all of them."""
-        free = self._free_gpus.get(name)
-        if free is None or not (entry.exclusive or entry.job.gpus):
-            return
-        wanted = self.nodes[name].gpus if entry.exclusive else entry.job.gpus or ()
-        taken: Counter[str] = Counter()
-        for gpu_type, count in wanted:
-            for each in [gpu_type] if gpu_type in free else sorted(free):
-                some = min(count - taken.total(), free[each] - taken[each])
-                taken[each] += max(0, some)
-        free.subtract(taken)
-        entry.gpus[name] = taken
-
-    def _has_gpus(self, entry: SimulatedJob, name: str) -> bool:
-        free = self._free_gpus.get(name, Counter())
-        return all(
-            sum(number for each, number in free.items() if gpu_type in ("", each)) >= count
-            for gpu_type, count in entry.job.gpus or ()
-        )
 
     def make_eligible(self, entry: SimulatedJob) -> None:
         entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
@@ -410,9 +339,9 @@ class SimulatedCluster:
     # -- scheduling ----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """First fit in the order of priority, submit time and id; reserved nodes only for who is let in."""
+        """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
-        free = {name for name, cpus in self._free_cpus.items() if cpus > 0 and self.nodes[name].available}
+        free = {name for name, cpus in self._free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:
             return
         reserved = {name for reservation in self.reservations.values() for name in reservation.nodes}
@@ -423,7 +352,7 @@ class SimulatedCluster:
             nodes = self._fit(entry, free, reserved)
             if nodes:
                 self._start(entry, nodes, self.now)
-                free.difference_update(name for name in nodes if self._free_cpus[name] <= 0)
+                free.difference_update(name for name in nodes if self._free.cpus[name] <= 0)
 
     def _may_start(self, job: Job) -> bool:
         waits = job.eligible_time is not None and job.eligible_time > self.now
@@ -439,47 +368,12 @@ class SimulatedCluster:
             if other.job.state is JobState.SUSPENDED:
                 for name in other.job.nodes:
                     kept_mib[name] = kept_mib.get(name, 0) + other.job.memory_mib
-        fitting = sorted(
-            name
-            for name in names
-            if set(job.partitions) & set(self.nodes[name].partitions)
-            and self._free_cpus[name] >= (self.nodes[name].cpus if entry.exclusive else entry.cpus_per_node)
-            and kept_mib.get(name, 0) + (job.memory_mib or self.nodes[name].memory_mib) <= self.nodes[name].memory_mib
-            and not (job.gpus and not self._has_gpus(entry, name))
-        )
-        return self._chosen(job, fitting)
-
-    def _chosen(self, job: Job, fitting: list[str]) -> tuple[str, ...]:
-        """As many of the fitting nodes as the job asks for, certain ones and ones in a row among them."""
-        if job.required_nodes or job.excluded_nodes:
-            fitting = [name for name in fitting if name not in job.excluded_nodes]
-            if not set(job.required_nodes) <= set(fitting):
-                return ()
-            fitting.sort(key=lambda name: (name not in job.required_nodes, name))
-        rows = (row for place in self._places(job, fitting) for row in self._rows(job, place))
-        return next((row for row in rows if set(job.required_nodes) <= set(row)), ())
-
-    def _places(self, job: Job, fitting: list[str]) -> list[list[str]]:
-        """The fitting nodes, by leaf switch where the job asks for one; without topology Slurm does not care."""
-        if job.switches != 1 or not self.switch_of:
-            return [fitting]
-        leaves = sorted(set(self.switch_of.values()))
-        return [[name for name in fitting if self.switch_of.get(name) == leaf] for leaf in leaves]
-
-    def _rows(self, job: Job, place: list[str]) -> list[tuple[str, ...]]:
-        if not job.contiguous:
-            return [tuple(place[: job.num_nodes])] if len(place) >= job.num_nodes else []
-        names = list(self.nodes)
-        rows = [tuple(names[at : at + job.num_nodes]) for at in range(len(names) - job.num_nodes + 1)]
-        return [row for row in rows if set(row) <= set(place)]
+        fitting = [name for name in names if self._free.fits(entry, self.nodes[name], kept_mib.get(name, 0))]
+        return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
 
     def alloc_gpus(self, name: str) -> tuple[tuple[str, int], ...] | None:
         """By type; None for a node that has none."""
-        if name not in self._free_gpus:
-            return None
-        taken = Counter(dict(self.nodes[name].gpus))
-        taken.subtract(self._free_gpus[name])
-        return tuple(sorted((gpu_type, count) for gpu_type, count in taken.items() if count))
+        return self._free.alloc_gpus(self.nodes[name])
 
     def alloc_cpus(self, name: str) -> int:
-        return self.nodes[name].cpus - self._free_cpus[name]
+        return self._free.alloc_cpus(self.nodes[name])

@@ -2,9 +2,9 @@
 
 The replay behind the studies of the Slurm+DMTCP paper (its section 4): a job asks for processors, which may lie on
 several nodes. A job that fits on one node gets the fullest such node, another one as few nodes as possible. With
-several partitions it takes the first in which it fits at once. Nobody overtakes.
+several partitions it takes the first in which it fits at once. No job overtakes.
 
-When nobody waits, moves are planned every ``period_s``. The jobs of a plan are moved one after another: until a job's
+When no job waits, moves are planned every ``period_s``. The jobs of a plan are moved one after another: until a job's
 turn it runs on, then it stands still for ``move_s`` and ends later by so much; its old and its new place are held until
 its move is over. A job that ends before its turn is not moved.
 """
@@ -26,7 +26,7 @@ class Planning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SubmittedJob:
     """A job as submitted."""
 
     job_id: str
@@ -65,7 +65,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What became of a replay until its horizon."""
+    """The result of a replay until its horizon."""
 
     usage: dict[str, Usage]  # by node
     moved_jobs: int
@@ -76,7 +76,7 @@ class Course:
 
 @dataclass(slots=True)
 class _Running:
-    request: Request
+    request: SubmittedJob
     parts: dict[str, int]
     end_s: float
     kept: dict[str, int] = field(default_factory=dict)  # of its old place, until it has been moved
@@ -89,7 +89,7 @@ class _Running:
 
 
 def replay_shared(
-    requests: Sequence[Request],
+    requests: Sequence[SubmittedJob],
     partitions: Sequence[Sequence[Host]],
     horizon_s: float,
     moving: Moving = STILL,
@@ -101,7 +101,7 @@ def replay_shared(
 class _Replay:
     def __init__(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[SubmittedJob],
         partitions: Sequence[Sequence[Host]],
         horizon_s: float,
         moving: Moving,
@@ -113,7 +113,7 @@ class _Replay:
         self._moving = moving
         self._usage = {name: Usage() for name in self._hosts}
         self._running: dict[str, _Running] = {}
-        self._waiting: list[Request] = []
+        self._waiting: list[SubmittedJob] = []
         self._events: list[tuple[float, int, str, str]] = []
         self._requests = {request.job_id: request for request in requests}
         for request in requests:
@@ -176,7 +176,7 @@ class _Replay:
             self._waits.append(self._now_s - request.submit_s)
             self._push(self._now_s + request.run_s, "end", request.job_id)
 
-    def _place(self, request: Request, names: Sequence[str]) -> dict[str, int] | None:
+    def _place(self, request: SubmittedJob, names: Sequence[str]) -> dict[str, int] | None:
         free = {name: self._free[name] for name in names if self._free[name]}
         left = request.processors
         if sum(free.values()) < left:

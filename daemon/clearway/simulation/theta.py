@@ -7,7 +7,8 @@ from random import Random
 
 from clearway.config.configuration import Config
 from clearway.model.cluster import Node
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
+from clearway.simulation.jobs import Program
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,
     FILE_SYSTEM_GB_S,

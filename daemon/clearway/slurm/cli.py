@@ -1,11 +1,9 @@
 """Slurm through its own commands: squeue, scontrol, scancel. Works with every Slurm release from 22.05 on.
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
-new ones have come, every ten minutes two for what Slurm's own preemption goes by, and every five minutes one for the
-leaf switches while a waiting job asks for one. Changes look at the job just before, because Slurm would do as it is
-told: requeue a job that has completed (it runs a second time), requeue a whole array when asked for its last task, or
-wait forever to signal a job that does not run. Between the look and the act is a gap of some milliseconds that no
-client can close.
+new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
+leaf switches while a waiting job asks for one. An array's last task is named by its array and index: its own id would
+requeue the whole array.
 """
 
 from __future__ import annotations
@@ -18,24 +16,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Reservation, Skipped
-from clearway.model.errors import JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.slurm import parse, rights
-from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
-from clearway.slurm.preempt_reader import PreemptReader
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
+from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.slurm import parse
+from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
+from clearway.slurm.guards import checked
 from clearway.slurm.process import Commands
 from clearway.slurm.requeue_delay import RequeueRest
-from clearway.slurm.topology_reader import TopologyReader
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
 
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
-_FINISHED_JOB = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
+_REFUSALS = {
+    Refusal.PENDING: re.compile(r"Job is pending execution"),
+    Refusal.FINISHED: re.compile(r"Job has already finished|already completing or completed|Invalid job id"),
+}
 
 
-class CliBackend:
-    """The ``cli`` backend. ``now`` tells aware UTC; ``timeout_s`` limits each command."""
+class CliBackend(GuardedBackend):
+    """The ``cli`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each command."""
 
     name = "cli"
 
@@ -49,15 +49,11 @@ class CliBackend:
         env: Mapping[str, str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._now = now
-        self._rest = RequeueRest(now=now, sleep=sleep)
-        self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
-        self._preempt = PreemptReader()
-        self._topology = TopologyReader()
+        commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
+        super().__init__(now, commands, RequeueRest(now=now, sleep=sleep))
         self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
-        self._skipped_reservations: tuple[Skipped, ...] = ()
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -114,7 +110,7 @@ class CliBackend:
 
     def reservations(self) -> tuple[Reservation, ...]:
         found, skipped = parse.read_reservations(self._scontrol("show", "reservation"))
-        self._skipped_reservations = tuple(skipped)  # told with the next snapshot
+        self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
     def _squeue(self, *options: str) -> tuple[str, str]:
@@ -188,177 +184,59 @@ class CliBackend:
         excluded = self._excluded.get(job.job_id, ())
         return replace(job, excluded_nodes=excluded) if excluded else job
 
-    # ---- jobs --------------------------------------------------------------------------------------------------
+    # ---- changes -----------------------------------------------------------------------------------------------
 
-    def requeue(self, job: Job) -> None:
-        found = self._look(job.job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job.job_id} has ended")
-        current, target = found
-        if current.state in LEAVING:
-            return
-        require_run(current, job, *ON_NODES)
-        if current.state is JobState.SUSPENDED:
-            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
-            self._scontrol("resume", target)
-        try:
-            self._scontrol("requeue", target)
-        except SlurmRefusedError as error:
-            if "Job is pending execution" not in str(error):
-                raise
+    def _act(self, act: Act, target: str, value: str = "") -> None:
+        update = ("scontrol", "--oneliner", "update", f"JobId={target}")
+        commands: dict[Act, tuple[str, ...]] = {
+            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", target),
+            Act.CANCEL: ("scancel", target),
+            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", target),
+            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", target),
+            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", target),
+            Act.RESUME: ("scontrol", "--oneliner", "resume", target),
+            Act.START_NOW: (*update, "StartTime=now"),
+            Act.SET_PRIORITY: (*update, f"Priority={value}"),
+            Act.RELEASE: ("scontrol", "release", target),
+            Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
+        }
+        self._commands.run(commands[act])
 
-    def cancel(self, job: Job) -> None:
-        found = self._look(job.job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job.job_id} has ended")
-        current, target = found
-        if current.state is JobState.COMPLETING:
-            return
-        if current.state is JobState.PENDING and job.state is not JobState.PENDING:
-            return  # the run is over; what waits now is not what was decided on
-        require_run(current, job, JobState.PENDING, *ON_NODES)
-        self._change_job(["scancel", target])
+    def _says(self, error: SlurmRefusedError, refusal: Refusal) -> bool:
+        return _REFUSALS[refusal].search(str(error)) is not None
 
-    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
-        if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
-            raise SlurmRefusedError(f"{signal!r} is not a signal")
-        found = self._look(job.job_id)
-        if found is None:
-            raise JobNotRunningError(f"job {job.job_id} has ended")
-        current, target = found
-        require_run(current, job, JobState.RUNNING)
-        self._commands.run(["scancel", f"--signal={signal}", *(["--batch"] if batch_only else []), target])
-
-    def suspend(self, job: Job) -> None:
-        self._suspend_or_resume(job, "suspend", JobState.RUNNING, JobState.SUSPENDED)
-
-    def resume(self, job: Job) -> None:
-        self._suspend_or_resume(job, "resume", JobState.SUSPENDED, JobState.RUNNING)
-
-    def _suspend_or_resume(self, job: Job, verb: str, before: JobState, after: JobState) -> None:
-        found = self._look(job.job_id)
-        if found is None:
-            raise JobNotRunningError(f"job {job.job_id} has ended")
-        current, target = found
-        require_run(current, job, before, after)
-        if current.state is before:
-            self._scontrol(verb, target)
-
-    def start_now(self, job_id: str) -> None:
-        found = self._look(job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job_id} has ended")
-        current, target = found
-        if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
-            raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
-        self._rest.before_start(current)
-        self._scontrol("update", f"JobId={target}", "StartTime=now")
-
-    def first_in_queue(self, job_id: str) -> None:
-        self._update_job(job_id, "Priority", str(FIRST))
-
-    def usual_priority(self, job_id: str) -> None:
-        found = self._look(job_id)
-        if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
-            self._change_job(["scontrol", "release", found[1]])
-
-    def attach(self, job_id: str, reservation: str) -> None:
-        found = self._look(job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job_id} has ended")
-        current, target = found
-        if current.reservation != reservation:
-            self._scontrol("update", f"JobId={target}", f"ReservationName={checked(reservation)}")
-
-    def detach(self, job_id: str) -> None:
-        found = self._look(job_id)
-        if found is None or found[0].reservation is None or found[0].state is JobState.ENDED:
-            return
-        self._change_job(["scontrol", "update", f"JobId={found[1]}", "ReservationName="])
-
-    def _update_job(self, job_id: str, key: str, value: str) -> None:
-        found = self._look(job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job_id} has ended")
-        self._scontrol("update", f"JobId={found[1]}", f"{key}={value}")
-
-    def _change_job(self, argv: list[str]) -> None:
-        """Run a command for which a job that has ended meanwhile is as good as done."""
-        try:
-            self._commands.run(argv)
-        except SlurmRefusedError as error:
-            if not _FINISHED_JOB.search(str(error)):
-                raise
-
-    # ---- reservations ------------------------------------------------------------------------------------------
-
-    def create_reservation(self, reservation: Reservation) -> None:
+    def _create(self, reservation: Reservation) -> None:
         seconds = (reservation.end_time - self._now()).total_seconds()
-        if seconds <= 0:
-            raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
-        if not reservation.users or not reservation.nodes:
-            raise SlurmRefusedError(f"reservation {reservation.name} needs users and nodes")
-        try:
-            self._scontrol(
-                "create",
-                "reservation",
-                f"ReservationName={checked(reservation.name)}",
-                "StartTime=now",
-                f"Duration={math.ceil(seconds / 60)}",  # minutes; 0 would be a reservation without end
-                f"Users={','.join(map(checked, reservation.users))}",
-                f"Nodes={parse.compress(map(checked, reservation.nodes))}",
-                *([f"Flags={','.join(map(checked, reservation.flags))}"] if reservation.flags else []),
-            )
-        except SlurmRefusedError:
-            # Slurm tells of an overlap, not that the name exists.
-            existing = {item.name: set(item.nodes) for item in self.reservations()}
-            if existing.get(reservation.name) != set(reservation.nodes):
-                raise
+        self._scontrol(
+            "create",
+            "reservation",
+            f"ReservationName={checked(reservation.name)}",
+            "StartTime=now",
+            f"Duration={max(1, math.ceil(seconds / 60))}",  # minutes; 0 would be a reservation without end
+            f"Users={','.join(map(checked, reservation.users))}",
+            f"Nodes={parse.compress(map(checked, reservation.nodes))}",
+            *([f"Flags={','.join(map(checked, reservation.flags))}"] if reservation.flags else []),
+        )
 
-    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
         hosts = parse.compress(map(checked, nodes))
-        if not hosts:
-            raise SlurmRefusedError(f"reservation {name} needs nodes")
-        self._scontrol("update", f"ReservationName={checked(name)}", f"Nodes={hosts}")
+        self._scontrol("update", f"ReservationName={checked(reservation)}", f"Nodes={hosts}")
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
         local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
         self._scontrol("update", f"ReservationName={checked(name)}", f"EndTime={local}")
 
-    def delete_reservation(self, name: str) -> None:
-        try:
-            self._scontrol("delete", f"ReservationName={checked(name)}")
-        except SlurmRefusedError:
-            if any(item.name == name for item in self.reservations()):
-                raise
-
-    # ---- nodes -------------------------------------------------------------------------------------------------
-
-    def drain(self, node: str, reason: str) -> None:
-        status = self._node_status(node)
-        if status.reason and status.reason != reason:
-            raise SlurmRefusedError(f"node {node} has a reason of somebody else: {status.reason[:120]}")
-        if not status.drained:
-            self._scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
-
-    def undrain(self, node: str, reason: str) -> None:
-        status = self._node_status(node)
-        if not status.drained:
-            return
-        if status.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained by somebody else: {status.reason[:120]}")
-        # Not RESUME, which would also bring back a node that is DOWN.
-        self._scontrol("update", f"NodeName={node}", "State=UNDRAIN")
-
-    def power_down(self, node: str) -> None:
-        self._scontrol("update", f"NodeName={checked(node)}", "State=POWER_DOWN")
+    def _delete(self, reservation: str) -> None:
+        self._scontrol("delete", f"ReservationName={checked(reservation)}")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", checked(node)))
 
-    def admin_level(self, user: str) -> AdminLevel:
-        return rights.admin_level(self._commands, user)
+    def _set_drained(self, node: str, reason: str | None) -> None:
+        # Not RESUME, which would also bring back a node that is DOWN.
+        changes = ("State=UNDRAIN",) if reason is None else ("State=DRAIN", f"Reason={reason}")
+        self._scontrol("update", f"NodeName={node}", *changes)
 
     def _scontrol(self, *arguments: str) -> str:
         return self._commands.run(["scontrol", "--oneliner", *arguments])

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -22,9 +22,12 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
-ANSWER_TIMEOUT_S = 30  # a server that says nothing for so long costs a cycle, not the daemon
+ANSWER_TIMEOUT_S = 30  # a server that is silent for longer costs a cycle, not the daemon
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -75,6 +78,16 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         with self.errors(), self.writer.begin() as connection:
             yield connection
+
+    def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What this function returns, in one reading transaction."""
+        with self.reading() as connection:
+            return query(connection, *args, **kwargs)
+
+    def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What this function returns, in one writing transaction."""
+        with self.writing() as connection:
+            return change(connection, *args, **kwargs)
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
@@ -180,7 +193,7 @@ def _sqlite(url: URL) -> Engine:
 def _use_wal(cursor: DBAPICursor) -> None:
     """The first connection to a new file switches it for good; others that do so just then are turned away.
 
-    SQLite does not wait for locks here, whatever its busy timeout.
+    SQLite does not wait for locks here, in spite of its busy timeout.
     """
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:

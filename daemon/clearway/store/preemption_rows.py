@@ -1,24 +1,27 @@
-"""The rows of ``preemptions``: read for several evictions at once, written as far as they differ."""
+"""The rows of ``preemptions``: read for several evictions at once, written as far as they differ, and counted."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from clearway.estimates.learning import Requeued
-from clearway.model.operations import Preemption, PreemptionState
+from clearway.model.operations import Preemption, PreemptionState, Usage
+from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
 from clearway.store import rows
-from clearway.store.tables import PREEMPTIONS
+from clearway.store.tables import PLANS, PREEMPTIONS
 
 _REQUEUED = 200  # older ones would hardly change a median
+_IDS_A_QUERY = 500  # databases limit the parameters of a statement
 _QUEUED = (Action.KILL, Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)  # a suspended job keeps its nodes
 
 
-def read_preemptions(connection: Connection, eviction_ids: Sequence[int]) -> dict[int, list[Row[Any]]]:
+def read(connection: Connection, eviction_ids: Sequence[int]) -> dict[int, list[Row[Any]]]:
     """Each eviction's rows in their order; an eviction without any has an empty list."""
     query = (
         select(PREEMPTIONS)
@@ -31,8 +34,8 @@ def read_preemptions(connection: Connection, eviction_ids: Sequence[int]) -> dic
     return found
 
 
-def read_requeued(connection: Connection) -> tuple[Requeued, ...]:
-    """Preemptees that came back from the queue, newest first: as many as planning goes by."""
+def requeued(connection: Connection) -> tuple[Requeued, ...]:
+    """Preemptees that came back from the queue, newest first: as many as planning uses."""
     columns = PREEMPTIONS.c
     query = (
         select(columns.num_nodes, columns.vacated_at, columns.returned_at)
@@ -47,12 +50,47 @@ def read_requeued(connection: Connection) -> tuple[Requeued, ...]:
     )
 
 
-def write_preemptions(connection: Connection, eviction_id: int, preemptions: Sequence[Preemption]) -> None:
+def counts(connection: Connection, job_ids: Iterable[str]) -> dict[str, int]:
+    """How often each job has passed its point of no return; jobs without any are absent."""
+    wanted = sorted(set(job_ids))
+    found: dict[str, int] = {}
+    for start in range(0, len(wanted), _IDS_A_QUERY):
+        some = wanted[start : start + _IDS_A_QUERY]
+        query = (
+            select(PREEMPTIONS.c.job_id, func.count())
+            .where(PREEMPTIONS.c.job_id.in_(some), PREEMPTIONS.c.requeued_at.is_not(None))
+            .group_by(PREEMPTIONS.c.job_id)
+        )
+        found.update((job_id, int(count)) for job_id, count in connection.execute(query))
+    return found
+
+
+def usage_since(connection: Connection, since: datetime) -> Usage:
+    """The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted."""
+    lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
+    query = select(func.count(), func.sum(lost)).where(
+        PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
+    )
+    jobs, lost_node_s = connection.execute(query).one()
+    return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
+
+
+def moved_since(connection: Connection, kind: MoveKind, since: datetime) -> int:
+    """By the name that stands for the planner of such a plan, of which there is one an eviction."""
+    query = (
+        select(func.count())
+        .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
+        .where(PLANS.c.planner == kind.value, PREEMPTIONS.c.requeued_at >= since)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def write(connection: Connection, eviction_id: int, preemptions: Sequence[Preemption]) -> None:
     """Make the stored rows equal to these preemptions.
 
     Rows that change in the same columns (a whole plan that moves on together) go in one statement.
     """
-    stored = read_preemptions(connection, [eviction_id])[eviction_id]
+    stored = read(connection, [eviction_id])[eviction_id]
     added: list[rows.Values] = []
     by_columns: defaultdict[tuple[str, ...], list[rows.Values]] = defaultdict(list)
     for position, preemption in enumerate(preemptions):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from clearway.estimates.learning import Requeued
@@ -25,18 +25,15 @@ from clearway.model.plan import Plan
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
-from clearway.store import history_rows, migrate, rolling_rows, rows, state_rows
+from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows, state_rows
 from clearway.store.base import CycleState
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
-from clearway.store.preemption_rows import read_preemptions, read_requeued, write_preemptions
-from clearway.store.serialise import dump, load
-from clearway.store.tables import EVICTIONS, EXPLANATIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, STEPS
+from clearway.store.serialise import load
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, STEPS
 
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
-_IDS_A_QUERY = 500  # databases limit the parameters of a statement
-_UNEXPLAINED_AT_ONCE = 10
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 _LEASE = "daemon"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -67,10 +64,10 @@ class SqlStore:
     def create_eviction(self, eviction: Eviction) -> Eviction:
         with self._database.writing() as connection:
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
-            eviction_id = _new_id(result)
+            eviction_id = rows.new_id(result)
             plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
             connection.execute(insert(PLANS).values(plan))
-            write_preemptions(connection, eviction_id, eviction.preemptions)
+            preemption_rows.write(connection, eviction_id, eviction.preemptions)
         self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
         return replace(eviction, eviction_id=eviction_id)
 
@@ -88,7 +85,7 @@ class SqlStore:
                 connection.execute(
                     update(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction.eviction_id).values(changes)
                 )
-            write_preemptions(connection, eviction.eviction_id, eviction.preemptions)
+            preemption_rows.write(connection, eviction.eviction_id, eviction.preemptions)
 
     def _keep_plan(self, connection: Connection, eviction: Eviction) -> None:
         """Store the plan of a new revision; a plan that is stored is never changed."""
@@ -154,36 +151,13 @@ class SqlStore:
             return tuple(load(Plan, document) for document in connection.execute(query).scalars())
 
     def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
-        key = {"eviction_id": eviction_id, "revision": revision}
-        values = key | {"complete": explanation.complete, "document": dump(explanation)}
-        with self._database.writing() as connection:
-            known = select(EXPLANATIONS.c.revision).filter_by(**key)
-            if connection.execute(known).first() is None:
-                connection.execute(insert(EXPLANATIONS).values(values))
+        self._database.write(explanation_rows.write, eviction_id, revision, explanation)
 
     def explanation(self, eviction_id: int) -> Explanation | None:
-        query = (
-            select(EXPLANATIONS.c.document)
-            .where(EXPLANATIONS.c.eviction_id == eviction_id)
-            .order_by(EXPLANATIONS.c.revision.desc())
-            .limit(1)
-        )
-        with self._database.reading() as connection:
-            document = connection.execute(query).scalar_one_or_none()
-        return None if document is None else load(Explanation, document)
+        return self._database.read(explanation_rows.newest, eviction_id)
 
     def unexplained(self, since: datetime) -> tuple[int, ...]:
-        same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
-        present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
-        query = (
-            select(EVICTIONS.c.eviction_id)
-            .select_from(EVICTIONS.join(PLANS, present).outerjoin(EXPLANATIONS, same))
-            .where(EXPLANATIONS.c.revision.is_(None), EVICTIONS.c.created_at >= since)
-            .order_by(EVICTIONS.c.eviction_id)
-            .limit(_UNEXPLAINED_AT_ONCE)
-        )
-        with self._database.reading() as connection:
-            return tuple(connection.execute(query).scalars())
+        return self._database.read(explanation_rows.missing, since)
 
     def _complete(
         self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
@@ -219,7 +193,7 @@ class SqlStore:
         for row in found:
             if row.eviction_id not in plans:
                 raise StoreError(f"eviction {row.eviction_id} has no stored plan of revision {row.revision}")
-        preemptions = read_preemptions(connection, [row.eviction_id for row in found])
+        preemptions = preemption_rows.read(connection, [row.eviction_id for row in found])
         return tuple(rows.eviction_from(row, plans[row.eviction_id], preemptions[row.eviction_id]) for row in found)
 
     # Steps
@@ -228,7 +202,7 @@ class SqlStore:
         values = {"eviction_id": eviction_id, "job_id": job_id, "kind": kind, "intended_at": at}
         with self._database.statement() as connection:
             result = connection.execute(insert(STEPS).values(values | {"result": "", "detail": detail}))
-            return _new_id(result)
+            return rows.new_id(result)
 
     def finish_step(self, step_id: int, at: datetime, result: str, detail: str = "") -> None:
         """An empty detail leaves what was said when the step began."""
@@ -279,7 +253,7 @@ class SqlStore:
                 ).first()
             ):
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
-            return _new_id(connection.execute(insert(REQUESTS).values(values)))
+            return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
 
     def pending_requests(self) -> tuple[OperatorRequest, ...]:
         with self._database.reading() as connection:
@@ -307,90 +281,53 @@ class SqlStore:
     # Rolling drains
 
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
-        with self._database.writing() as connection:
-            return rolling_rows.create(connection, rolling)
+        return self._database.write(rolling_rows.create, rolling)
 
     def save_rolling_drain(self, rolling: RollingDrain) -> None:
-        with self._database.writing() as connection:
-            rolling_rows.save(connection, rolling)
+        self._database.write(rolling_rows.save, rolling)
 
     def rolling_drain(self, rolling_id: int) -> RollingDrain | None:
-        with self._database.reading() as connection:
-            return rolling_rows.find(connection, rolling_id)
+        return self._database.read(rolling_rows.find, rolling_id)
 
     def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
-        with self._database.reading() as connection:
-            return rolling_rows.open_ones(connection)
+        return self._database.read(rolling_rows.open_ones)
 
     def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
-        with self._database.reading() as connection:
-            return rolling_rows.newest(connection, limit, offset)
+        return self._database.read(rolling_rows.newest, limit, offset)
 
     # What preemption has cost so far
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
-        wanted = sorted(set(job_ids))
-        counts: dict[str, int] = {}
-        with self._database.reading() as connection:
-            for start in range(0, len(wanted), _IDS_A_QUERY):
-                some = wanted[start : start + _IDS_A_QUERY]
-                query = (
-                    select(PREEMPTIONS.c.job_id, func.count())
-                    .where(PREEMPTIONS.c.job_id.in_(some), PREEMPTIONS.c.requeued_at.is_not(None))
-                    .group_by(PREEMPTIONS.c.job_id)
-                )
-                counts.update((job_id, int(count)) for job_id, count in connection.execute(query))
-        return counts
+        return self._database.read(preemption_rows.counts, job_ids)
 
     def usage_since(self, since: datetime) -> Usage:
-        """Until the actual figure is known, the predicted one counts. Eternal jobs are there to be preempted."""
-        lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
-        query = select(func.count(), func.sum(lost)).where(
-            PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
-        )
-        with self._database.reading() as connection:
-            jobs, lost_node_s = connection.execute(query).one()
-        return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
+        return self._database.read(preemption_rows.usage_since, since)
 
     def moved_since(self, kind: MoveKind, since: datetime) -> int:
-        """By the name that stands for the planner of such a plan, of which there is one an eviction."""
-        query = (
-            select(func.count())
-            .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
-            .where(PLANS.c.planner == kind.value, PREEMPTIONS.c.requeued_at >= since)
-        )
-        with self._database.reading() as connection:
-            return int(connection.execute(query).scalar_one())
+        return self._database.read(preemption_rows.moved_since, kind, since)
 
     # What was learned
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool:
-        with self._database.writing() as connection:
-            return history_rows.write_checkpoint(connection, record)
+        return self._database.write(history_rows.write_checkpoint, record)
 
     def record_restart(self, record: RestartRecord) -> bool:
-        with self._database.writing() as connection:
-            return history_rows.write_restart(connection, record)
+        return self._database.write(history_rows.write_restart, record)
 
     def checkpoint_history(self) -> tuple[CheckpointRecord, ...]:
-        with self._database.reading() as connection:
-            return history_rows.read_checkpoints(connection)
+        return self._database.read(history_rows.read_checkpoints)
 
     def restart_history(self) -> tuple[RestartRecord, ...]:
-        with self._database.reading() as connection:
-            return history_rows.read_restarts(connection)
+        return self._database.read(history_rows.read_restarts)
 
     def requeued(self) -> tuple[Requeued, ...]:
-        with self._database.reading() as connection:
-            return read_requeued(connection)
+        return self._database.read(preemption_rows.requeued)
 
     def record_runs(self, records: Sequence[RunRecord]) -> None:
-        with self._database.writing() as connection:
-            history_rows.write_runs(connection, records)
+        self._database.write(history_rows.write_runs, records)
 
     def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
-        with self._database.reading() as connection:
-            return history_rows.read_runs(connection, key)
+        return self._database.read(history_rows.read_runs, key)
 
     # Small values
 
@@ -408,7 +345,7 @@ class SqlStore:
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
-            self._set_document(key, document)  # somebody else made the row in between: now there is one to update
+            self._set_document(key, document)  # another process made the row in between: now there is one to update
 
     def _set_document(self, key: str, document: str) -> None:
         with self._database.statement() as connection:
@@ -418,7 +355,7 @@ class SqlStore:
             with self._database.statement() as connection:
                 connection.execute(insert(KEPT_VALUES).values(name=key, document=document))
 
-    # Who may act
+    # The lease: which daemon may act
 
     def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
         """One UPDATE that compares and sets: of two at the same time the second sees what the first one wrote."""
@@ -455,9 +392,3 @@ class SqlStore:
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)
         return pruned
-
-
-def _new_id(result: CursorResult[Any]) -> int:
-    if result.inserted_primary_key is None:
-        raise StoreError("the database gave a new row no id")
-    return int(result.inserted_primary_key[0])

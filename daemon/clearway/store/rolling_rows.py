@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from clearway.model.errors import StoreError
 from clearway.model.rolling import RollingDrain, RollingState
+from clearway.store.rows import new_id
 from clearway.store.serialise import dump, load
 from clearway.store.tables import ROLLING_DRAINS as TABLE
 
@@ -29,10 +30,7 @@ def _read(row: tuple[int, str]) -> RollingDrain:
 
 
 def create(connection: Connection, rolling: RollingDrain) -> RollingDrain:
-    key = connection.execute(insert(TABLE).values(_values(rolling))).inserted_primary_key
-    if key is None:
-        raise StoreError("the database gave a new row no id")
-    return replace(rolling, rolling_id=int(key[0]))
+    return replace(rolling, rolling_id=new_id(connection.execute(insert(TABLE).values(_values(rolling)))))
 
 
 def save(connection: Connection, rolling: RollingDrain) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
+from clearway.model.errors import StoreError
 from clearway.model.operations import Eviction, Preemption, StepRecord
 from clearway.model.plan import Plan
 from clearway.model.requests import OperatorRequest
@@ -18,23 +19,10 @@ Values = dict[str, Any]
 
 # Fields of ``Preemption`` that are columns of the same name.
 _PREEMPTION_FIELDS = (
-    "action",
-    "state",
-    "state_since",
-    "attempted_at",
-    "attempts",
-    "asked_at",
-    "checkpointed_at",
-    "requeued_at",
-    "vacated_at",
-    "returned_at",
-    "predicted_lost_node_s",
-    "predicted_checkpoint_s",
-    "actual_lost_node_s",
-    "actual_checkpoint_s",
-    "reason",
-    "note",
-)
+    "action", "state", "state_since", "attempted_at", "attempts", "asked_at", "checkpointed_at", "requeued_at",
+    "vacated_at", "returned_at", "predicted_lost_node_s", "predicted_checkpoint_s", "actual_lost_node_s",
+    "actual_checkpoint_s", "reason", "note",
+)  # fmt: skip
 
 
 def eviction_values(eviction: Eviction) -> Values:
@@ -147,3 +135,10 @@ def request_from(row: Row[Any]) -> OperatorRequest:
 def changed(values: Values, stored: Row[Any]) -> Values:
     """What a row must be given to hold these values."""
     return {name: value for name, value in values.items() if getattr(stored, name) != value}
+
+
+def new_id(result: CursorResult[Any]) -> int:
+    """The id that the database gave an inserted row."""
+    if result.inserted_primary_key is None:
+        raise StoreError("the database gave a new row no id")
+    return int(result.inserted_primary_key[0])

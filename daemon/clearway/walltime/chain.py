@@ -1,7 +1,8 @@
 """A chain: one job that asks for one walltime after the other, and the folder in which it keeps where it is. Pure.
 
-The folder's files and who writes them are described in ``plugins/slurm/clearway-chain``, the part of the launcher that
-runs in the job. Here is what `clearway walltime submit` puts into it, and how `clearway walltime status` reads it.
+The folder's files and the programs that write them are described in ``plugins/slurm/clearway-chain``, the part of the
+launcher that runs in the job. Here is what `clearway walltime submit` puts into it, and how `clearway walltime status`
+reads it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.model import Costs, Request
+from clearway.walltime.model import Costs, WalltimeRequest
 
 SLACK_S = 30.0
 """Slurm's limit lies so far behind a request at least: to requeue takes a moment."""
@@ -63,7 +64,7 @@ def limit_minutes(request_s: float) -> int:
     return math.ceil((request_s + SLACK_S) / 60)
 
 
-def plan_text(requests: Sequence[Request]) -> str:
+def plan_text(requests: Sequence[WalltimeRequest]) -> str:
     """The file ``plan``.
 
     Raises:
@@ -75,7 +76,7 @@ def plan_text(requests: Sequence[Request]) -> str:
     return "".join(f"{_hundredths(each.milestone_s)} {'yes' if each.checkpoint else 'no'}\n" for each in requests)
 
 
-def first_state(requests: Sequence[Request], costs: Costs) -> str:
+def first_state(requests: Sequence[WalltimeRequest], costs: Costs) -> str:
     """The file ``state`` of a chain that was never begun."""
     values = {
         "state": Stage.SUBMITTED.value,

@@ -42,7 +42,7 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WalltimeRequest:
     """One walltime request of a sequence, seconds."""
 
     request_s: float
@@ -57,4 +57,4 @@ class SequencePlan:
     strategy: str
     expected_cost: float
     omniscient_cost: float
-    sequence: tuple[Request, ...]
+    sequence: tuple[WalltimeRequest, ...]

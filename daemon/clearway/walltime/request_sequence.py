@@ -1,5 +1,7 @@
 """Which walltimes to request, and after which to checkpoint: the strategies of the stochastic-jobs paper.
 
+The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
+
 DYN-PROG-COUNT(X, eps) (Algorithm 1) cuts the support [a, b] into n = ceil(c0 / eps) equal chunks and solves Theorem 2
 on them; its expected cost is at most 1 + eps times the least possible (Theorem 3). ALL-CKPT and NO-CKPT are the same
 with the checkpoints fixed. The periodic strategies (Algorithm 2) end their requests at equal distances. A discrete
@@ -18,7 +20,7 @@ import numpy.typing as npt
 
 from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import Discrete, Distribution
-from clearway.walltime.model import Costs, Milestone, Request, SequencePlan
+from clearway.walltime.model import Costs, Milestone, SequencePlan, WalltimeRequest
 from clearway.walltime.recurrence import Checkpoints, cheapest
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -49,14 +51,14 @@ _CHECKPOINTS = {
 # -- what a sequence costs -------------------------------------------------------------------------------------
 
 
-def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[Request, ...]:
+def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[WalltimeRequest, ...]:
     """Equation 4: each request holds the restart, the work since the last checkpoint, and its own checkpoint."""
-    made: list[Request] = []
+    made: list[WalltimeRequest] = []
     saved: float | None = None
     for milestone in milestones:
         restart = 0.0 if saved is None else costs.restart
         length = restart + milestone.at - (saved or 0.0) + (costs.checkpoint if milestone.checkpoint else 0.0)
-        made.append(Request(length, milestone.checkpoint, milestone.at))
+        made.append(WalltimeRequest(length, milestone.checkpoint, milestone.at))
         if milestone.checkpoint:
             saved = milestone.at
     return tuple(made)

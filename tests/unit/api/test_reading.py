@@ -9,7 +9,7 @@ import pytest
 
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.operations import EvictionState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import ApiWorld
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.integration.store.test_history import RUN
 from tests.unit.api.conftest import ApiWorld
 from tests.unit.cli.test_commands import clearway

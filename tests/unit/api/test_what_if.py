@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from clearway.model.cluster import JobState
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import ApiWorld
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clearway import bootstrap
-from clearway.cli import drain, render
+from clearway.cli import dry_run, options, render
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.cluster import Program
+from clearway.simulation.jobs import Program
 from tests.simulation.test_moves import moving, serial
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import Site
@@ -20,7 +19,7 @@ from tests.unit.cli.test_commands import Site
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(drain, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
 
 
 @pytest.fixture
@@ -43,8 +42,7 @@ def moves(make_world: Callable[..., World], tmp_path: Path) -> Site:
 def planned_from(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dry runs look at the simulated cluster."""
     backend = SimulatedBackend(site.world.cluster, site.world.clock)
-    monkeypatch.setattr(drain, "open_backend", lambda *_: backend)
-    monkeypatch.setattr(bootstrap, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(dry_run, "open_backend", lambda *_: backend)
 
 
 def test_a_drain_is_answered_in_json(site: Site) -> None:
@@ -124,7 +122,7 @@ def test_a_dry_run_begins_with_what_would_be_done(
     shown = site.run("drain", nodes, "--dry-run").stdout
     assert shown.startswith(first)
     assert ("Trade-off" in shown) == (nodes == "n1")
-    assert ("Every job, and why" in shown) == (nodes == "n1")
+    assert ("Every job, with the reason" in shown) == (nodes == "n1")
 
 
 def test_a_dry_run_of_moves_tells_where_they_go(moves: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_the_root_helper_is_refused_where_others_can_write_it(tmp_path: Path) ->
 
     assert "must be root's" not in answer()
     helper.chmod(0o775)
-    assert answer() == f"ok=no\nreason={helper} must be root's, and writable by nobody else\n"
+    assert answer() == f"ok=no\nreason={helper} must be root's, and no other user may write to it\n"
     helper.chmod(0o755)
     os.chown(helper, 1, 0)
     assert "must be root's" in answer()
@@ -66,6 +66,8 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     subprocess.run(build, cwd=ROOT, check=True, timeout=240, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")
+    templates = {file.name for file in (tmp_path / "site/clearway/experiments/templates").iterdir()}
+    assert templates == {file.name for file in (ROOT / "daemon/clearway/experiments/templates").iterdir()}
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
     assert runs(tmp_path / "bin") == 5
     (tmp_path / "bin" / "clearway-generations").unlink()

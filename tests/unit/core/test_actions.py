@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config, CostsConfig
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
 from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
@@ -20,7 +21,7 @@ from clearway.model.plan import Choice
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, Option
 from clearway.preemption.lifecycle import Sight, next_phase
-from clearway.preemption.problem import Grounds, Situation, eviction_situation
+from clearway.preemption.problem import PreparedProblem, prepare_problem
 from clearway_checkpoint.suspend import Suspend
 from tests.builders import NOW, after, eviction, job, node, plan, preemption, snapshot, urgent_job
 
@@ -215,16 +216,16 @@ def test_what_the_placement_covers_and_until_when() -> None:
 # -- who is offered what -------------------------------------------------------------------------------------------
 
 
-def situation(jobs: list[Job], of: Job = SMALL, memory_mib: int = 4_000, **candidates: Any) -> Situation:
+def situation(jobs: list[Job], of: Job = SMALL, memory_mib: int = 4_000, **candidates: Any) -> PreparedProblem:
     config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}], "candidates": {"min_runtime": 0} | candidates})
     names = sorted({name for each in jobs for name in each.nodes})
     seen = snapshot(jobs, [node(name, memory_mib=memory_mib, alloc_cpus=4) for name in names])
     who = Preemptor(of, "rule 1", 600, after(600))
-    grounds = Grounds(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay(), actions=KNOWN)
-    return eviction_situation(who, "batch", grounds)
+    context = PlanningContext(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay(), actions=KNOWN)
+    return prepare_problem(who, "batch", context)
 
 
-def offered(found: Situation) -> dict[str, set[Action]]:
+def offered(found: PreparedProblem) -> dict[str, set[Action]]:
     return {each.job_id: {option.action for option in each.options} for each in found.problem.candidates}
 
 

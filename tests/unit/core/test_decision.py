@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.model.plan import Choice, NoPlan, Plan, Verdict
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took={}"
@@ -27,7 +27,7 @@ def decided(seen: ClusterSnapshot, of: Job | None = None, *, obstacle: str = "",
     config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections)
     found = decide(
         Preemptor(of or urgent_job(), "rule 1", 600, after(600), obstacle),
-        Grounds(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay()),
+        PlanningContext(snapshot=seen, config=config, now=NOW, preempted={}, under_way=UnderWay()),
         EvictionDP(),
     )
     assert (seen.jobs, seen.nodes, seen.skipped) == before, "was changed"

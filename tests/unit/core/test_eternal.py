@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.config.configuration import CandidatesConfig, Config, EternalConfig, PreemptorRule
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.eternal import is_eternal
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
-from clearway.preemption.opportunistic import OTHERS_STAY, ordinary_preemptors
-from clearway.preemption.problem import Grounds, eviction_situation
+from clearway.preemption.opportunistic import ordinary_preemptors
+from clearway.preemption.problem import prepare_problem
 from tests.builders import NOW, after, job, node
 
 SETTINGS = EternalConfig(partitions=("eternal",), patience=15.0, max_delay=300.0, at_once=4)
@@ -43,7 +44,7 @@ def test_the_first_in_line_becomes_a_preemptor_of_eternal_jobs_alone() -> None:
     snapshot = cluster(runs(1, "n1"), waits(10, priority=50), waits(11, priority=90))
     (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW)
     assert only.job.job_id == "11"
-    assert (only.ordinary, only.others_stay, only.takes_free) == (True, OTHERS_STAY, True)
+    assert (only.ordinary, only.only_opportunistic, only.takes_free) == (True, True, True)
     assert (only.deadline - NOW).total_seconds() == 300
 
 
@@ -156,8 +157,10 @@ def verdict_on(eternal: Job, preempted: int = 0, **candidates: Any) -> tuple[str
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
     snapshot = cluster(eternal, waits(10), nodes=1)
     (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
-    grounds = Grounds(snapshot=snapshot, config=config, now=NOW, preempted={"1": preempted}, under_way=UnderWay())
-    situation = eviction_situation(who, "batch", grounds)
+    context = PlanningContext(
+        snapshot=snapshot, config=config, now=NOW, preempted={"1": preempted}, under_way=UnderWay()
+    )
+    situation = prepare_problem(who, "batch", context)
     codes = {verdict.job_id: verdict.code for verdict in situation.verdicts}
     ways = {option.action for candidate in situation.problem.candidates for option in candidate.options}
     return codes.get("1", ""), ways
@@ -190,8 +193,8 @@ def test_an_eternal_job_is_saved_or_it_stays(fields: dict[str, Any], candidates:
     snapshot = cluster(runs(1, "n1", **({"comment": SAVES} | fields)), other, waits(10), nodes=2)
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
     (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
-    grounds = Grounds(snapshot=snapshot, config=config, now=NOW, preempted={}, under_way=UnderWay())
-    situation = eviction_situation(who, "batch", grounds)
+    context = PlanningContext(snapshot=snapshot, config=config, now=NOW, preempted={}, under_way=UnderWay())
+    situation = prepare_problem(who, "batch", context)
     assert [verdict.code for verdict in situation.verdicts if verdict.job_id == "1"] == [code]
     assert "1" not in {candidate.job_id for candidate in situation.problem.candidates}
 

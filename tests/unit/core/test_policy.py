@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import NO_HISTORY
 from clearway.estimates.learning import History
 from clearway.model.cluster import Job, JobState, Node, PreemptPriorities
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, Option
-from clearway.preemption.problem import Grounds, Situation, eviction_situation, horizon
+from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, snapshot, urgent_job
 
@@ -42,10 +43,10 @@ def situation(
     history: History = NO_HISTORY,
     priorities: PreemptPriorities | None = None,
     **sections: Any,
-) -> Situation:
+) -> PreparedProblem:
     seen = snapshot(jobs, nodes, idle=idle, preempt_priorities=priorities or PreemptPriorities())
     before = copy.deepcopy(seen)
-    grounds = Grounds(
+    context = PlanningContext(
         snapshot=seen,
         config=config(**sections),
         now=NOW,
@@ -53,16 +54,16 @@ def situation(
         under_way=under_way or UnderWay(),
         history=history,
     )
-    found = eviction_situation(preemptor(of, delay_s), "batch", grounds)
+    found = prepare_problem(preemptor(of, delay_s), "batch", context)
     assert (seen.jobs, seen.nodes, seen.skipped) == (before.jobs, before.nodes, before.skipped), "was changed"
     return found
 
 
-def codes(found: Situation) -> dict[str, str]:
+def codes(found: PreparedProblem) -> dict[str, str]:
     return {verdict.job_id: verdict.code for verdict in found.verdicts}
 
 
-def candidates(found: Situation) -> dict[str, tuple[str, ...]]:
+def candidates(found: PreparedProblem) -> dict[str, tuple[str, ...]]:
     return {candidate.job_id: candidate.node_names for candidate in found.problem.candidates}
 
 
@@ -166,7 +167,7 @@ def test_the_surer_of_a_likely_end_and_a_limit_is_the_sooner() -> None:
     assert not found.likely
 
 
-def ends(found: Situation) -> dict[str, list[Option]]:
+def ends(found: PreparedProblem) -> dict[str, list[Option]]:
     options = {each.job_id: [o for o in each.options if o.action is Action.END] for each in found.problem.candidates}
     return {job_id: those for job_id, those in options.items() if those}
 

@@ -10,7 +10,7 @@ import pytest
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.problem import Amounts, Needs
-from clearway.preemption.node_usage import needs_of, share
+from clearway.preemption.node_needs import needs_of, share
 from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
 

@@ -10,10 +10,10 @@ import pytest
 
 from clearway.model.plan import PlannedAction
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.backtracking import MOST_JOBS, Backtracking
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.greedy import Greedy
+from clearway.planning.baselines.backtracking import MOST_JOBS, Backtracking
+from clearway.planning.baselines.greedy import Greedy
+from clearway.planning.dp.eviction_dp import EvictionDP
 
 PLANNERS: tuple[Planner, ...] = (EvictionDP(), Backtracking(), Greedy())
 every_planner = pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: planner.name)

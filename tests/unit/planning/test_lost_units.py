@@ -7,8 +7,8 @@ import math
 import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.eviction_dp import EvictionDP
-from clearway.planning.lost_units import fitting_units
+from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation.lost_units import fitting_units
 
 
 def test_whole_numbers_stay_integers() -> None:

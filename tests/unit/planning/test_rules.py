@@ -11,12 +11,8 @@ from clearway.config import plugins
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.loss_per_node_prune import LossPerNodePrune
-from clearway.planning.slurm_default import SlurmDefault
-from clearway.planning.ujfb import Ujfb
-from clearway.planning.weighted_cost import WeightedCost, estimated_slowdown
-from clearway.planning.youngest_first import YoungestFirst
-from clearway.planning.youngest_prune import YoungestPrune
+from clearway.planning.baselines.weighted_cost import WeightedCost, estimated_slowdown
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
 HOUR_S = 3_600
 SUSPEND = Option(Action.SUSPEND, checkpoint_s=60)
@@ -57,28 +53,28 @@ def test_ujfb_suspends_the_job_with_the_longest_remaining_run_time() -> None:
         job("2", 4, SUSPEND, remaining_s=9_000),
         job("3", 4, SUSPEND, remaining_s=500),
     )
-    assert gone(Ujfb(), 4, *jobs) == {"2": Action.SUSPEND}
-    assert gone(Ujfb(), 5, *jobs) == {"2": Action.SUSPEND, "3": Action.SUSPEND}
+    assert gone(UJFB, 4, *jobs) == {"2": Action.SUSPEND}
+    assert gone(UJFB, 5, *jobs) == {"2": Action.SUSPEND, "3": Action.SUSPEND}
 
 
 def test_ujfb_takes_a_job_without_a_time_limit_first_and_ties_by_job_id() -> None:
-    assert gone(Ujfb(), 1, job("1", 1, remaining_s=10**9), job("2", 1, remaining_s=None)) == {"2": Action.KILL}
-    assert gone(Ujfb(), 1, job("9", 1), job("10", 1)) == {"10": Action.KILL}  # as text
+    assert gone(UJFB, 1, job("1", 1, remaining_s=10**9), job("2", 1, remaining_s=None)) == {"2": Action.KILL}
+    assert gone(UJFB, 1, job("9", 1), job("10", 1)) == {"10": Action.KILL}  # as text
 
 
 def test_ujfb_takes_the_cheapest_option_where_suspending_is_not_offered_or_takes_too_long() -> None:
     saves = Option(Action.SYS_CHECKPOINT, checkpoint_s=120)
-    assert gone(Ujfb(), 4, job("1", 4, saves)) == {"1": Action.SYS_CHECKPOINT}
-    assert gone(Ujfb(), 4, job("1", 4, SUSPEND, saves), max_delay_s=0) == {"1": Action.KILL}
+    assert gone(UJFB, 4, job("1", 4, saves)) == {"1": Action.SYS_CHECKPOINT}
+    assert gone(UJFB, 4, job("1", 4, SUSPEND, saves), max_delay_s=0) == {"1": Action.KILL}
     # the first suspension leaves no time for the second
-    assert gone(Ujfb(), 8, job("1", 4, SUSPEND), job("2", 4, SUSPEND), max_delay_s=60) == {
+    assert gone(UJFB, 8, job("1", 4, SUSPEND), job("2", 4, SUSPEND), max_delay_s=60) == {
         "1": Action.SUSPEND,
         "2": Action.KILL,
     }
 
 
 def test_ujfb_does_not_prune() -> None:
-    assert set(gone(Ujfb(), 8, job("1", 1, remaining_s=9_000), job("2", 8))) == {"1", "2"}
+    assert set(gone(UJFB, 8, job("1", 1, remaining_s=9_000), job("2", 8))) == {"1", "2"}
 
 
 # -- Slurm -------------------------------------------------------------------------------------------------------
@@ -86,15 +82,15 @@ def test_ujfb_does_not_prune() -> None:
 
 def test_slurm_goes_by_priority_before_nodes() -> None:
     jobs = (job("1", 2, priority=20), job("2", 8, priority=10), job("3", 4, priority=10))
-    assert set(gone(SlurmDefault(), 4, *jobs)) == {"3"}
-    assert set(gone(SlurmDefault(), 9, *jobs)) == {"2", "3"}
-    assert set(gone(SlurmDefault(), 13, *jobs)) == {"1", "2", "3"}
+    assert set(gone(SLURM_DEFAULT, 4, *jobs)) == {"3"}
+    assert set(gone(SLURM_DEFAULT, 9, *jobs)) == {"2", "3"}
+    assert set(gone(SLURM_DEFAULT, 13, *jobs)) == {"1", "2", "3"}
 
 
 def test_slurm_requeues_what_could_be_saved() -> None:
     saves = Option(Action.APP_CHECKPOINT, checkpoint_s=60)
     jobs = (job("1", 1, saves), job("2", 2, saves), job("3", 8, saves))
-    assert gone(SlurmDefault(), 11, *jobs) == {"1": Action.KILL, "2": Action.KILL, "3": Action.KILL}
+    assert gone(SLURM_DEFAULT, 11, *jobs) == {"1": Action.KILL, "2": Action.KILL, "3": Action.KILL}
 
 
 # What Slurm 22.05.8 preempted of five jobs of the partitions mid (tier 20) and low (tier 10), started in this order.
@@ -104,12 +100,12 @@ SEEN = (("mid", 1), ("low", 2), ("low", 1), ("mid", 3), ("low", 1))
 @pytest.mark.parametrize(
     ("planner", "needed", "preempted"),
     [
-        (SlurmDefault(), 2, {2, 4}),
-        (SlurmDefault(), 3, {1, 2}),
-        (SlurmDefault(), 5, {0, 1, 2, 4}),
-        (YoungestFirst(), 2, {3}),
-        (YoungestFirst(), 3, {3}),
-        (YoungestFirst(), 5, {2, 3, 4}),
+        (SLURM_DEFAULT, 2, {2, 4}),
+        (SLURM_DEFAULT, 3, {1, 2}),
+        (SLURM_DEFAULT, 5, {0, 1, 2, 4}),
+        (YOUNGEST_FIRST, 2, {3}),
+        (YOUNGEST_FIRST, 3, {3}),
+        (YOUNGEST_FIRST, 5, {2, 3, 4}),
     ],
 )
 def test_slurm_preempts_as_a_real_one_did(planner: Planner, needed: int, preempted: set[int]) -> None:
@@ -122,26 +118,26 @@ def test_slurm_preempts_as_a_real_one_did(planner: Planner, needed: int, preempt
 
 def test_slurm_begins_again_with_the_job_that_made_room() -> None:
     jobs = (job("1", 1), job("2", 2), job("3", 3), job("4", 4))
-    assert set(gone(SlurmDefault(), 4, *jobs)) == {"2", "3"}  # not 1, with which the search began
+    assert set(gone(SLURM_DEFAULT, 4, *jobs)) == {"2", "3"}  # not 1, with which the search began
 
 
 def test_slurm_counts_the_nodes_a_job_holds_not_those_it_frees() -> None:
-    assert set(gone(SlurmDefault(), 1, job("1", 1, job_nodes=9), job("2", 2))) == {"2"}
+    assert set(gone(SLURM_DEFAULT, 1, job("1", 1, job_nodes=9), job("2", 2))) == {"2"}
 
 
 def test_the_youngest_goes_first_and_only_pbs_spares_it_when_it_was_not_needed() -> None:
     jobs = (job("1", 1, ran_s=10), job("2", 2, ran_s=20), job("3", 8, ran_s=90), job("4", 8, ran_s=80_000))
-    assert set(gone(YoungestFirst(), 9, *jobs)) == {"2", "3"}
-    assert set(gone(YoungestPrune(), 9, *jobs)) == {"1", "3"}
-    assert set(gone(YoungestPrune(), 8, *jobs)) == {"3"}
-    assert set(gone(YoungestPrune(), 9, *jobs)) == {"1", "3"}  # the pass goes backward: 2 is spared before 1
+    assert set(gone(YOUNGEST_FIRST, 9, *jobs)) == {"2", "3"}
+    assert set(gone(YOUNGEST_PRUNE, 9, *jobs)) == {"1", "3"}
+    assert set(gone(YOUNGEST_PRUNE, 8, *jobs)) == {"3"}
+    assert set(gone(YOUNGEST_PRUNE, 9, *jobs)) == {"1", "3"}  # the pass goes backward: 2 is spared before 1
 
 
 def test_pbs_suspends_before_it_checkpoints_before_it_requeues() -> None:
     saves = Option(Action.SYS_CHECKPOINT, checkpoint_s=300)
-    assert gone(YoungestPrune(), 1, job("1", 1, saves, SUSPEND)) == {"1": Action.SUSPEND}
-    assert gone(YoungestPrune(), 1, job("1", 1, saves)) == {"1": Action.SYS_CHECKPOINT}
-    assert gone(YoungestPrune(), 1, job("1", 1, saves), max_delay_s=60) == {"1": Action.KILL}
+    assert gone(YOUNGEST_PRUNE, 1, job("1", 1, saves, SUSPEND)) == {"1": Action.SUSPEND}
+    assert gone(YOUNGEST_PRUNE, 1, job("1", 1, saves)) == {"1": Action.SYS_CHECKPOINT}
+    assert gone(YOUNGEST_PRUNE, 1, job("1", 1, saves), max_delay_s=60) == {"1": Action.KILL}
 
 
 # -- loss per node -----------------------------------------------------------------------------------------------
@@ -149,8 +145,8 @@ def test_pbs_suspends_before_it_checkpoints_before_it_requeues() -> None:
 
 def test_the_price_is_what_the_cheapest_option_in_time_loses_per_node() -> None:
     jobs = (job("1", 8, lost_s=100), job("2", 1, lost_s=90), job("3", 8, SUSPEND, lost_s=5_000))
-    assert set(gone(LossPerNodePrune(), 8, *jobs, max_delay_s=0)) == {"1"}  # 2 is cheaper, and then not needed
-    assert gone(LossPerNodePrune(), 8, *jobs) == {"3": Action.SUSPEND}
+    assert set(gone(LOSS_PER_NODE_PRUNE, 8, *jobs, max_delay_s=0)) == {"1"}  # 2 is cheaper, and then not needed
+    assert gone(LOSS_PER_NODE_PRUNE, 8, *jobs) == {"3": Action.SUSPEND}
 
 
 # -- weighted cost -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from clearway.experiments.compaction_study import (
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
 from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import STILL, Course, Moving, Planning, Request, replay_shared
+from clearway.simulation.shared_nodes import STILL, Course, Moving, Planning, SubmittedJob, replay_shared
 
 SEEDS = 4
 PAIR = (Host("n0", 4), Host("n1", 4))
@@ -42,10 +42,10 @@ def spent(course: Course) -> list[tuple[float, float, float]]:
 
 def test_jobs_are_placed_where_least_is_left_over_and_wait_in_their_order() -> None:
     requests = [
-        Request("1", 0, 2, 100),  # n0
-        Request("2", 10, 2, 40),  # n0 again, though n1 is empty
-        Request("3", 20, 6, 50),  # waits until both nodes have six together, at 50: all of n1, two of n0
-        Request("4", 30, 1, 10),  # could start at once, but overtakes nobody
+        SubmittedJob("1", 0, 2, 100),  # n0
+        SubmittedJob("2", 10, 2, 40),  # n0 again, though n1 is empty
+        SubmittedJob("3", 20, 6, 50),  # waits until both nodes have six together, at 50: all of n1, two of n0
+        SubmittedJob("4", 30, 1, 10),  # could start at once, but overtakes nobody
     ]
     course = replay_shared(requests, [PAIR], 200)
     assert course.waited_s == (0, 0, 30, 70)
@@ -55,7 +55,7 @@ def test_jobs_are_placed_where_least_is_left_over_and_wait_in_their_order() -> N
 
 
 def test_a_job_tries_the_first_partition_first() -> None:
-    requests = [Request("1", 0, 4, 100), Request("2", 0, 2, 100)]
+    requests = [SubmittedJob("1", 0, 4, 100), SubmittedJob("2", 0, 2, 100)]
     course = replay_shared(requests, [PAIR[1:], PAIR[:1]], 100)
     assert spent(course) == [(0, 0, 100), (0, 100, 0)]  # in the order of the partitions: n1, n0
 
@@ -72,7 +72,7 @@ def always(*moves: Move) -> Planning:
 
 def test_a_moved_job_stands_still_holds_both_places_and_ends_later() -> None:
     moving = Moving(always(Move("1", "n0", "n1", 2)), lambda _: 30, lambda true_s: true_s, period_s=50)
-    course = replay_shared([Request("1", 0, 2, 100)], [PAIR], 200, moving)
+    course = replay_shared([SubmittedJob("1", 0, 2, 100)], [PAIR], 200, moving)
     assert (course.moved_jobs, course.stalled_processor_s, course.finished) == (1, 60, 1)
     # On n0 from 0 to 80, on n1 from 50 to its end at 130.
     assert spent(course) == [(120, 80, 0), (120, 80, 0)]
@@ -81,12 +81,12 @@ def test_a_moved_job_stands_still_holds_both_places_and_ends_later() -> None:
 def test_jobs_are_moved_one_after_another_and_not_those_that_end_before_their_turn() -> None:
     plan = always(Move("1", "n0", "n1", 1), Move("2", "n0", "n1", 1))
     moving = Moving(plan, lambda _: 30, lambda true_s: true_s, period_s=50)
-    requests = [Request("1", 0, 1, 100), Request("2", 0, 1, 70)]
+    requests = [SubmittedJob("1", 0, 1, 100), SubmittedJob("2", 0, 1, 70)]
     course = replay_shared(requests, [PAIR], 200, moving)
     # The second ends at 70, its turn would come at 80.
     assert course.moved_jobs == 1
     assert spent(course) == [(120, 80, 0), (120, 80, 0)]
-    later = replay_shared([requests[0], Request("2", 0, 1, 90)], [PAIR], 200, moving)
+    later = replay_shared([requests[0], SubmittedJob("2", 0, 1, 90)], [PAIR], 200, moving)
     assert later.moved_jobs == 2
     assert later.usage["n0"].partly_s == 110
     assert later.usage["n1"].partly_s == 80
@@ -94,7 +94,7 @@ def test_jobs_are_moved_one_after_another_and_not_those_that_end_before_their_tu
 
 def test_nothing_is_moved_while_somebody_waits_or_beyond_the_limit_of_an_hour() -> None:
     plan = always(Move("1", "n0", "n1", 1))
-    crowd = [Request("1", 0, 1, 500), Request("2", 0, 8, 10)]
+    crowd = [SubmittedJob("1", 0, 1, 500), SubmittedJob("2", 0, 8, 10)]
     assert replay_shared(crowd, [PAIR], 200, Moving(plan, lambda _: 1, lambda true_s: true_s)).moved_jobs == 0
 
     def there_and_back(_: Sequence[Host], residents: Sequence[Resident], limits: Limits) -> MovePlan:
@@ -102,8 +102,8 @@ def test_nothing_is_moved_while_somebody_waits_or_beyond_the_limit_of_an_hour() 
         return MovePlan((Move("1", node, "n1" if node == "n0" else "n0", 1),) if limits.jobs else ())
 
     moving = Moving(there_and_back, lambda _: 1, lambda true_s: true_s, period_s=10, jobs_per_hour=5)
-    assert replay_shared([Request("1", 0, 1, 9_000)], [PAIR], 3_500, moving).moved_jobs == 5
-    assert replay_shared([Request("1", 0, 1, 9_000)], [PAIR], 7_100, moving).moved_jobs == 10
+    assert replay_shared([SubmittedJob("1", 0, 1, 9_000)], [PAIR], 3_500, moving).moved_jobs == 5
+    assert replay_shared([SubmittedJob("1", 0, 1, 9_000)], [PAIR], 7_100, moving).moved_jobs == 10
 
 
 @pytest.mark.parametrize("plan", [plan_compaction, plan_promotion], ids=["compaction", "promotion"])
@@ -113,7 +113,7 @@ def test_no_work_is_lost(plan: Planning) -> None:
     for seed in range(10):
         rng = random.Random(seed)
         requests = [
-            Request(str(number), rng.uniform(0, 50_000), rng.randint(1, 6), rng.uniform(10, 9_000))
+            SubmittedJob(str(number), rng.uniform(0, 50_000), rng.randint(1, 6), rng.uniform(10, 9_000))
             for number in range(50)
         ]
         hosts = [Host(f"n{number}", rng.randint(3, 8), rank=number % 3) for number in range(6)]

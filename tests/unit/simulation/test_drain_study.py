@@ -14,7 +14,8 @@ from clearway.cli.app import app
 from clearway.config import plugins
 from clearway.experiments.drain_report import as_csv, table
 from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, quantile, sampled, ways
-from clearway.simulation.engine import Machine, replay
+from clearway.simulation.engine import replay
+from clearway.simulation.machine import Machine
 from clearway.simulation.traces.swf import write_swf
 from clearway.simulation.traces.trace import Trace, TraceJob
 
@@ -111,7 +112,7 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Not found, and left out: LANL-CM5" in page
+    assert "Not found, so left out: LANL-CM5" in page
     assert page.index("Each bar is a row of the table") < page.index("<svg"), "the figure is explained before it comes"
     assert "http" not in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "drain.csv").read_text())))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.simulation.cluster import Program, SimulatedCluster
+from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.file_system import FileSystem, fair_rates
+from clearway.simulation.jobs import Program
 from tests.builders import NOW, after, node
 
 

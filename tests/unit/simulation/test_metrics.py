@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clearway.simulation.engine import Outcome, Replay
-from clearway.simulation.measures import Categories, metrics
+from clearway.simulation.measures import Categories, measure
 from clearway.simulation.traces.injection import BUSY, PERIOD_S, TSUNAMI, urgent_jobs
 from clearway.simulation.traces.trace import Trace, TraceJob
 
@@ -24,7 +24,7 @@ def test_measures_by_their_definitions() -> None:
         outcome(5, 4, 60, 60, urgent=True, saved_s=900),  # 2
     )
     busy_node_s = sum(each.job.size * (each.job.run_s + each.lost_s) for each in outcomes)
-    found = metrics(Replay("rule", 96, outcomes, (), busy_node_s))
+    found = measure(Replay("rule", 96, outcomes, (), busy_node_s))
     assert found.urgent_lateness == pytest.approx(2.0)
     assert {name: count for name, (count, _) in found.jobs.items()} == {
         "all": 5,

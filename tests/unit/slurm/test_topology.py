@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clearway.model.cluster import Job, JobState, Topology
 from clearway.model.errors import SlurmRefusedError
 from clearway.slurm.parse import FieldError, read_leaf_switches
-from clearway.slurm.topology_reader import READ_AGAIN_S, READ_EVERY_S, TopologyReader
+from clearway.slurm.site_settings import TOPOLOGY_AGAIN_S, TOPOLOGY_EVERY_S, TopologyReader
 from tests.builders import job, urgent_job
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_the_leaf_switch_of_each_node() -> None:
         ("BlockName=b1 BlockIndex=0 Nodes=node[1-4] BlockSize=4\n", "does not describe a switch"),
         (SHOWN + "BlockName=b1 BlockIndex=0 Nodes=node[1-4] BlockSize=4\n", "does not describe a switch"),
         (SHOWN.replace("node[5-8]", "node[4-8]", 1), "node4 is under two leaf switches, leaf1 and leaf2"),
-        (SHOWN + SHOWN, "leaf1 is told of twice"),
+        (SHOWN + SHOWN, "leaf1 is given twice"),
         (SHOWN.replace("Level=0", "Level=-1"), "does not describe a switch"),
         (SHOWN.replace("Level=0", "Level=0x0"), "does not describe a switch"),
         (SHOWN.replace("LinkSpeed=1", "LinkSpeed=1 Level=1", 1), "does not describe a switch"),
@@ -108,9 +108,9 @@ def test_it_is_read_anew_every_five_minutes() -> None:
     scontrol, reader = Scontrol(), TopologyReader()
     assert reader.read(scontrol, [ASKS], NOW) == (Topology(LEAVES, ""), 1)
     scontrol.shown = SHOWN.replace("leaf", "rack")
-    for later_s in (1, READ_EVERY_S - 1):
+    for later_s in (1, TOPOLOGY_EVERY_S - 1):
         assert reader.read(scontrol, [ASKS], NOW + timedelta(seconds=later_s)) == (Topology(LEAVES, ""), 0)
-    found, queries = reader.read(scontrol, [ASKS], NOW + timedelta(seconds=READ_EVERY_S))
+    found, queries = reader.read(scontrol, [ASKS], NOW + timedelta(seconds=TOPOLOGY_EVERY_S))
     assert (found.switch_of["node1"], queries, scontrol.asked) == ("rack1", 1, 2)
 
 
@@ -119,10 +119,10 @@ def test_what_cannot_be_read_is_not_known_and_asked_for_again_after_a_minute(sho
     scontrol, reader = Scontrol(), TopologyReader()
     reader.read(scontrol, [ASKS], NOW)
     scontrol.shown = shown
-    later = NOW + timedelta(seconds=READ_EVERY_S)
+    later = NOW + timedelta(seconds=TOPOLOGY_EVERY_S)
     found, queries = reader.read(scontrol, [ASKS], later)
     assert (found.switch_of, queries) == ({}, 1)  # what was known before is not believed any longer
     assert found.unknown.startswith("scontrol show topology: ")
     scontrol.shown = SHOWN
-    assert reader.read(scontrol, [ASKS], later + timedelta(seconds=READ_AGAIN_S - 1)) == (found, 0)
-    assert reader.read(scontrol, [ASKS], later + timedelta(seconds=READ_AGAIN_S)) == (Topology(LEAVES, ""), 1)
+    assert reader.read(scontrol, [ASKS], later + timedelta(seconds=TOPOLOGY_AGAIN_S - 1)) == (found, 0)
+    assert reader.read(scontrol, [ASKS], later + timedelta(seconds=TOPOLOGY_AGAIN_S)) == (Topology(LEAVES, ""), 1)

@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clearway.config.configuration import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
 from clearway.model.plan import NoPlan
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
-from clearway.planning.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
-from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
 _CHECKPOINTER = "simulated"
@@ -58,13 +58,13 @@ def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class _Eviction:
-    """A plan under way: the urgent job, and whose nodes it waits for."""
+    """A plan under way: the urgent job, and the jobs whose nodes it waits for."""
 
     preemptor: ReplayedJob
     waits_for: tuple[ReplayedJob, ...]
 
     def held(self) -> int:
-        """Free nodes that nobody else may have."""
+        """Free nodes that no other job may have."""
         return self.preemptor.size - sum(job.size for job in self.waits_for if job.nodes)
 
 
@@ -151,7 +151,7 @@ class Clearway(Wfp):
         by_id = {str(job.job_id): job for _, _, job in self.machine.running} | {str(job.job_id): job for job in waiting}
         snapshot = self.cluster.snapshot(waiting)
         for preemptor in preemptors(snapshot, self.config.preemptors):
-            grounds = Grounds(
+            context = PlanningContext(
                 snapshot=snapshot,
                 config=self.config,
                 now=snapshot.taken_at,
@@ -159,7 +159,7 @@ class Clearway(Wfp):
                 under_way=self._under_way(),
                 actions={_CHECKPOINTER: Action.SYS_CHECKPOINT},
             )
-            plan = decide(preemptor, grounds, self.planner)
+            plan = decide(preemptor, context, self.planner)
             if isinstance(plan, NoPlan):
                 continue
             chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]

@@ -1,18 +1,18 @@
 """EASY with the daemon beside it, where jobs are suspended in memory: the setting of the UJFB paper.
 
-The very functions that the daemon calls decide who makes room for an urgent job. (``clearway`` does the same with
+The very functions that the daemon calls decide which jobs make room for an urgent job. (``clearway`` does the same with
 checkpoints, in the setting of the WCJS paper.) Urgent jobs stand first in the queue, as a site gives them priority.
 While one waits, a cycle shows the daemon's ``detection.preemptors`` and ``decision.decide`` (with policy, costs and
 the configured planner) a ``ClusterSnapshot`` of the simulated machine, and the plan is carried out: a suspended job
 keeps its nodes and returns to them, a killed one goes back to the queue without its work. Until the urgent job has
-started nobody else starts, which is what the placement is for. One eviction is carried out at a time.
+started no other job starts, which is what the placement is for. One eviction is carried out at a time.
 
-Three rules (``Rules``) keep suspensions few and short where urgent jobs come faster than they can run. Of the urgent
-jobs that wait the shortest goes first, since waiting makes its slowdown the largest. The nodes of a suspended job
-serve nobody but the urgent job that it left for, so that it is back when that one ends; the next one finds room
-elsewhere. And nobody is suspended while the urgent jobs that wait ask for more than everybody could give: some of
-them wait for each other then, whatever is done, and a long one that is let in early keeps out short ones that come
-later.
+Three rules (``SuspensionRules``) keep suspensions few and short where urgent jobs come faster than they can run. Of the
+urgent jobs that wait, the shortest goes first, since waiting makes its slowdown the largest. The nodes of a suspended
+job serve only the urgent job that it left for. So the suspended job returns when that urgent job ends, and the next
+urgent job finds room elsewhere. No job is suspended while the waiting urgent jobs ask for more nodes than all regular
+jobs hold: some urgent jobs then wait for others in any case, and a long one that starts early keeps out short ones
+that come later.
 
 A trace does not say what its jobs can save, so they claim nothing, and no job is checkpointed. Each job has half of
 its nodes' memory, so that an urgent one fits beside a suspended one. Swap times are those of ``ujfb``.
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
@@ -35,9 +36,8 @@ from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.preemption.problem import Grounds
 from clearway.simulation.as_cluster import URGENT, AsCluster
-from clearway.simulation.engine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.ujfb import swap_times_s
 
@@ -54,7 +54,7 @@ def default_config() -> Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SuspensionRules:
     """Each can be turned off, to measure what it does."""
 
     shortest_first: bool = True
@@ -65,7 +65,7 @@ class Rules:
 class ClearwaySuspend(Easy):
     name = "clearway-suspend"
 
-    def __init__(self, config: Config | None = None, rules: Rules = Rules()) -> None:
+    def __init__(self, config: Config | None = None, rules: SuspensionRules = SuspensionRules()) -> None:
         super().__init__()
         self.rules = rules
         self.config = config or default_config()
@@ -109,7 +109,7 @@ class ClearwaySuspend(Easy):
         if self.open is not None:
             if machine.leaving or machine.now_s < self.open_until_s:
                 return
-            self.open, self.room = None, []  # who was to end in time has not: another plan is needed
+            self.open, self.room = None, []  # a job that was to end in time has not: another plan is needed
         for job in list(machine.suspended.values()):
             if machine.can_resume(job):
                 machine.start(job)
@@ -133,7 +133,7 @@ class ClearwaySuspend(Easy):
             self.open, self.room = None, []
 
     def _in_vain(self) -> bool:
-        """Whether some urgent job would still wait if everybody made room who may."""
+        """Whether some urgent job would still wait if all regular jobs made room."""
         if not self.rules.never_in_vain:
             return False
         machine = self.machine
@@ -146,11 +146,11 @@ class ClearwaySuspend(Easy):
         urgent = self.queue[0]
         snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
-        grounds = Grounds(
+        context = PlanningContext(
             snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts, under_way=UnderWay()
         )
         for preemptor in preemptors(snapshot, self.config.preemptors):
-            plan = decide(preemptor, grounds, self.planner)
+            plan = decide(preemptor, context, self.planner)
             if isinstance(plan, Plan):
                 self.open = urgent
                 self.open_until_s = machine.now_s + plan.chosen.max_delay_s

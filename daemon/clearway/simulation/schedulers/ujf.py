@@ -1,13 +1,13 @@
 """Urgent job first: as first come, first served, but urgent jobs stand before all others in the queue.
 
-Nobody is preempted. Source: the UJFB paper, section V-B.
+No job is preempted. Source: the UJFB paper, section V-B.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.fcfs import Fcfs
 
 

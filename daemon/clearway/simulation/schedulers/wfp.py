@@ -10,7 +10,7 @@ Cost: a sort and a pass over the queue at each event.
 
 from __future__ import annotations
 
-from clearway.simulation.engine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
 
 

@@ -1,10 +1,9 @@
 """A workload from Slurm's accounting: the command to ask with, and how its answer becomes a trace.
 
-``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a requeued
-job counts. Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by their
-order in the alphabet; the partitions' names stay known as the trace's queues, and each job keeps its own as ``Names``.
-A job that has not ended is left out, and so is a job that stands there again, as where two overlapping periods were
-put together. The job's name comes last: it alone may hold the delimiter.
+Times are Unix times (``SLURM_TIME_FORMAT=%s``). Sizes are whole nodes. Names become numbers, by their order in the
+alphabet; the partitions' names stay known as the trace's queues, and each job keeps its own as ``Names``. A job that
+has not ended is left out. So is a job that is listed a second time, as where two overlapping periods were put
+together. The job's name comes last: it alone may hold the delimiter.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from clearway.simulation.traces.trace import (
     ran,
     recorded_lines,
 )
+from clearway.slurm.parse.accounting import sacct_command
 
 _STATUS = {"COMPLETED": 1, "CANCELLED": 5}
 _DIGITS = len(str(LARGEST))
@@ -54,17 +54,7 @@ ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s"}
 
 def command(start: str, end: str) -> Sequence[str]:
     """The sacct command for all jobs of all users between two times, as sacct reads times."""
-    return (
-        "sacct",
-        "--allusers",
-        f"--starttime={start}",
-        f"--endtime={end}",
-        "--allocations",
-        "--noheader",
-        "--parsable2",
-        "--delimiter=|",
-        f"--format={','.join(_Row._fields)}",
-    )
+    return sacct_command(_Row._fields, "--allusers", f"--starttime={start}", f"--endtime={end}")
 
 
 def read_sacct(path: Path) -> Trace:

@@ -1,7 +1,6 @@
 """Run times from Slurm's accounting: the command to ask with, and how its answer is read. Pure.
 
-Only jobs that completed count: how long a failed or cancelled one would have taken is not known. ``--allocations``
-gives a line for each job and none for its steps; without ``--duplicates`` the last run of a requeued job counts.
+Only jobs that completed count: how long a failed or cancelled one would have taken is not known.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clearway.model.errors import WalltimeError
+from clearway.slurm.parse.accounting import sacct_command
 
 _FIELDS = ("JobIDRaw", "State", "ElapsedRaw")
 
@@ -24,19 +24,8 @@ def command(user: str, name: str, days: int) -> Sequence[str]:
             raise WalltimeError(f"{what} {text!r:.60}: give one name, without commas")
     if not 1 <= days <= 3_650:
         raise WalltimeError(f"days must lie between 1 and 3650, not {days}")
-    return (
-        "sacct",
-        f"--user={user}",
-        f"--name={name}",
-        f"--starttime=now-{days}days",
-        "--endtime=now",
-        "--state=COMPLETED",
-        "--allocations",
-        "--noheader",
-        "--parsable2",
-        "--delimiter=|",
-        f"--format={','.join(_FIELDS)}",
-    )
+    period = (f"--starttime=now-{days}days", "--endtime=now")
+    return sacct_command(_FIELDS, f"--user={user}", f"--name={name}", *period, "--state=COMPLETED")
 
 
 def read(text: str) -> list[float]:

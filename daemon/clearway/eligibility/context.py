@@ -1,0 +1,27 @@
+"""What plans are made from. Frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from clearway.config.configuration import Config
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
+from clearway.estimates.learning import History
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.problem import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningContext:
+    """All that a plan is made from, apart from what it is for and the planner that makes it."""
+
+    snapshot: ClusterSnapshot
+    config: Config
+    now: datetime
+    preempted: Mapping[str, int]  # earlier preemptions by job_id
+    under_way: UnderWay
+    history: History = NO_HISTORY
+    actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # by checkpointer that jobs may name

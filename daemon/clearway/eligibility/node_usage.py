@@ -1,0 +1,152 @@
+"""What nodes have, what jobs hold of them, and what is free there. Pure.
+
+What a job holds on a node is believed only where the sums over its jobs are what the node itself says is taken, of
+processors, of memory (where Slurm shares it out) and of every type of GPU. Elsewhere (uneven jobs, jobs that stand
+suspended, requests that do not tell the type) it is not known.
+
+Slurm tells a job's processors in all. Whether a certain job of several nodes has them spread evenly is known only where
+each of its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.problem import Amounts
+
+
+def amounts_of(node: Node) -> Amounts:
+    """All that a node has."""
+    return Amounts(node.cpus, node.memory_mib, node.gpus)
+
+
+def could_hold(node: Node, job: Job) -> bool:
+    """Whether the node, were it empty, has the processors, memory and GPUs that the job asks of each."""
+    has = amounts_of(node)
+    return (
+        node.cpus >= job.cpus_per_node
+        and node.memory_mib >= job.memory_mib
+        and all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus or ())
+    )
+
+
+def in_use(node: Node, snapshot: ClusterSnapshot) -> bool:
+    """Whether a job is there; also where Slurm says so of the node, but no job's record does."""
+    return node.name in snapshot.jobs_on or node.alloc_cpus > 0
+
+
+def in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
+    """Whether a job there may hold less than the whole node."""
+    jobs = snapshot.jobs_on.get(node.name, ())
+    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
+
+
+def shares_memory(nodes: Iterable[Node]) -> bool:
+    """Whether Slurm shares out memory: a node whose memory it does not share out says that none is taken."""
+    return any(node.alloc_memory_mib for node in nodes)
+
+
+def held_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, Amounts] | None:
+    """What each of the node's jobs holds there, by job_id; None where that is not known."""
+    gpus = _gpus_by_job(node, jobs)
+    if gpus is None or any(job.state is JobState.SUSPENDED or job.cpus % len(job.nodes) for job in jobs):
+        return None
+    memory_counts = shares_memory((node,))
+    held = {
+        job.job_id: Amounts(job.cpus // len(job.nodes), job.memory_mib if memory_counts else 0, gpus[job.job_id])
+        for job in jobs
+    }
+    taken = Amounts(node.alloc_cpus, node.alloc_memory_mib, _by_type(node.alloc_gpus or ()))
+    return held if sum_of(held.values()) == taken else None
+
+
+def even_processors(job: Job, snapshot: ClusterSnapshot) -> int | None:
+    """The processors that the job holds on each of its nodes, equally many; None where that is not known."""
+    if len(job.nodes) < 2:
+        return job.cpus
+    share, rest = divmod(job.cpus, len(job.nodes))
+    if rest or not share:
+        return None
+    for name in job.nodes:
+        node = snapshot.node_by_name.get(name)
+        others = [each for each in snapshot.jobs_on.get(name, ()) if each.job_id != job.job_id]
+        if node is None or any(len(each.nodes) > 1 for each in others):
+            return None
+        if node.alloc_cpus - sum(each.cpus for each in others) != share:
+            return None
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCapacity:
+    """Processors as Slurm counts them, and MiB of memory by what jobs hold, that are free on each node.
+
+    ``take`` changes it, so that jobs that come together are counted together.
+    """
+
+    cpus: dict[str, int]
+    memory_mib: dict[str, int]
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> FreeCapacity:
+        held_mib = {name: sum(job.memory_mib for job in jobs) for name, jobs in snapshot.jobs_on.items()}
+        return cls(
+            {node.name: node.cpus - node.alloc_cpus for node in snapshot.nodes},
+            {node.name: node.memory_mib - held_mib.get(node.name, 0) for node in snapshot.nodes},
+        )
+
+    def fits(self, node: str, cpus: int, memory_mib: int) -> bool:
+        return self.cpus.get(node, 0) >= cpus and self.memory_mib.get(node, 0) >= memory_mib
+
+    def take(self, node: str, cpus: int, memory_mib: int) -> bool:
+        """Whether that fits beside what was counted before; then it is counted too."""
+        if not self.fits(node, cpus, memory_mib):
+            return False
+        self.cpus[node] -= cpus
+        self.memory_mib[node] -= memory_mib
+        return True
+
+
+def sum_of(amounts: Iterable[Amounts]) -> Amounts:
+    """All of these together."""
+    cores = memory_mib = 0
+    gpus: Counter[str] = Counter()
+    for each in amounts:
+        cores += each.cores
+        memory_mib += each.memory_mib
+        gpus.update(dict(each.gpus))
+    return Amounts(cores, memory_mib, _by_type(gpus.items()))
+
+
+def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, tuple[tuple[str, int], ...]] | None:
+    """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
+    if node.gpus and node.alloc_gpus is None:
+        return None
+    left = Counter(dict(node.alloc_gpus or ()))
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    untyped: list[Job] = []
+    for job in jobs:
+        # Slurm gives whole nodes with all their GPUs, asked for or not (measured).
+        asked = node.gpus if job.exclusive else job.gpus
+        if asked is None:
+            return None
+        if any(not name for name, _ in asked) and not any(not name for name, _ in node.gpus):
+            untyped.append(job)
+            continue
+        found[job.job_id] = _by_type(asked)
+        left.subtract(dict(asked))
+    types = [(name, count) for name, count in left.items() if count]
+    if len(untyped) == 1:
+        found[untyped[0].job_id] = _by_type(types)
+    elif len(types) == 1:
+        found |= {job.job_id: ((types[0][0], sum(count for _, count in job.gpus or ())),) for job in untyped}
+    elif untyped:
+        return None
+    return found
+
+
+def _by_type(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, count) for name, count in gpus if count))

@@ -1,0 +1,53 @@
+"""In which ways a job can leave its nodes: the same for preemptions, drains and relocations. Pure."""
+
+from __future__ import annotations
+
+from clearway.eligibility.context import PlanningContext
+from clearway.estimates.checkpoint_load import shared_bandwidth
+from clearway.estimates.costs import end_ready_s, preemption_options, why_no_checkpoint
+from clearway.estimates.learning import key_of
+from clearway.estimates.run_times import likely_end_s
+from clearway.model.claims import read_claims
+from clearway.model.cluster import Job
+from clearway.model.problem import Option
+
+
+def options_for(job: Job, context: PlanningContext, *, kill: bool, shared: bool = False) -> tuple[Option, ...]:
+    """How the job can be made to leave before its own end; empty where it cannot.
+
+    ``kill``: it may be requeued, or cancelled, without a checkpoint. ``shared``: checkpoints are written beside each
+    other where the configuration says so; else one after another. No checkpoint is asked for twice in vain.
+    """
+    memories_mib = [node.memory_mib for name in job.nodes if (node := context.snapshot.node_by_name.get(name))]
+    return preemption_options(
+        job,
+        read_claims(job)[0],
+        context.now,
+        context.config.costs,
+        max(memories_mib, default=0),
+        kill=kill,
+        requeueable=job.can_be_requeued and job.job_id not in context.under_way.avoid,
+        history=context.history,
+        actions=context.actions,
+        shared_mib_s=shared_bandwidth(context.config) if shared else None,
+    )
+
+
+def expected_end_s(job: Job, context: PlanningContext) -> float | None:
+    """Seconds until it ends by its time limit, or sooner by what its earlier runs took; None where neither is known."""
+    by_limit_s = end_ready_s(job, context.now, 0.0)
+    likely_s = likely_end_s(job, context.history, context.config, context.now)
+    return min((each for each in (by_limit_s, likely_s) if each is not None), default=None)
+
+
+def why_not_saved(job: Job, context: PlanningContext) -> str:
+    """Why a job without an option cannot be saved, as a sentence without its end."""
+    if not job.can_be_requeued:
+        return "it cannot be requeued"
+    if job.job_id in context.under_way.avoid:
+        return "it did not save itself when it was asked to"
+    claims, _ = read_claims(job)
+    why = why_no_checkpoint(claims, context.actions)
+    if why or claims is None or context.history.trusted(*key_of(job, claims), context.now):
+        return why or "it cannot save itself"
+    return f"its last {context.history.failures_in_a_row(*key_of(job, claims))} checkpoints failed"

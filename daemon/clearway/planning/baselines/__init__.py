@@ -1,0 +1,1 @@
+"""Planners to compare with: the papers' own and those of schedulers."""

@@ -1,0 +1,72 @@
+"""The CoSim paper's greedy planner: fast and valid, but not optimal; a baseline to compare with.
+
+Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what
+killing them would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the
+checkpoints take longer than the deadline. Then go through the others from the least loss upwards and kill
+them until enough nodes are free.
+
+Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a
+job that must not be killed leaves in the second part by its first other option that still fits. Jobs that end
+by themselves count as freed as ``windows`` says; shared nodes are free when all their jobs have left, and a
+job that shares all its nodes with jobs that stay is spared in the end.
+
+Cost: O(T N log N) time for T deadlines, O(N) memory.
+"""
+
+from __future__ import annotations
+
+from clearway.model.plan import Curve
+from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem
+from clearway.planning.base import PlainPlanner
+from clearway.planning.formulation.node_count import NodeCount
+from clearway.planning.formulation.windows import Contest, Way, Window
+
+_KILL = ACTION_ORDER[Action.KILL]
+
+
+class Greedy(PlainPlanner):
+    """Checkpoints the most expensive jobs and kills the cheapest."""
+
+    name = "greedy"
+
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
+        contest = Contest(problem)
+        points = []
+        for window in contest.windows():
+            for step in window.deadlines:
+                taken, count = _take(window, step)
+                if count.freed < window.missing:
+                    points.append(contest.infeasible(step))
+                    continue
+                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
+                points.append(contest.point(window, step, lost, steps, count.freed, taken))
+        return Curve(planner=self.name, points=tuple(points), exact=False)
+
+
+def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
+    """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
+    count = NodeCount(window.classes, window.partial)
+    by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
+    taken: dict[int, Way] = {}
+    left = deadline
+    for rank in by_loss:
+        if count.freed >= window.missing:
+            break
+        checkpoints = [way for way in window.ways[rank] if way.order != _KILL]
+        if not checkpoints:
+            continue
+        fastest = min(checkpoints, key=lambda way: (way.steps, way.order))
+        if fastest.steps > left:
+            break
+        taken[rank] = fastest
+        left -= fastest.steps
+        count.leave(rank)
+    for rank in reversed(by_loss):
+        if count.freed >= window.missing:
+            break
+        way = next((way for way in window.ways[rank] if way.steps <= left), None)
+        if rank not in taken and way is not None:
+            taken[rank] = way
+            left -= way.steps
+            count.leave(rank)
+    return [way for rank, way in taken.items() if count.frees(rank)], count

@@ -1,0 +1,112 @@
+"""What the rules of today's schedulers have in common: jobs leave in some order until enough nodes are free.
+
+Model, once for each deadline: the jobs that can leave in time are sorted by the rule's key, ties by job_id. Each in
+turn leaves by one of its options that fits into what is left of the deadline, or is passed over when none does:
+by the first action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It
+ends when enough nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken
+last, every job without which the others still free enough. A job that frees nothing is spared in any case.
+With ``again`` the search is repeated so often in another order: the job that was taken last first, then the others
+that were taken, most nodes first, then the rest as before.
+
+Such a rule never trades one job for another, so it may find no plan where there is one. Jobs that end by
+themselves count as freed as ``windows`` says.
+
+Cost: O(T N log N) time for T deadlines, O(N) memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from clearway.model.plan import Curve
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
+from clearway.planning.base import PlainPlanner
+from clearway.planning.formulation.node_count import NodeCount
+from clearway.planning.formulation.windows import Contest, Way, Window
+
+Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(PlainPlanner):
+    """A planner: which job goes first, and how a job goes."""
+
+    name: str
+    key: Key
+    prefer: tuple[Action, ...] = ()
+    prune: bool = False
+    again: int = 0
+
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
+        contest = Contest(problem)
+        points = []
+        for window in contest.windows():
+            offered = offered_ways(contest, window)
+            for step in window.deadlines:
+                taken, freed = self._take(contest, window, offered, step)
+                if freed < window.missing:
+                    points.append(contest.infeasible(step))
+                    continue
+                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
+                points.append(contest.point(window, step, lost, steps, freed, taken))
+        return Curve(planner=self.name, points=tuple(points), exact=False)
+
+    def _take(
+        self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
+    ) -> tuple[list[Way], int]:
+        """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
+        count = NodeCount(window.classes, window.partial)
+        in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
+        keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
+        order = sorted(keys, key=lambda rank: (keys[rank], rank))
+        taken = self._until_enough(count, window.missing, order, in_time, deadline)
+        for _ in range(self.again if count.freed >= window.missing else 0):
+            if len(taken) < 2:
+                break
+            *others, last = [way.rank for way in taken]
+            others.sort(key=lambda rank: -contest.candidates[rank].nodes)
+            order = [last, *others, *[rank for rank in order if rank != last and rank not in others]]
+            for way in taken:
+                count.leave_not(way.rank)
+            taken = self._until_enough(count, window.missing, order, in_time, deadline)
+        if count.freed < window.missing:
+            return [], count.freed
+        for way in reversed(taken if self.prune else ()):
+            count.leave_not(way.rank)
+            if count.freed >= window.missing:
+                taken.remove(way)
+            else:
+                count.leave(way.rank)
+        return [way for way in taken if count.frees(way.rank)], count.freed
+
+    def _until_enough(
+        self, count: NodeCount, missing: int, order: Sequence[int], in_time: Mapping[int, Sequence[Way]], deadline: int
+    ) -> list[Way]:
+        """Jobs leave in this order until enough nodes are free, each by an option for which there is time."""
+        taken: list[Way] = []
+        left = deadline
+        for rank in order:
+            if count.freed >= missing:
+                break
+            ways = [way for way in in_time[rank] if way.steps <= left]
+            if ways:
+                taken.append(min(ways, key=self._preference))
+                left -= taken[-1].steps
+                count.leave(rank)
+        return taken
+
+    def _preference(self, way: Way) -> tuple[int, ...]:
+        wanted = [ACTION_ORDER[action] for action in self.prefer]
+        place = wanted.index(way.order) if way.order in wanted else len(wanted)
+        return (place, *by_cost(way))
+
+
+def by_cost(way: Way) -> tuple[int, int, int, int]:
+    """The order of a job's options, the cheapest first."""
+    return (way.lost, way.steps, way.order, way.ready_step)
+
+
+def offered_ways(contest: Contest, window: Window) -> Mapping[int, Sequence[Way]]:
+    """Every option of the jobs that can be preempted within a window, dominated ones too: rules have their habits."""
+    return {rank: [way for way in contest.ways[rank] if way.ready_step <= window.first_step] for rank in window.ways}

@@ -1,0 +1,1 @@
+"""Bounds on every plan, and the searches that they make short."""

@@ -1,0 +1,158 @@
+"""The few jobs about which a deadline's optimal plan is in doubt, found and proven by bounds.
+
+Model: a plan whose cost is known, and a bound on every plan that holds a pick (see ``relaxation``): where the
+bound is above the known cost, no optimal plan holds the pick. A job all of whose picks go is out; one that can
+neither stay nor leave but in one way that takes no time is certain; the others are the core. Only strictly
+worse picks go, so that ties are decided among all plans that are equally good.
+
+Method, for some deadlines in a row at once (prices differ little between them):
+1. The jobs that are in doubt the most make up a trial core; the tables over it give a valid plan for each deadline.
+2. The cost of these plans, or of the plan for an earlier deadline, decides which picks may be optimal.
+3. When the trial core holds them all, its tables are the answer. When they are few enough, the tables over
+   exactly these are. Else the trial core grows to twice its size, and better plans prove more.
+
+Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core
+whose tables stay larger than ``MOST_CELLS`` is not solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
+from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.formulation.node_groups import Item
+
+TRIAL_JOBS = 24
+MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
+FEW_CELLS = 4_000_000  # not worth a larger trial core
+
+Bounds = Sequence[Bound]
+
+
+class Search:
+    """The core for some deadlines."""
+
+    def __init__(
+        self, relaxation: Relaxation, items: Sequence[Item], task: Task, jobs: int, deadlines: Ints, bounds: Bounds
+    ) -> None:
+        self._relaxation, self._items, self._jobs = relaxation, items, jobs
+        self._deadlines = deadlines
+        self._task = replace(task, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
+        best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
+        self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
+        self._stay: Ints = np.min([bound.stay for _, bound in self._parts], axis=0)
+        self._reduced: Ints = np.min(
+            [bound.reduced(deadlines[places], relaxation.steps) for places, bound in self._parts], axis=0
+        )
+
+    def run(self, known: int) -> tuple[Mapping[int, Answer], bool] | None:
+        """Plans and whether they are proven; None when the tables of every core are too large."""
+        costs: Ints = np.full(len(self._deadlines), known)
+        size = TRIAL_JOBS
+        best: _Core | None = None
+        while True:
+            trial = self._core(*self._trial(size))
+            if trial.solve():
+                best = trial
+                costs = np.minimum(costs, self._costs(trial))
+            alive = self._core(*self._alive(costs))
+            if best is trial and trial.holds(alive):
+                return trial.answers(), True
+            if alive.cells <= max(FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
+                if alive.solve():
+                    return alive.answers(), True
+                return None if best is None else (best.answers(), False)
+            size *= 2
+
+    def _core(self, picks: Flags, stay: Flags) -> _Core:
+        return _Core(self._items, self._relaxation, self._task, self._jobs, picks, stay)
+
+    def _costs(self, core: _Core) -> Ints:
+        found = core.costs()
+        return np.array(
+            [self._relaxation.cost(*found[step]) if step in found else NEVER for step in self._deadlines.tolist()]
+        )
+
+    def _trial(self, size: int) -> tuple[Flags, Flags]:
+        """The picks of, and whether may stay, the jobs in doubt the most; every other job as the bounds prefer it."""
+        rel = self._relaxation
+        killed = np.minimum.reduceat(np.where(rel.timed, NEVER, self._reduced), rel.firsts)
+        doubt: Flags = np.zeros(len(self._items), dtype=bool)
+        doubt[np.argsort(np.maximum(killed, self._stay), kind="stable")[:size]] = True
+        timed = np.flatnonzero(rel.timed)
+        picks: Flags = np.zeros(len(rel.owners), dtype=bool)
+        picks[timed[np.argsort(self._reduced[timed], kind="stable")[: size + size // 2]]] = True
+        picks |= ~rel.timed & (doubt | (killed <= self._stay))[rel.owners]
+        return picks, doubt | (self._stay <= killed)
+
+    def _alive(self, costs: Ints) -> tuple[Flags, Flags]:
+        """The picks that an optimal plan may hold, and the jobs that it may spare."""
+        rel = self._relaxation
+        picks: Flags = np.zeros(len(rel.owners), dtype=bool)
+        stay: Flags = np.zeros(len(self._items), dtype=bool)
+        for places, bound in self._parts:
+            room = costs[places] - bound.least[self._deadlines[places]]
+            stay |= bound.stay <= room.max()
+            picks |= ~rel.timed & (bound.surplus <= room.max())
+            picks |= rel.timed & bound.within(self._deadlines[places], rel.steps, room)
+        return picks, stay
+
+
+class _Core:
+    """What is in doubt, what is certain, and the tables over it."""
+
+    def __init__(
+        self, items: Sequence[Item], relaxation: Relaxation, task: Task, jobs: int, picks: Flags, stay: Flags
+    ) -> None:
+        picks = picks & (relaxation.steps <= task.last_step)
+        self.picks, self.stay = picks, stay
+        self._jobs = jobs
+        numbers = np.bincount(relaxation.owners[picks], minlength=len(items))
+        timed = np.bincount(relaxation.owners[picks & relaxation.timed], minlength=len(items))
+        certain = (numbers == 1) & ~stay & (timed == 0)
+        alive = picks.tolist()
+        firsts = relaxation.firsts.tolist()
+        only = np.flatnonzero(picks & certain[relaxation.owners])
+        owners = relaxation.owners[only].tolist()
+        self.forced = [
+            items[index].picks[place - firsts[index]] for index, place in zip(owners, only.tolist(), strict=True)
+        ]
+        self.items: list[Item] = []
+        for index in np.flatnonzero((numbers > 0) & ~certain).tolist():
+            item, first = items[index], firsts[index]
+            if numbers[index] < len(item.picks):
+                left = tuple([pick for place, pick in enumerate(item.picks, first) if alive[place]])
+                item = item._replace(picks=left)
+            self.items.append(item)
+        self._freed = sum([pick.nodes for pick in self.forced])
+        self._task = replace(task, missing=task.missing - self._freed)
+        self._tables: NodeTimeTables | None = None
+        self.cells = len(self.items) * (task.last_step + 1) * max(0, self._task.missing)
+
+    def holds(self, other: _Core) -> bool:
+        return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
+
+    def solve(self) -> bool:
+        """Whether there are tables, or none are needed."""
+        if self._task.missing <= 0:
+            return True
+        if sum([item.picks[0].nodes for item in self.items]) < self._task.missing or self.cells > MOST_CELLS:
+            return False
+        self._tables = NodeTimeTables(self.items, [self._task], self._jobs, self.forced)
+        return True
+
+    def costs(self) -> Mapping[int, tuple[int, int, int]]:
+        if self._tables is not None:
+            return self._tables.costs
+        return dict.fromkeys(self._task.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
+
+    def answers(self) -> Mapping[int, Answer]:
+        if self._tables is not None:
+            return self._tables.answers()
+        ways = [way for pick in self.forced for way in pick.ways]
+        answer = Answer(sum(pick.lost for pick in self.forced), 0, self._freed, ways)
+        return dict.fromkeys(self._task.deadlines, answer)

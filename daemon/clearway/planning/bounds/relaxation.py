@@ -1,0 +1,180 @@
+"""Bounds for single jobs: the node count relaxed by a price, the checkpoint time kept exact.
+
+Model: single jobs i with n_i nodes; picks p with steps s_p and cost c_p, where one number holds the keys of
+``planning.base`` up to the preemptees: c = lost work x C1 + steps x C2 + 1. Missing nodes cost ``price`` each
+instead of being forbidden (a Lagrangian relaxation). A job that takes no time then costs
+``b_i = min(0, c_kill - price n_i)``, and a checkpoint p gains ``g_p = b_i - (c_p - price n_i)`` over that:
+
+    H[t] = the most that checkpoints can gain within t steps      (a knapsack over time alone)
+    bound[t] = price x missing + sum of b_i - H[t]
+
+No plan for deadline t costs less than bound[t], whatever the price. A plan that holds pick p, or that spares
+job i, costs at least this much more (its reduced cost; H is the gain without i as well, or more):
+
+    kill p:        (c_p - price n_i) - b_i
+    checkpoint p:  H[t] - H[t - s_p] - g_p
+    job i stays:   -b_i
+
+A pick whose bound is above the cost of some plan is in no optimal plan. Time is not relaxed with a price of
+its own because few checkpoints fit into a deadline: half a checkpoint would make the bound useless.
+
+H lets a job checkpoint twice if it has two ways to; that is a bound all the same. Of picks with equal steps
+only the t // s best can be used, so H takes O(T log T) picks of T steps each: O(T^2 log T) time at most, and
+O(N) for the rest. Everything is a whole number, so that a bound is a bound.
+
+Source: the Lagrangian relaxation and variable fixing that the literature on knapsack problems describes
+(Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from clearway.planning.formulation.node_groups import Item
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NEVER = 2**62  # no cost is as high
+OUT = 2**63 - 1  # what no plan can pay
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Nodes by job; by pick the number of its job, its steps and its lost work, which may exceed 64 bits."""
+
+    nodes: Ints
+    owners: Ints
+    steps: Ints
+    lost: list[int]
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Jobs:
+        picks = [pick for item in items for pick in item.picks]
+        return cls(
+            nodes=np.array([item.picks[0].nodes for item in items]),
+            owners=np.repeat(np.arange(len(items)), [len(item.picks) for item in items]),
+            steps=np.array([pick.steps for pick in picks]),
+            lost=[pick.lost for pick in picks],
+        )
+
+    def only(self, alive: Flags) -> Jobs:
+        """With these picks only, and the jobs that have one, numbered anew."""
+        kept, owners = np.unique(self.owners[alive], return_inverse=True)
+        lost = [lost for lost, stays in zip(self.lost, alive.tolist(), strict=True) if stays]
+        return Jobs(self.nodes[kept], owners, self.steps[alive], lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What one price proves."""
+
+    price: int
+    least: Ints  # by deadline: no plan costs less
+    stay: Ints  # by job: how much more sparing it costs at least
+    surplus: Ints  # by pick: likewise for a pick without steps
+    gains: Ints  # by pick
+    time_gain: Ints  # H
+
+    def reduced(self, deadlines: Ints, steps: Ints) -> Ints:
+        """By pick, how much more a plan with it costs at least, for the deadline where that is least."""
+        lowest = self.surplus.copy()
+        timed = np.flatnonzero(steps)
+        if len(timed):
+            lowest[timed] = self._with_timed(timed, deadlines, steps).min(axis=1)
+        return lowest
+
+    def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
+        """The picks with steps that cost no more than this much more, for one of the deadlines at least."""
+        timed = np.flatnonzero(steps)
+        found: Flags = np.zeros(len(steps), dtype=bool)
+        found[timed] = (self._with_timed(timed, deadlines, steps) <= room[None]).any(axis=1)
+        return found
+
+    def _with_timed(self, timed: Ints, deadlines: Ints, steps: Ints) -> Ints:
+        late = deadlines[None] - steps[timed, None]
+        lost_gain = self.time_gain[deadlines][None] - self.time_gain[np.maximum(late, 0)]
+        more: Ints = np.where(late >= 0, lost_gain - self.gains[timed, None], OUT)
+        return more
+
+
+class Relaxation:
+    """Single jobs as arrays, by job and by pick; ``usable`` is False where the numbers are too large for it."""
+
+    def __init__(self, jobs: Jobs, missing: int, last_step: int) -> None:
+        self.missing = missing
+        self.last_step = last_step
+        self.owners, self.steps = jobs.owners, jobs.steps
+        self.firsts: Ints = np.flatnonzero(np.diff(jobs.owners, prepend=-1))
+        self.nodes: Ints = np.minimum(jobs.nodes, missing)
+        self.timed: Flags = self.steps > 0
+        self.usable = False
+        count, most_lost = len(jobs.nodes), max(jobs.lost)
+        # all keys in one number where that fits, else lost work alone, which proves a little less
+        for self.per_lost, self.per_step, self.per_job in (
+            ((count + 1) * (last_step + 1), count + 1, 1),
+            (1, 0, 0),
+        ):
+            if most_lost * self.per_lost + last_step * self.per_step < NEVER:
+                lost = np.array(jobs.lost, dtype=np.int64)
+                self.costs: Ints = lost * self.per_lost + self.steps * self.per_step + self.per_job
+                self.prices = self.price_range(missing)
+                in_all = sum(self.costs.tolist()) + (max(self.prices) + 1) * int(self.nodes.sum() + missing)
+                self.usable = in_all < NEVER
+                if self.usable:
+                    break
+
+    def cost(self, lost: int, steps: int, jobs: int) -> int:
+        return lost * self.per_lost + steps * self.per_step + jobs * self.per_job
+
+    def feasible(self) -> Flags:
+        """By deadline, whether enough nodes can be freed at all: the knapsack over time with nodes as the gain."""
+        soonest = np.minimum.reduceat(self.steps, self.firsts)
+        late = np.flatnonzero(soonest)
+        most = self._most_within(soonest[late], self.nodes[late])
+        return most + int(self.nodes[soonest == 0].sum()) >= self.missing
+
+    def price_range(self, missing: int) -> tuple[int, int]:
+        """Prices between which the best one of every deadline lies: with all the time there is, and with none."""
+        cheapest = np.minimum.reduceat(self.costs, self.firsts)
+        killed = np.minimum.reduceat(np.where(self.timed, NEVER, self.costs), self.firsts)
+        killed = np.where(killed < NEVER, killed, int(self.costs.max()))
+        return self._critical(cheapest, missing), self._critical(killed, missing)
+
+    def bound(self, price: int) -> Bound:
+        relaxed = self.costs - price * self.nodes[self.owners]
+        base = np.minimum(0, np.minimum.reduceat(np.where(self.timed, 0, relaxed), self.firsts))
+        surplus = relaxed - base[self.owners]
+        useful = np.flatnonzero(self.timed & (surplus < 0))
+        time_gain = self._most_within(self.steps[useful], -surplus[useful])
+        return Bound(
+            price=price,
+            least=price * self.missing + int(base.sum()) - time_gain,
+            stay=-base,
+            surplus=np.where(self.timed, 0, surplus),
+            gains=-surplus,
+            time_gain=time_gain,
+        )
+
+    def _critical(self, costs: Ints, missing: int) -> int:
+        """Cost per node of the last job that is needed when the cheapest go first."""
+        order = np.argsort(costs / self.nodes, kind="stable")
+        place = int(np.searchsorted(np.cumsum(self.nodes[order]), missing))
+        last = order[min(place, len(order) - 1)]
+        return int(costs[last] // self.nodes[last])
+
+    def _most_within(self, steps: Ints, gains: Ints) -> Ints:
+        """The most gain within 0 .. last_step steps, each of these taken at most once."""
+        most: Ints = np.zeros(self.last_step + 1, dtype=np.int64)
+        order = np.lexsort((-gains, steps))
+        steps, gains = steps[order], gains[order]
+        new = np.flatnonzero(np.diff(steps, prepend=-1))
+        place = np.arange(len(steps)) - np.repeat(new, np.diff(np.append(new, len(steps))))
+        useful = place < self.last_step // np.maximum(steps, 1)
+        for late, gain in zip(steps[useful].tolist(), gains[useful].tolist(), strict=True):
+            np.maximum(most[late:], most[:-late] + gain, out=most[late:])
+        return most

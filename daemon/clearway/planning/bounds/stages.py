@@ -1,0 +1,229 @@
+"""All deadlines by bounds and cores, stage by stage: what ``core`` does for some deadlines in a row.
+
+Model: options that wait (``ready_s``), and jobs that end by themselves, make the jobs and the missing nodes differ
+between deadlines; a stage is deadlines in a row without such a difference. The best prices are searched once for all
+stages, as if checkpoints of all jobs could still gain time (H of ``relaxation`` is then that of all jobs); each stage
+then has bounds of its own for the best prices of its deadlines, without the jobs that are gone. A plan for an
+earlier deadline, less the jobs that have ended since, is a plan for every later one, so its cost bounds that of the
+best.
+
+The deadlines of a stage are solved in parts, between which what is in doubt may change; all stages together have
+about ``_PIECES`` of them, and one each at least.
+
+Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, and a core for each part. Where a core
+is too large the best plans found are returned with the gap to the bound on lost work, in proportion to their own:
+nothing is claimed that is not proven.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from clearway.planning.bounds.core import Search
+from clearway.planning.bounds.relaxation import NEVER, OUT, Bound, Flags, Ints, Jobs, Relaxation
+from clearway.planning.dp.node_time_tables import Answer, Task
+from clearway.planning.formulation.node_groups import Item
+
+Floats = npt.NDArray[np.float64]
+
+_PIECES = 18
+_FIRST_PRICES = 16
+_REFINEMENTS = 3
+_REFINEMENTS_OF_MANY = 2  # stages, which look for better prices themselves
+_PRICE_BITS = 7  # so precise is a stage's price: once nothing is lost, prices are thousands of times lower
+
+
+class Stage(NamedTuple):
+    """Deadlines in a row: what is missing, and the ranks of the jobs that end by themselves."""
+
+    task: Task
+    ended: Collection[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
+
+    answers: Mapping[int, Answer]
+    proven: bool = True
+    gap: float = 0.0
+
+
+def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> Solved | None:
+    """The stages over these single jobs; None where bounds do not help and the tables must hold everything.
+
+    ``items`` hold every way of any stage, ``jobs`` is their number.
+    """
+    solver = _Stages(items, stages, jobs)
+    if not solver.usable or not all(solver.solve(stage) for stage in stages):
+        return None
+    return Solved(solver.answers, solver.proven, solver.gap)
+
+
+class _Stages:
+    """What the stages so far have found; ``known`` is the best plan of all, for any later deadline."""
+
+    def __init__(self, items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> None:
+        self.answers: dict[int, Answer] = {}
+        self.proven, self.gap = True, 0.0
+        self._items, self._jobs, self._stages = items, jobs, stages
+        self._tried: dict[int, Bound] = {}  # for all jobs, by price
+        self._deadlines = sum(len(stage.task.deadlines) for stage in stages)
+        self._whole = Jobs.of(items)
+        self._nodes = {item.first_rank: item.picks[0].nodes for item in items}
+        self._ready = np.array([pick.ways[0].ready_step for item in items for pick in item.picks])
+        self._job_ranks: Ints = np.array([item.first_rank for item in items])
+        self._ranks: Ints = self._job_ranks[self._whole.owners]
+        self._known: Answer | None = None
+        last = stages[-1].task.last_step
+        relaxation = Relaxation(self._whole, max(stage.task.missing for stage in stages), last)
+        self.usable = relaxation.usable
+        # as lost work for a node: what a price is in does not depend on the stage then
+        self._prices, self._best_by_deadline = self._all_prices(relaxation, stages) if self.usable else ([], [])
+
+    def solve(self, stage: Stage) -> bool:
+        """Adds the plans of the stage; False where that cannot be done by bounds."""
+        task, ended = stage
+        alive: Flags = (self._ready <= task.first_step) & ~np.isin(self._ranks, list(ended))
+        if not alive.any():
+            return True
+        jobs, items = self._whole, self._items
+        if not alive.all():
+            jobs, items = jobs.only(alive), _only(items, alive.tolist())
+        relaxation = Relaxation(jobs, task.missing, task.last_step)
+        if not relaxation.usable:
+            return False
+        feasible = relaxation.feasible()
+        deadlines = np.array([step for step in task.deadlines if feasible[step]])
+        if not len(deadlines):
+            return True
+        if len(self._stages) == 1 and alive.all():
+            tried = [self._tried[price] for price in sorted(self._tried)]
+            bounds = [tried[place] for place in sorted({self._best_by_deadline[step] for step in deadlines.tolist()})]
+        else:
+            bounds = self._bounds(relaxation, deadlines)
+        self._forget(ended)
+        pieces = min(len(deadlines), max(1, round(_PIECES * len(deadlines) / self._deadlines)))
+        return all(
+            self._solve_part(Search(relaxation, items, task, self._jobs, part, bounds), relaxation, part, bounds)
+            for part in np.array_split(deadlines, pieces)
+        )
+
+    def _solve_part(self, search: Search, relaxation: Relaxation, part: Ints, bounds: Sequence[Bound]) -> bool:
+        found = search.run(self._known_cost(relaxation))
+        if found is None:
+            return False
+        plans, proven = found
+        self.proven = self.proven and proven
+        for step in part.tolist():
+            plan = plans.get(step)
+            if plan is not None and _cost(relaxation, plan) <= self._known_cost(relaxation):
+                self._known = plan
+            if self._known is None:
+                return False
+            self.answers[step] = self._known
+            if not proven:
+                least = max(int(bound.least[step]) for bound in bounds) // relaxation.per_lost
+                self.gap = max(self.gap, _gap(self._known.lost, least))
+        return True
+
+    def _known_cost(self, relaxation: Relaxation) -> int:
+        return NEVER if self._known is None else _cost(relaxation, self._known)
+
+    def _forget(self, ended: Collection[int]) -> None:
+        """The best plan without jobs that end by themselves: it frees all else that is missing, and costs no more."""
+        if self._known is None:
+            return
+        gone = [way for way in self._known.ways if way.rank in ended]
+        if gone:
+            self._known = Answer(
+                self._known.lost - sum(way.lost for way in gone),
+                self._known.steps - sum(way.steps for way in gone),
+                self._known.nodes - sum(self._nodes[way.rank] for way in gone),
+                [way for way in self._known.ways if way.rank not in ended],
+            )
+
+    def _all_prices(self, relaxation: Relaxation, stages: Sequence[Stage]) -> tuple[list[float], list[int]]:
+        """Prices from the least to the highest, closer to each other where they are the best of some deadline.
+
+        With them, the place of the best one of each deadline.
+        """
+        fewest = min(stage.task.missing for stage in stages)
+        low, high = min(relaxation.price_range(fewest)), max(relaxation.prices)
+        prices = {low + (high - low) * part // (_FIRST_PRICES - 1) for part in range(_FIRST_PRICES)}
+        by_price = {price: self._least(relaxation, price, stages) for price in prices}
+        for _ in range(_REFINEMENTS if len(stages) == 1 else _REFINEMENTS_OF_MANY):
+            order = sorted(by_price)
+            best = set(np.array([by_price[price] for price in order]).argmax(axis=0).tolist())
+            near = {(order[i] + order[j]) // 2 for i in best for j in (i - 1, i + 1) if 0 <= j < len(order)}
+            by_price |= {price: self._least(relaxation, price, stages) for price in near - by_price.keys()}
+        order = sorted(by_price)
+        best_of_all: list[int] = np.array([by_price[price] for price in order]).argmax(axis=0).tolist()
+        return [price / relaxation.per_lost for price in order], best_of_all
+
+    def _bounds(self, relaxation: Relaxation, deadlines: Ints) -> list[Bound]:
+        """Those of a stage that lacks jobs: from the prices that seem the best for three of its deadlines on.
+
+        What is proven is concave in the price: one that proves more than those beside it is the best but for the
+        distance to them.
+        """
+        order = [round(price * relaxation.per_lost) for price in self._prices]
+        some = deadlines[[0, len(deadlines) // 2, -1]]
+        near = {order[self._best_by_deadline[step]] for step in some.tolist()}
+        order = sorted(set(order))
+        by_price: dict[int, Bound] = {}
+        while near:
+            by_price |= {price: relaxation.bound(price) for price in near}
+            tried = sorted(by_price)
+            proven = np.array([by_price[price].least[some] for price in tried])
+            best = [tried[place] for place in np.unique(proven.argmax(axis=0)).tolist()]
+            near = set()
+            for price in best:
+                place = bisect_left(order, price)
+                beside = set(order[max(0, place - 1) : place + 2])
+                if beside <= by_price.keys():
+                    apart = [other for other in beside if abs(price - other) > max(price, other) >> _PRICE_BITS]
+                    beside = {isqrt((price + 1) * (other + 1)) for other in apart}
+                near |= beside - by_price.keys()
+            order = sorted({*order, *near})
+        return list(by_price.values())
+
+    def _least(self, relaxation: Relaxation, price: int, stages: Sequence[Stage]) -> Ints:
+        """By deadline, what no plan costs less than, a little too low where jobs with checkpoints have ended."""
+        bound = self._tried[price] = relaxation.bound(price)
+        least: Ints = np.full(len(bound.least), OUT)
+        for task, ended in stages:
+            gone = int(bound.stay[np.isin(self._job_ranks, list(ended))].sum()) if ended else 0
+            deadlines = slice(task.first_step, task.last_step + 1)
+            least[deadlines] = bound.least[deadlines] - price * (relaxation.missing - task.missing) + gone
+        return least
+
+
+def _only(items: Sequence[Item], alive: Sequence[bool]) -> list[Item]:
+    """The items with those of their picks that are alive."""
+    left, first = [], 0
+    for item in items:
+        kept = alive[first : first + len(item.picks)]
+        first += len(item.picks)
+        if all(kept):
+            left.append(item)
+        elif any(kept):
+            picks = [pick for pick, stays in zip(item.picks, kept, strict=True) if stays]
+            left.append(item._replace(picks=tuple(picks)))
+    return left
+
+
+def _cost(relaxation: Relaxation, plan: Answer) -> int:
+    return relaxation.cost(plan.lost, plan.steps, len(plan.ways))
+
+
+def _gap(lost: int, least: int) -> float:
+    """How much of a plan's lost work may be more than needed; no plan loses less than ``least``."""
+    return (lost - max(0, least)) / lost if lost else 0.0

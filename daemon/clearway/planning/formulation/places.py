@@ -1,0 +1,91 @@
+"""Where nodes must lie together: one problem for each place, and the best of the answers.
+
+Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many nodes in a row as
+are needed (in the order of ``EvictionProblem.nodes``, which is Slurm's), for one switch the nodes of a leaf
+switch, for both such rows within one switch. A node whose switch is not known is in no place. Required nodes must
+be in it. Jobs that hold no node of a place are left out of its problem, so each is small; for every deadline the
+plan counts that is the best of all places in the order of ``planning.base``.
+
+Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from clearway.model.plan import Curve
+from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
+from clearway.planning.formulation.partial_nodes import serves
+from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
+
+
+def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
+    """The curve of a problem, solved place by place where its nodes must lie together."""
+    needs = problem.needs
+    if needs is None or not (needs.contiguous or needs.one_switch):
+        return side_by_side(problem, solve)
+    on: dict[str, list[int]] = defaultdict(list)
+    for number, candidate in enumerate(problem.candidates):
+        for name in candidate.node_names:
+            on[name].append(number)
+    curves = [side_by_side(_only(problem, needs, place, on), solve) for place in _places(problem, needs)]
+    nowhere = side_by_side(_only(problem, needs, (), on), solve)
+    return replace(
+        nowhere,
+        points=tuple(
+            [min(points, key=plan_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
+        ),
+        exact=all(curve.exact for curve in (nowhere, *curves)),
+        gap=max(curve.gap for curve in (nowhere, *curves)),
+    )
+
+
+def in_a_row(nodes: Sequence[NodeResources], count: int, *, one_switch: bool) -> list[Sequence[NodeResources]]:
+    """All rows of so many nodes, in Slurm's order; under one leaf switch each where that is wanted."""
+    rows = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
+    if one_switch:
+        rows = [row for row in rows if len({node.switch for node in row}) == 1 and row[0].switch]
+    return rows
+
+
+def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, ...]]:
+    """The nodes of each leaf switch, without those whose switch is not known."""
+    found: dict[str, list[NodeResources]] = defaultdict(list)
+    for node in nodes:
+        if node.switch:
+            found[node.switch].append(node)
+    return {switch: tuple(row) for switch, row in found.items()}
+
+
+def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
+    nodes, count = problem.nodes, max(1, problem.nodes_needed)
+    if needs.contiguous:
+        rows = in_a_row(nodes, count, one_switch=needs.one_switch)
+        found = [row for row in rows if all(serves(node, needs) for node in row)]
+    else:
+        found = [row for row in by_switch(nodes).values() if sum(serves(node, needs) for node in row) >= count]
+    for row in found:
+        if set(needs.required_nodes) <= {node.name for node in row}:
+            yield row
+
+
+def _only(
+    problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources], on: Mapping[str, Sequence[int]]
+) -> EvictionProblem:
+    names = {node.name for node in place}
+    near = {number for name in names if name in on for number in on[name]}
+    here = [_on(problem.candidates[number], names) for number in sorted(near)]
+    apart = replace(needs, contiguous=False, one_switch=False)
+    return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
+
+
+def _on(candidate: Candidate, names: set[str]) -> Candidate:
+    kept = [index for index, name in enumerate(candidate.node_names) if name in names]
+    return replace(
+        candidate,
+        nodes=len(kept),
+        node_names=tuple([candidate.node_names[index] for index in kept]),
+        holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
+    )

@@ -1,0 +1,241 @@
+"""What every planner works on: the candidates in whole steps, split where the available options change.
+
+Model: a deadline is a whole number of steps. Durations are rounded up to whole steps, and an option whose
+checkpoint takes longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from
+some deadline on; deadlines in a row that see the same options form a window. Without ``ready_s`` there is one.
+
+A job that ends by itself (``end``) within the deadline leaves for nothing: it is no preemptee, costs nothing
+in any key, and all such jobs count as freed and are listed, needed or not (they leave anyway), unless no node
+is needed at all. For earlier deadlines the same job can be preempted like any other.
+
+Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. A job
+that shares nothing is a class of its own. Jobs that end are taken out of the sets; a class with a job that
+cannot leave is never freed. Where the problem says what is needed on a node, fewer jobs than all may
+do, and nodes that can serve at once are taken off what is missing; see ``partial_nodes``.
+
+Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is
+better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+from clearway.model.plan import CurvePoint, PlannedAction
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.planning.formulation.lost_units import Losses, fitting_losses
+from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
+
+
+class Way(NamedTuple):
+    """An option of one job in whole steps and whole units of lost work; sorted, the quickest comes first."""
+
+    steps: int
+    lost: int  # with what coming back costs: see ``lost_units``
+    order: int  # ACTION_ORDER of its action
+    ready_step: int
+    rank: int  # of the job, in the order of job_id
+    number: int  # of the option in the problem
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Deadlines from ``first_step`` to ``last_step``, which all have the same options."""
+
+    first_step: int
+    last_step: int
+    missing: int  # nodes still needed after the jobs that end by themselves
+    freed: int  # by those
+    ended: tuple[Way, ...]
+    ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
+    classes: NodeClasses  # only those that can be freed
+    partial: PartialNodes = field(default_factory=dict)  # likewise
+
+    @property
+    def deadlines(self) -> range:
+        return range(self.first_step, self.last_step + 1)
+
+    def freed_by(self, preempted: Iterable[Way]) -> int:
+        """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
+        gone = {way.rank for way in preempted}
+        return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
+            nodes for node, nodes in self.partial.items() if not any(node.without(gone).missing)
+        )
+
+    def differs_by_ends_alone(self, other: Window) -> bool:
+        """Whether the same jobs can leave in the same ways, however many nodes are missing."""
+        return self.ways == other.ways and self.classes == other.classes and self.partial == other.partial
+
+
+_END = ACTION_ORDER[Action.END]
+_BY_JOB_ID = attrgetter("job_id")
+_BY_RANK = itemgetter(4)
+_BY_ORDER = itemgetter(2, 1, 0)  # an order, lost work, steps
+
+
+class Contest:
+    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
+
+    def __init__(self, problem: EvictionProblem) -> None:
+        if problem.step_s <= 0 or problem.max_delay_s < 0:
+            raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
+        self.problem = problem
+        self.candidates = sorted(problem.candidates, key=_BY_JOB_ID)
+        if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
+            raise ValueError("an eviction problem names each job_id once")
+        self._options = [option for candidate in self.candidates for option in candidate.options]
+        self.losses: Losses = fitting_losses([candidate.options for candidate in self.candidates])
+        self._planned: dict[int, PlannedAction] = {}
+        self.ways: list[list[Way]] = []  # by rank
+        # what does not change from window to window is done once
+        self._sometimes: dict[int, list[Way]] = {}  # of jobs with a way that is not there for every deadline
+        self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
+        self._find_ways(self.losses.of(self._options))
+        self._supply = (
+            Supply(problem.nodes_needed, 1, _node_classes(self.candidates), {})
+            if problem.needs is None
+            else supply_of(problem, problem.needs, self.candidates)
+        )
+
+    def windows(self) -> Iterator[Window]:
+        last_step = self.problem.last_step
+        starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
+        firsts = sorted(starts | {0})
+        for first, following in zip(firsts, [*firsts[1:], last_step + 1], strict=True):
+            yield self._window(first, following - 1)
+
+    def every_window(self) -> Window:
+        """All jobs that can be preempted for any deadline, in every way that they have then; no job ends."""
+        last_step = self.problem.last_step
+        ways = dict(self._always)
+        for rank, sometimes in self._sometimes.items():
+            in_time = [way for way in sometimes if way.order != _END and max(way.steps, way.ready_step) <= last_step]
+            if in_time:
+                ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
+        classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
+        classes = {jobs: nodes for jobs, nodes in classes.items() if nodes}
+        return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
+
+    def option(self, way: Way) -> Option:
+        return self._options[way.number]
+
+    def infeasible(self, step: int) -> CurvePoint:
+        return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
+
+    def point(
+        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[Way]
+    ) -> CurvePoint:
+        """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
+        gone = sorted([*preempted, *window.ended], key=_BY_RANK)
+        actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
+        return CurvePoint(
+            step * self.problem.step_s,
+            feasible=True,
+            lost_work_node_s=self.losses.lost_node_s(lost),
+            checkpoint_s=steps * self.problem.step_s,
+            nodes_freed=self._supply.nodes(nodes + window.freed),
+            actions=actions,
+            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
+        )
+
+    def _plan(self, way: Way) -> PlannedAction:
+        option = self._options[way.number]
+        planned = PlannedAction(
+            job_id=self.candidates[way.rank].job_id,
+            action=option.action,
+            lost_work_node_s=option.lost_work_node_s,
+            checkpoint_s=way.steps * self.problem.step_s,
+            ready_s=ceil(option.ready_s),
+            return_node_s=0 if option.action is Action.END else option.return_node_s,
+        )
+        self._planned[way.number] = planned
+        return planned
+
+    def _find_ways(self, lost: Sequence[int]) -> None:
+        """Every job's ways; in one loop, as small problems spend a tenth of their time here."""
+        step_s, last_step, number = self.problem.step_s, self.problem.last_step, 0
+        new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
+        for rank, candidate in enumerate(self.candidates):
+            ways, waits = [], False
+            for option in candidate.options:
+                checkpoint_s, ready_s = option.checkpoint_s, option.ready_s
+                if not (0 <= checkpoint_s < inf and 0 <= ready_s < inf):
+                    raise ValueError(
+                        f"job {candidate.job_id}: checkpoint_s and ready_s must be finite numbers of seconds >= 0"
+                    )
+                steps, ready_step = -int(-checkpoint_s // step_s), -int(-ready_s // step_s)
+                order = ACTION_ORDER[option.action]
+                waits = waits or ready_step > 0 or order == _END
+                ways.append(new(Way, (steps, lost[number], order, ready_step, rank, number)))
+                number += 1
+            self.ways.append(ways)
+            if waits:
+                self._sometimes[rank] = ways
+            elif left := _undominated([way for way in ways if way[0] <= last_step]):
+                self._always[rank] = left
+
+    def _window(self, first: int, last: int) -> Window:
+        if self._supply.needed <= 0:
+            return Window(first, last, 0, 0, (), {}, {})
+        ended: dict[int, Way] = {}
+        ways = dict(self._always)
+        for rank, every_way in self._sometimes.items():
+            ready = [way for way in every_way if way.ready_step <= first]
+            end = next((way for way in ready if way.order == _END), None)
+            if end is not None:
+                ended[rank] = end
+            elif left := _undominated([way for way in ready if way.steps <= self.problem.last_step]):
+                ways[rank] = left
+        classes, partial, freed = self._supply.classes, self._supply.partial, 0
+        if ended or len(ways) < len(self.candidates):
+            classes, partial, freed = changed(classes, partial, ended.keys(), ways.keys())
+        return Window(
+            first_step=first,
+            last_step=last,
+            missing=max(0, self._supply.needed - freed),
+            freed=freed,
+            ended=tuple(ended.values()),
+            ways=ways,
+            classes={jobs: nodes for jobs, nodes in classes.items() if nodes},
+            partial=partial,
+        )
+
+
+def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
+    if len(ways) < 2:
+        return tuple(ways)
+    quickest, *later = sorted(ways)
+    kept, least = [quickest], quickest[1]
+    for way in later:
+        if way[1] < least:
+            kept.append(way)
+            least = way[1]
+    if len(kept) > 1:
+        kept.sort(key=_BY_ORDER)
+    return tuple(kept)
+
+
+def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
+    named = 0
+    for candidate in candidates:
+        if candidate.nodes < 0 or (candidate.node_names and len(candidate.node_names) != candidate.nodes):
+            raise ValueError(f"job {candidate.job_id}: nodes must be the number of its node names")
+        named += len(candidate.node_names)
+    names = {name for candidate in candidates for name in candidate.node_names}
+    if len(names) == named:  # no node is shared
+        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates)}
+    holders: dict[str, list[int]] = defaultdict(list)
+    classes: dict[frozenset[int], int] = defaultdict(int)
+    for rank, candidate in enumerate(candidates):
+        if not candidate.node_names:
+            classes[frozenset((rank,))] += candidate.nodes
+        for name in candidate.node_names:
+            holders[name].append(rank)
+    for ranks in holders.values():
+        classes[frozenset(ranks)] += 1
+    return dict(classes)

@@ -1,0 +1,1 @@
+"""Several urgent jobs planned together, and the mixed-integer program for them and for one."""

@@ -1,0 +1,83 @@
+"""The eviction problem as a mixed-integer program, solved by HiGHS for each deadline: exact, and slow.
+
+Model: the joint program (``program``) of one request, with durations in whole steps and without dominated options. Lost
+work is minimised, then what coming back costs, checkpoint time and preemptees.
+Of plans equal in all of them HiGHS may return any, so the last key of ``planning.base``, the list of jobs, is not
+kept to. It needs no dynamic program, which makes it an independent answer to compare with.
+
+Proof: the answer counts as exact where the program checked it in whole numbers (``Best.sure``).
+
+Cost: up to four programs a deadline; exponential at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from clearway.model.plan import Curve
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.planning.base import PlainPlanner
+from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.joint.program import JointProgram
+from clearway.planning.joint.requests import Request
+
+_ENDS = (Option(Action.END),)
+
+
+class Milp(PlainPlanner):
+    """HiGHS, one key after another, for each deadline anew."""
+
+    name = "milp"
+
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
+        contest = Contest(problem)
+        points, exact = [], True
+        for window in contest.windows():
+            program = _Program(contest, window) if window.missing else None
+            for step in window.deadlines:
+                taken = program.best(step) if program else []
+                if taken is None:
+                    points.append(contest.infeasible(step))
+                    continue
+                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
+                points.append(contest.point(window, step, lost, steps, window.freed_by(taken), taken))
+            exact = exact and (program is None or program.proven)
+        return Curve(planner=self.name, points=tuple(points), exact=exact)
+
+
+class _Program:
+    """The joint program of one window; only the deadline changes from one solution to the next."""
+
+    def __init__(self, contest: Contest, window: Window) -> None:
+        self.proven = True
+        problem = self._problem = contest.problem
+        self._ways: dict[tuple[str, Option], Way] = {}
+        ended = {way.rank for way in window.ended}
+        candidates = []
+        for rank, candidate in enumerate(contest.candidates):
+            ways = {self._option(contest, way): way for way in window.ways.get(rank, ())}
+            self._ways |= {(candidate.job_id, option): way for option, way in ways.items()}
+            candidates.append(replace(_named(candidate, problem), options=_ENDS if rank in ended else tuple(ways)))
+        needed = max(problem.nodes_needed, len(problem.needs.required_nodes) if problem.needs else 0)
+        last_s = window.last_step * problem.step_s
+        asked = replace(problem, candidates=tuple(candidates), max_delay_s=last_s)
+        self._joint = JointProgram([Request("", needed, asked, ())])
+
+    def best(self, step: int) -> Sequence[Way] | None:
+        """The plan for one deadline in steps; None when there is none."""
+        self._joint.shorten(step * self._problem.step_s)
+        found = self._joint.best(lambda: inf)
+        self.proven = self.proven and (found is None or found.sure)
+        return None if found is None else [self._ways[each] for each in found.allocations[0].leaving]
+
+    def _option(self, contest: Contest, way: Way) -> Option:
+        return replace(contest.option(way), checkpoint_s=way.steps * self._problem.step_s, ready_s=0.0)
+
+
+def _named(candidate: Candidate, problem: EvictionProblem) -> Candidate:
+    """With names for nodes that have none."""
+    if candidate.node_names or problem.needs is not None:
+        return candidate
+    return replace(candidate, node_names=tuple([f"{candidate.job_id} {number}" for number in range(candidate.nodes)]))

@@ -1,0 +1,152 @@
+"""What several urgent jobs ask of each node before it serves them, and which nodes are alike in that.
+
+Model: a node serves a request (an urgent job's) when the jobs that have left give back what it lacks. A request for
+whole nodes asks that all jobs leave, also those that are candidates of other requests alone; a request with needs asks
+so much of each resource (see ``formulation.partial_nodes``). A node is given to one request at most, also where the
+request takes a part of it: a reservation of the whole node keeps it for that request. Nodes on which the same jobs are,
+and that ask the same for the same requests, are one class; a request's required nodes, leaf switches and rows keep
+theirs apart.
+
+Cost: time in the number of (request, job, node) triples; for a request of contiguous nodes every node is its own class.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from clearway.planning.formulation.partial_nodes import Vector, demands
+from clearway.planning.formulation.places import by_switch, in_a_row
+from clearway.planning.joint.requests import Request
+
+
+class Demand(NamedTuple):
+    """What has to be given back on a node: of each resource that is short, by the jobs that hold it, by job_id."""
+
+    held: tuple[tuple[str, Vector], ...]
+    missing: Vector
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether without any one of the jobs too little is given back."""
+        return not any(self.met_by([other for other, _ in self.held if other != job_id]) for job_id, _ in self.held)
+
+    def met_by(self, gone: Collection[str]) -> bool:
+        given = [amounts for job_id, amounts in self.held if job_id in gone]
+        return all(sum(each[place] for each in given) >= short for place, short in enumerate(self.missing))
+
+    def needs_of(self, gone: Sequence[str]) -> list[str]:
+        """Those of ``gone`` that suffice and cannot be fewer: the first ones are dropped first."""
+        left = [job_id for job_id in gone if any(job_id == other for other, _ in self.held)]
+        for job_id in tuple(left):
+            rest = [other for other in left if other != job_id]
+            if self.met_by(rest):
+                left = rest
+        return left
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """Nodes that are alike; requests by their number."""
+
+    names: tuple[str, ...]
+    jobs: frozenset[str]  # that hold these nodes
+    asks: Mapping[int, Demand]
+    required_by: frozenset[int]
+
+    @cached_property
+    def takes_all_jobs(self) -> Mapping[int, bool]:
+        """By request: whether all jobs that it counts on have to leave."""
+        return {request: demand.takes_all for request, demand in self.asks.items()}
+
+
+class JointNodes:
+    """The classes, and the places of those requests whose nodes must lie together."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+        self._holders: dict[str, set[str]] = defaultdict(set)
+        for request in requests:
+            for candidate in request.problem.candidates:
+                for name in candidate.node_names:
+                    self._holders[name].add(candidate.job_id)
+        asks: dict[str, dict[int, Demand]] = defaultdict(dict)
+        for number, request in enumerate(requests):
+            for name, demand in self._asks(request).items():
+                asks[name][number] = demand
+        self._signs = [self._signs_of(request) for request in requests]
+        alike: dict[object, list[str]] = defaultdict(list)
+        for name in sorted(asks):
+            signs = tuple([signs.get(name) for signs in self._signs])
+            alike[frozenset(self._holders[name]), tuple(asks[name].items()), signs].append(name)
+        self.classes = [
+            NodeClass(
+                tuple(names),
+                frozenset(self._holders[names[0]]),
+                asks[names[0]],
+                frozenset(number for number, request in enumerate(requests) if names[0] in _required(request)),
+            )
+            for names in alike.values()
+        ]
+        self._class_of = {name: number for number, each in enumerate(self.classes) for name in each.names}
+
+    def _asks(self, request: Request) -> dict[str, Demand]:
+        problem = request.problem
+        if problem.needs is None:
+            named = {name for candidate in problem.candidates for name in candidate.node_names}
+            whole = {name: sorted(self._holders[name]) for name in {*request.free_nodes, *named}}
+            return {
+                name: Demand(tuple((job_id, (1,)) for job_id in jobs), (len(jobs),) if jobs else ())
+                for name, jobs in whole.items()
+            }
+        ids = [candidate.job_id for candidate in problem.candidates]
+        return {
+            node.name: Demand(tuple(sorted((ids[rank], amounts) for rank, amounts in asked.held)), asked.missing)
+            for node, asked in demands(problem, problem.needs, problem.candidates)
+        }
+
+    @staticmethod
+    def _signs_of(request: Request) -> dict[str, object]:
+        """What keeps nodes apart that are alike otherwise."""
+        needs = request.problem.needs
+        if needs is None:
+            return {}
+        if needs.contiguous:
+            return {node.name: node.name for node in request.problem.nodes}
+        required = set(needs.required_nodes)
+        return {
+            node.name: (node.name in required, node.switch if needs.one_switch else "")
+            for node in request.problem.nodes
+        }
+
+    def lacks_required(self, number: int) -> bool:
+        """Whether the request asks for a node that can never serve it."""
+        return any(
+            name not in self._class_of or number not in self.classes[self._class_of[name]].asks
+            for name in _required(self._requests[number])
+        )
+
+    def places(self, number: int) -> list[frozenset[int]] | None:
+        """The sets of classes of which one has to hold all nodes of the request; None where they may lie anywhere."""
+        request = self._requests[number]
+        needs, nodes = request.problem.needs, request.problem.nodes
+        if needs is None or not (needs.contiguous or needs.one_switch):
+            return None
+        if needs.contiguous:
+            found = in_a_row(nodes, request.nodes, one_switch=needs.one_switch)
+        else:
+            found = list(by_switch(nodes).values())
+        places = []
+        for place in found:
+            able = [self._class_of.get(node.name) for node in place]
+            kept = frozenset(each for each in able if each is not None and number in self.classes[each].asks)
+            if kept and not (needs.contiguous and len(kept) < len(able)):
+                places.append(kept)
+        return places
+
+
+def _required(request: Request) -> Collection[str]:
+    return request.problem.needs.required_nodes if request.problem.needs is not None else ()

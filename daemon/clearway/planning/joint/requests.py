@@ -1,0 +1,50 @@
+"""Several urgent jobs that are planned together: what each needs, and what each is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clearway.model.plan import Cost
+from clearway.model.problem import EvictionProblem, Option
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One urgent job: its own problem, every candidate's nodes by name, and the nodes that are free for it already."""
+
+    job_id: str
+    nodes: int  # that it asks for, the free ones included
+    problem: EvictionProblem
+    free_nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a request is given: the jobs that leave for it, those that end by themselves, and its nodes."""
+
+    job_id: str
+    leaving: tuple[tuple[str, Option], ...]  # by job_id
+    ending: tuple[tuple[str, Option], ...]
+    nodes: tuple[str, ...]
+    done_s: int  # by when its checkpoints, and those before them, are written
+    depends_on: tuple[str, ...] = ()  # jobs that leave for requests before it and have to be gone for it as well
+
+
+@dataclass(frozen=True, slots=True)
+class JointPlan:
+    """The allocations of the requests that can be served, the most pressing first.
+
+    ``gap``: the share of the lost work that may be lost needlessly, 0.0 when it is proven to be the least.
+    """
+
+    allocations: tuple[Allocation, ...]
+    gap: float
+
+    @property
+    def served(self) -> frozenset[str]:
+        return frozenset(allocation.job_id for allocation in self.allocations)
+
+    @property
+    def cost(self) -> Cost:
+        """Of all requests."""
+        return Cost.of(option for allocation in self.allocations for _, option in allocation.leaving)

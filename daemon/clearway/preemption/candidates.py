@@ -1,0 +1,116 @@
+"""What each running job can do for a preemptor: its options, or the verdict why it has none. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.exemption import Purpose, exemption
+from clearway.eligibility.options import expected_end_s, options_for, why_not_saved
+from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpoint
+from clearway.model.claims import read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.plan import Choice, Verdict
+from clearway.model.preemptor import Preemptor
+from clearway.model.problem import Action, Candidate, Option
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """By job_id, in its order: in which ways each running job can leave, and what is said of those that cannot."""
+
+    options: Mapping[str, tuple[Option, ...]]
+    verdicts: tuple[Verdict, ...]  # of jobs without any option
+    unsaved: Mapping[str, str]  # of jobs that may be preempted: why one cannot be checkpointed; empty where it can
+
+
+def job_options(
+    preemptor: Preemptor,
+    context: PlanningContext,
+    horizon_s: float,
+    *,
+    leaving: Collection[str],
+    eternal: Collection[str],
+    suspend_on: frozenset[str],
+) -> JobOptions:
+    """The options of all jobs that hold nodes, but for those that are ``leaving`` anyway.
+
+    Jobs whose nodes are all in ``suspend_on`` may be suspended in memory.
+    """
+    snapshot, rules = context.snapshot, context.config.candidates
+    options: dict[str, tuple[Option, ...]] = {}
+    verdicts: list[Verdict] = []
+    unsaved: dict[str, str] = {}
+    for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
+        if not job.state.holds_nodes or job.job_id in leaving:
+            continue
+        is_eternal = job.job_id in eternal
+        exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
+        # One that must not be preempted can still end by itself in time.
+        ways = _end(job, preemptor, context, horizon_s)
+        if exempt is None:
+            ways += options_for(job, context, kill=rules.allow_kill and not is_eternal, shared=True)
+            if not is_eternal and suspend_on.issuperset(job.nodes):
+                ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
+            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], context.actions)
+        if ways:
+            options[job.job_id] = ways
+        elif exempt is not None:
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exempt))
+        else:
+            no_kill = "eternal jobs are never killed" if is_eternal else "killing is not allowed"
+            why = f"{why_not_saved(job, context)}, and {no_kill}"
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
+    return JobOptions(options, tuple(verdicts), unsaved)
+
+
+def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], context: PlanningContext) -> Candidate:
+    """The job as the planner sees it; ``nodes`` are those that can be free once it has left."""
+    start = job.start_time or context.now
+    ran_s = max(0.0, (context.now - start).total_seconds())
+    return Candidate(
+        job_id=job.job_id,
+        nodes=len(nodes),
+        options=options,
+        node_names=nodes,
+        ran_s=round(ran_s, 3),
+        remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
+        waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+        preempt_priority=context.snapshot.preempt_priorities.of(job),
+        job_nodes=len(job.nodes),
+    )
+
+
+def no_use(job: Job, eligible: Collection[str], preemptor: Preemptor) -> Verdict:
+    """The verdict on a job that could leave, but would free no node that serves the preemptor."""
+    if any(name in eligible for name in job.nodes):
+        why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
+        return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
+    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", f"none of its nodes can serve the {preemptor.called}")
+
+
+def ends_before_its_limit(job: Job, options: tuple[Option, ...], now: datetime) -> bool:
+    """Whether its ``end`` is expected from earlier runs, sooner than its time limit."""
+    limit_s = end_ready_s(job, now, 0.0)
+    ready_s = next((option.ready_s for option in options if option.action is Action.END), None)
+    return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
+
+
+def _end(job: Job, preemptor: Preemptor, context: PlanningContext, horizon_s: float) -> tuple[Option, ...]:
+    """Its own end as an option, where that comes in time and can be counted on."""
+    if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting or preemptor.ordinary:
+        return ()
+    ends_s = expected_end_s(job, context)
+    ready_s = math.inf if ends_s is None else ends_s
+    return (Option(Action.END, ready_s=round(ready_s, 3)),) if ready_s <= horizon_s else ()
+
+
+def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]]:
+    """Of each of the job's nodes: its memory, and that of every job on it (those that are suspended included)."""
+    return [
+        (snapshot.node_by_name[name].memory_mib, [other.memory_mib for other in snapshot.jobs_on.get(name, ())])
+        for name in job.nodes
+    ]

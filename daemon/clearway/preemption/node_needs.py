@@ -1,0 +1,177 @@
+"""What an urgent job asks of its nodes, and which nodes serve it once certain jobs have left. Pure.
+
+Two kinds of need. A job that may share its nodes takes a part of each node: a node serves it as soon as so many
+processors, so much memory and so many GPUs are free there. A job that asks for no GPUs is given parts only where they
+differ from whole nodes, and where what it takes of each is beyond doubt. Every other job takes whole nodes; where it
+asks for certain or contiguous nodes, the planner is told which nodes are good enough and where they lie.
+
+Where it is not known what each job holds on a node (``clearway.eligibility.node_usage``), each counts as holding the
+whole node: it is then free when all have left, which is always true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
+from clearway.model.cluster import ClusterSnapshot, Job, Node
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
+from clearway.planning.formulation.partial_nodes import could_serve, serving
+from clearway.planning.formulation.places import by_switch, in_a_row
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The nodes of a problem with needs, and what each job holds of those that could serve."""
+
+    nodes: tuple[NodeResources, ...]
+    holds: Mapping[str, Mapping[str, Amounts]]  # job_id -> node -> amounts: of those that may leave
+
+
+def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, whole: bool = False) -> Needs | None:
+    """The needs of a waiting job on these nodes; None where any whole nodes do that are good enough.
+
+    ``whole``: a job that asks for no GPUs shall have whole nodes.
+    """
+    if job.gpus:
+        per_node = _part_with_gpus(job, snapshot.nodes)
+    else:
+        per_node = None if whole else _part_without_gpus(job, snapshot, eligible)
+    one_switch = job.switches == 1
+    if per_node is None and not (job.required_nodes or job.contiguous or one_switch):
+        return None
+    return Needs(
+        per_node=per_node or Amounts(),
+        required_nodes=tuple(sorted(job.required_nodes)),
+        contiguous=job.contiguous,
+        one_switch=one_switch,
+    )
+
+
+def share(
+    needs: Needs,
+    eligible: Collection[str],
+    snapshot: ClusterSnapshot,
+    gone: Collection[str],
+    may_leave: Collection[str],
+) -> Sharing:
+    """The nodes that could serve, and what the jobs hold there; ``gone`` are jobs that leave anyway.
+
+    Where nodes must lie together all nodes are told of, in Slurm's order; those that cannot serve have nothing.
+    """
+    nodes: list[NodeResources] = []
+    holds: dict[str, dict[str, Amounts]] = {}
+    for node in snapshot.nodes:
+        if node.name in eligible:
+            jobs = snapshot.jobs_on.get(node.name, ())
+            whole = needs.per_node == Amounts()
+            held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
+            fixed = [amounts for job_id, amounts in held.items() if job_id not in may_leave]
+            switch = snapshot.topology.switch_of.get(node.name, "")
+            resources = NodeResources(node.name, amounts_of(node), held=sum_of(fixed), switch=switch)
+            if could_serve(resources, needs):
+                nodes.append(resources)
+                for job_id in held.keys() & may_leave:
+                    holds.setdefault(job_id, {})[node.name] = held[job_id]
+                continue
+        if needs.contiguous:
+            nodes.append(NodeResources(node.name, Amounts(), held=Amounts(cores=1)))
+    return Sharing(tuple(nodes), holds)
+
+
+def placement_nodes(
+    problem: EvictionProblem, nodes: int, leaving: Mapping[str, int], first: Sequence[str]
+) -> list[str]:
+    """The nodes that the preemptor shall start on: required ones, then those that serve at once, then by rank.
+
+    ``leaving`` ranks the jobs that leave: nodes are sure the later, the higher the rank of a job on them. ``first`` is
+    the order of those that serve at once.
+    """
+    needs = problem.needs or Needs()
+    rank = {name: (0, place, name) for place, name in enumerate(first)}
+    for candidate in problem.candidates:
+        if candidate.job_id in leaving:
+            for name in candidate.node_names:
+                if name not in first:
+                    rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
+    serves = {node.name for node in serving(problem, leaving.keys())}
+    order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
+    if needs.contiguous:
+        found = in_a_row(problem.nodes, nodes, one_switch=needs.one_switch)
+        rows = [[node.name for node in row] for row in found]
+        rows = [row for row in rows if serves.issuperset(row)]
+    else:
+        places = by_switch(problem.nodes).values() if needs.one_switch else [problem.nodes]
+        able = [[node.name for node in place if node.name in serves] for place in places]
+        rows = [sorted(names, key=lambda name: order[name])[:nodes] for names in able if len(names) >= nodes]
+    rows = [row for row in rows if set(needs.required_nodes) <= set(row)]
+    return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
+
+
+def takes_parts(problem: EvictionProblem) -> bool:
+    """Whether the preemptor takes parts of nodes, beside others."""
+    return problem.needs is not None and problem.needs.per_node != Amounts()
+
+
+def sharers(problem: EvictionProblem, snapshot: ClusterSnapshot, placement: Iterable[str]) -> frozenset[str]:
+    """Jobs that are on these nodes and may keep their parts; none where whole nodes are needed."""
+    if not takes_parts(problem):
+        return frozenset()
+    return frozenset(job.job_id for name in placement for job in snapshot.jobs_on.get(name, ()))
+
+
+def with_holds(candidate: Candidate, held: Mapping[str, Amounts]) -> Candidate:
+    """The candidate with what it holds of each of its nodes, in their order."""
+    return replace(candidate, holds=tuple(held[name] for name in candidate.node_names))
+
+
+def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:
+    """What the job takes of each node; None where it takes whole ones, or that is not known."""
+    memory_counts = shares_memory(nodes)
+    if job.exclusive or not job.even_cpus or (memory_counts and not job.memory_mib):
+        return None
+    per_core = max((node.cpus_per_core for node in nodes), default=1)
+    cpus = ceil(max(job.even_cpus, job.cpus_per_node) / per_core) * per_core
+    return Amounts(cpus, job.memory_mib if memory_counts else 0, job.gpus or ())
+
+
+def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str]) -> Amounts | None:
+    """What the job takes of each node; None where whole nodes do as well, and on any doubt.
+
+    Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
+    processor that the job asks for counts as a core.
+    """
+    if job.exclusive or _in_doubt(job):
+        return None
+    memory_counts = shares_memory(snapshot.nodes)
+    # ``--mem=0`` is all that a node has, and told as the memory of some node.
+    if memory_counts and not 0 < job.memory_mib < min(node.memory_mib for node in snapshot.nodes):
+        return None
+    nodes = [snapshot.node_by_name[name] for name in eligible]
+    nodes = [node for node in nodes if node.cpus >= job.even_cpus]
+    per_core = max((node.cpus_per_core for node in nodes), default=1)
+    part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
+    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
+        return None  # what may be too much for a node is not asked of it
+    return part if any(node.cpus > part.cores and in_parts(node, snapshot) for node in nodes) else None
+
+
+def _in_doubt(job: Job) -> bool:
+    """Whether it could take more of one of its nodes than an even share, or have them whole after all.
+
+    Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
+    """
+    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
+    return not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
+
+
+def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:
+    """What each of the jobs that are not leaving anyway holds; "" stands for what no known job holds."""
+    known = None if whole else held_by_job(node, jobs)
+    if known is not None:
+        return {job_id: amounts for job_id, amounts in known.items() if job_id in staying}
+    if not jobs and node.alloc_cpus:
+        return {"": amounts_of(node)}
+    return dict.fromkeys(staying, amounts_of(node))

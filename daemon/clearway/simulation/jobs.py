@@ -1,0 +1,51 @@
+"""A simulated job, and the program in it: what it computes, how it saves itself and how it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from clearway.model.cluster import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a simulated job does. Work is counted in seconds of running on its nodes."""
+
+    work_s: float = 3_600.0
+    save_s: float | None = None  # how long it takes to save itself when it is signalled; None: it ignores signals
+    save_mib: float | None = None  # instead of save_s: what it then writes to the file system that all share ...
+    save_mib_s: float = 1_000.0  # ... and how fast it can at most
+    save_fails: bool = False
+    interval_s: float | None = None  # saves itself at this pace
+    exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
+    boot_s: float = 0.0  # CONFIGURING for so long
+    requeues: bool = False  # puts itself back in the queue once it has saved itself, and says nothing (submitit)
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job and what Slurm does not see of it: how much work is done, and how much of that is safe."""
+
+    job: Job
+    program: Program
+    cpus_per_node: int
+    exclusive: bool
+    saved_s: float = 0.0
+    base_s: float = 0.0  # work done when the present stretch of running began
+    since: datetime | None = None  # when that was; None while it does not run
+    lost_s: float = 0.0  # work that was done and has to be repeated
+    runs: list[tuple[str, ...]] = field(default_factory=list)  # nodes of each run
+    usual_priority: int = 0
+    asked_at: datetime | None = None
+    requeued: bool = False  # where COMPLETING leads: back to the queue, or out
+    epoch: int = 0  # events of an earlier epoch are void
+    ended_at: datetime | None = None
+    suspended_at: datetime | None = None
+    gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
+    stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
+
+    def done_s(self, now: datetime) -> float:
+        ran_s = (now - self.since).total_seconds() if self.since else 0.0
+        return min(self.program.work_s, self.base_s + ran_s)

@@ -1,0 +1,215 @@
+"""What the real backends do alike: changes look at the job or the node just before, and can be repeated.
+
+Slurm itself would requeue a job that has completed, which runs a second time, or wait forever to signal a job that
+does not run. Between the look and the act is a gap of some milliseconds that no client can close.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum, auto
+
+from clearway.model.cluster import FIRST, AdminLevel, Job, JobState, Reservation, Skipped
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.slurm import rights
+from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
+from clearway.slurm.parse import NodeStatus
+from clearway.slurm.process import Commands
+from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.site_settings import PreemptReader, TopologyReader
+
+
+class Act(Enum):
+    """A change of one job, as a backend carries it out. The comment says what ``value`` is."""
+
+    REQUEUE = auto()
+    CANCEL = auto()
+    SIGNAL_BATCH = auto()  # the signal's name, for the batch shell
+    SIGNAL_STEPS = auto()  # likewise, for the processes of the job's steps
+    SUSPEND = auto()
+    RESUME = auto()
+    START_NOW = auto()
+    SET_PRIORITY = auto()  # the priority
+    RELEASE = auto()
+    SET_RESERVATION = auto()  # the reservation's name; "" for none
+
+
+class Refusal(Enum):
+    """A refusal of Slurm that means success: what was asked for is already so."""
+
+    PENDING = auto()  # the job waits already
+    FINISHED = auto()  # the job has ended
+
+
+class GuardedBackend(ABC):
+    """The changes of ``SlurmBackend``. A backend says how to look and how to act."""
+
+    def __init__(self, now: Callable[[], datetime], commands: Commands, rest: RequeueRest) -> None:
+        self._now = now
+        self._commands = commands
+        self._rest = rest
+        self._preempt = PreemptReader()
+        self._topology = TopologyReader()
+        self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
+
+    @abstractmethod
+    def _look(self, job_id: str) -> tuple[Job, str] | None:
+        """The job as it is now, and how ``_act`` names it; None when Slurm does not know it."""
+
+    @abstractmethod
+    def _act(self, act: Act, target: str, value: str = "") -> None: ...
+
+    @abstractmethod
+    def _says(self, error: SlurmRefusedError, refusal: Refusal) -> bool: ...
+
+    @abstractmethod
+    def _node_status(self, node: str) -> NodeStatus: ...
+
+    @abstractmethod
+    def _set_drained(self, node: str, reason: str | None) -> None:
+        """Drain the node for this reason; None: take that back, but never bring back a node that is DOWN."""
+
+    @abstractmethod
+    def _create(self, reservation: Reservation) -> None: ...
+
+    @abstractmethod
+    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None: ...
+
+    @abstractmethod
+    def _delete(self, reservation: str) -> None: ...
+
+    @abstractmethod
+    def reservations(self) -> tuple[Reservation, ...]: ...
+
+    # ---- jobs --------------------------------------------------------------------------------------------------
+
+    def requeue(self, job: Job) -> None:
+        current, target = self._known(job.job_id)
+        if current.state in LEAVING:
+            return
+        require_run(current, job, *ON_NODES)
+        if current.state is JobState.SUSPENDED:
+            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
+            self._act(Act.RESUME, target)
+        self._act_unless(Refusal.PENDING, Act.REQUEUE, target)
+
+    def cancel(self, job: Job) -> None:
+        current, target = self._known(job.job_id)
+        if current.state is JobState.COMPLETING:
+            return
+        if current.state is JobState.PENDING and job.state is not JobState.PENDING:
+            return  # the run is over; what waits now is not what was decided on
+        require_run(current, job, JobState.PENDING, *ON_NODES)
+        self._act_unless(Refusal.FINISHED, Act.CANCEL, target)
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
+        if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
+            raise SlurmRefusedError(f"{signal!r} is not a signal")
+        current, target = self._known(job.job_id)
+        require_run(current, job, JobState.RUNNING)
+        self._act(Act.SIGNAL_BATCH if batch_only else Act.SIGNAL_STEPS, target, signal)
+
+    def suspend(self, job: Job) -> None:
+        self._suspend_or_resume(job, Act.SUSPEND, JobState.RUNNING, JobState.SUSPENDED)
+
+    def resume(self, job: Job) -> None:
+        self._suspend_or_resume(job, Act.RESUME, JobState.SUSPENDED, JobState.RUNNING)
+
+    def _suspend_or_resume(self, job: Job, act: Act, before: JobState, after: JobState) -> None:
+        current, target = self._known(job.job_id)
+        require_run(current, job, before, after)
+        if current.state is before:
+            self._act(act, target)
+
+    def start_now(self, job_id: str) -> None:
+        current, target = self._known(job_id)
+        if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
+            raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        self._rest.before_start(current)
+        self._act(Act.START_NOW, target)
+
+    def first_in_queue(self, job_id: str) -> None:
+        _, target = self._known(job_id)
+        self._act(Act.SET_PRIORITY, target, str(FIRST))
+
+    def usual_priority(self, job_id: str) -> None:
+        found = self._look(job_id)
+        if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
+            self._act_unless(Refusal.FINISHED, Act.RELEASE, found[1])
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        current, target = self._known(job_id)
+        if current.reservation != reservation:
+            self._act(Act.SET_RESERVATION, target, checked(reservation))
+
+    def detach(self, job_id: str) -> None:
+        found = self._look(job_id)
+        if found is not None and found[0].reservation is not None and found[0].state is not JobState.ENDED:
+            self._act_unless(Refusal.FINISHED, Act.SET_RESERVATION, found[1])
+
+    def _known(self, job_id: str) -> tuple[Job, str]:
+        """As ``_look``. Raises JobNotRunningError when the job has ended."""
+        found = self._look(job_id)
+        if found is None or found[0].state is JobState.ENDED:
+            raise JobNotRunningError(f"job {job_id} has ended")
+        return found
+
+    def _act_unless(self, refusal: Refusal, act: Act, target: str) -> None:
+        try:
+            self._act(act, target)
+        except SlurmRefusedError as error:
+            if not self._says(error, refusal):
+                raise
+
+    # ---- reservations ------------------------------------------------------------------------------------------
+
+    def create_reservation(self, reservation: Reservation) -> None:
+        if reservation.end_time <= self._now():
+            raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
+        if not reservation.users or not reservation.nodes:
+            raise SlurmRefusedError(f"reservation {reservation.name} needs users and nodes")
+        try:
+            self._create(reservation)
+        except SlurmRefusedError:
+            # Slurm reports an overlap, not that the name exists.
+            existing = {item.name: set(item.nodes) for item in self.reservations()}
+            if existing.get(reservation.name) != set(reservation.nodes):
+                raise
+
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        if not nodes:
+            raise SlurmRefusedError(f"reservation {name} needs nodes")
+        self._move(name, nodes)
+
+    def delete_reservation(self, name: str) -> None:
+        try:
+            self._delete(name)
+        except SlurmRefusedError:
+            if any(item.name == name for item in self.reservations()):
+                raise
+
+    # ---- nodes and rights --------------------------------------------------------------------------------------
+
+    def drain(self, node: str, reason: str) -> None:
+        status = self._node_status(node)
+        if status.reason and status.reason != reason:
+            raise SlurmRefusedError(f"node {node} has another reason: {status.reason[:120]}")
+        if not status.drained:
+            self._set_drained(node, reason)
+
+    def undrain(self, node: str, reason: str) -> None:
+        status = self._node_status(node)
+        if not status.drained:
+            return
+        if status.reason != reason:
+            raise SlurmRefusedError(f"node {node} was drained for another reason: {status.reason[:120]}")
+        self._set_drained(node, None)
+
+    def power_down(self, node: str) -> None:
+        self._commands.run(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
+
+    def admin_level(self, user: str) -> AdminLevel:
+        return rights.admin_level(self._commands, user)

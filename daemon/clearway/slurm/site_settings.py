@@ -1,0 +1,79 @@
+"""What administrators seldom change, read anew every few minutes: Slurm's order of preemption, and its leaf switches.
+
+Both readers are given what runs a command of Slurm and returns what it prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from clearway.model.cluster import Job, JobState, PreemptPriorities, Topology
+from clearway.model.errors import SlurmError
+from clearway.slurm.parse import FieldError, preempt, read_leaf_switches
+
+PRIORITIES_EVERY_S = 600.0
+TOPOLOGY_EVERY_S = 300.0
+TOPOLOGY_AGAIN_S = 60.0  # after a failure
+
+Run = Callable[[Sequence[str]], str]
+
+
+class PreemptReader:
+    """What Slurm's own preemption sorts jobs by.
+
+    Only comparisons with Slurm's rule need it. So a failure costs nothing but those: what was known stays, and what
+    was never known counts as equal.
+    """
+
+    def __init__(self) -> None:
+        self._known = PreemptPriorities()
+        self._read_at: datetime | None = None
+
+    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, int]:
+        """The priorities, and how many queries that took now."""
+        if self._read_at is not None and abs((now - self._read_at).total_seconds()) < PRIORITIES_EVERY_S:
+            return self._known, 0
+        self._read_at = now
+        try:
+            of_qos = preempt.sorts_by_qos(run(["scontrol", "show", "config"]))
+        except SlurmError:
+            return self._known, 1
+        try:
+            if of_qos:
+                records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
+                self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
+            else:
+                tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
+                self._known = PreemptPriorities(tiers)
+        except SlurmError:
+            pass
+        return self._known, 2
+
+
+class TopologyReader:
+    """The leaf switches, read only while a waiting job asks for one.
+
+    They change with topology.conf alone. What cannot be read is not known: the job that asks is left to Slurm, and
+    the topology says why.
+    """
+
+    def __init__(self) -> None:
+        self._known = Topology()
+        self._read_at: datetime | None = None
+
+    def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> tuple[Topology, int]:
+        """The topology, and how many queries that took now."""
+        if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
+            return Topology(), 0
+        if self._read_at is not None:
+            age_s = abs((now - self._read_at).total_seconds())
+            if age_s < (TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S):
+                return self._known, 0
+        self._read_at = now
+        try:
+            switch_of = read_leaf_switches(run(["scontrol", "show", "topology"]))
+            self._known = Topology(switch_of, unknown="")
+        except (SlurmError, FieldError) as error:
+            self._known = Topology(unknown=f"scontrol show topology: {error}")
+        return self._known, 1

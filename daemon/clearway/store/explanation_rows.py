@@ -1,0 +1,47 @@
+"""The rows of ``explanations``: at most one for each plan."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, insert, select
+
+from clearway.model.explanation import Explanation
+from clearway.store.serialise import dump, load
+from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
+
+_MISSING_AT_ONCE = 10
+
+
+def write(connection: Connection, eviction_id: int, revision: int, explanation: Explanation) -> None:
+    """A plan that is explained already keeps its first explanation."""
+    key = {"eviction_id": eviction_id, "revision": revision}
+    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is None:
+        values = key | {"complete": explanation.complete, "document": dump(explanation)}
+        connection.execute(insert(EXPLANATIONS).values(values))
+
+
+def newest(connection: Connection, eviction_id: int) -> Explanation | None:
+    """Of the newest plan that has one."""
+    query = (
+        select(EXPLANATIONS.c.document)
+        .where(EXPLANATIONS.c.eviction_id == eviction_id)
+        .order_by(EXPLANATIONS.c.revision.desc())
+        .limit(1)
+    )
+    document = connection.execute(query).scalar_one_or_none()
+    return None if document is None else load(Explanation, document)
+
+
+def missing(connection: Connection, since: datetime) -> tuple[int, ...]:
+    """Evictions planned since then whose present plan has no explanation, the oldest first."""
+    same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
+    present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
+    query = (
+        select(EVICTIONS.c.eviction_id)
+        .select_from(EVICTIONS.join(PLANS, present).outerjoin(EXPLANATIONS, same))
+        .where(EXPLANATIONS.c.revision.is_(None), EVICTIONS.c.created_at >= since)
+        .order_by(EVICTIONS.c.eviction_id)
+        .limit(_MISSING_AT_ONCE)
+    )
+    return tuple(connection.execute(query).scalars())
