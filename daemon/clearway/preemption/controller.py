@@ -126,8 +126,8 @@ class PreemptionController:
     def _plan_for(self, fresh: Sequence[Preemptor], context: CycleContext) -> Iterator[Waiting]:
         """Plan for all of them together and begin.
 
-        A preemptor that is planned for after others has its turn at once while there is time and nothing is carried
-        out for those; else it waits for the next cycle.
+        A preemptor that is planned for after the first ones has its turn at once while there is time and nothing is
+        carried out for those; else it waits for the next cycle.
         """
         if not fresh:
             return
@@ -156,7 +156,7 @@ class PreemptionController:
     def _store_all(
         self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], planning: PlanningContext, context: CycleContext
     ) -> tuple[list[Waiting], list[_Stored], bool]:
-        """All intents, before anything is done; after a plan that does not fit any more the others wait for a cycle.
+        """All intents, before anything is done; after a plan that does not fit any more the rest waits for a cycle.
 
         Returns the preemptors that wait for something else, the evictions, and whether the cluster changed meanwhile.
         """
