@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from clearway.model.operations import Usage
+from clearway.store.preemption_rows import usage_of, usage_queries
 from clearway.store.rolling_rows import OPEN
-from clearway.store.tables import KEPT_VALUES, PREEMPTIONS, REQUESTS, ROLLING_DRAINS
+from clearway.store.tables import KEPT_VALUES, REQUESTS, ROLLING_DRAINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,10 @@ class Summary:
 
 def read_summary(connection: Connection, since: datetime, names: Sequence[str]) -> Summary:
     """One row of scalar subqueries: tables that are empty, as they mostly are, are then not asked again."""
-    counted = PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
-    lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
     documents = [select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names]
     row = connection.execute(
         select(
-            select(func.count()).select_from(PREEMPTIONS).where(*counted).scalar_subquery(),
-            select(func.sum(lost)).where(*counted).scalar_subquery(),
+            *usage_queries(since),
             select(REQUESTS.c.request_id).where(REQUESTS.c.handled_at.is_(None)).exists(),
             select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(OPEN)).exists(),
             *documents,
@@ -42,7 +40,7 @@ def read_summary(connection: Connection, since: datetime, names: Sequence[str]) 
     jobs, lost_node_s, has_requests, has_rolling, *found = row
     return Summary(
         {name: json.loads(document) for name, document in zip(names, found, strict=True) if document is not None},
-        Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0)),
+        usage_of(jobs, lost_node_s),
         bool(has_requests),
         bool(has_rolling),
     )
