@@ -22,7 +22,7 @@ _PRUNE_EVERY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """Work that is due from time to time. The times are not stored: after a restart or a reload all of it is due at once."""
+    """Work that is due from time to time. The times are not stored: after a restart or a reload all is due at once."""
 
     backend: SlurmBackend
     store: Store
