@@ -6,16 +6,34 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clearway.config import plugins
 from clearway.config.configuration import Config
+from clearway.drain.controller import DrainController
+from clearway.drain.replanning import DrainLifecycle
+from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
+from clearway.estimates.history import HistoryKeeper
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Lifecycle
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
+from clearway.model.operations import Drain, Eviction, Operation, Relocation
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
+from clearway.preemption.controller import PreemptionController
+from clearway.preemption.explainer import Explainer
+from clearway.preemption.replanning import EvictionLifecycle
+from clearway.preemption.suppression import Suppression
+from clearway.relocation.controller import RelocationController
+from clearway.relocation.lifecycle import RelocationLifecycle
+from clearway.service.cycle import Cycle, Parts
+from clearway.service.housekeeping import Housekeeping
 from clearway.service.loop import Loop
+from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.store.repository import SqlStore
 from clearway.telemetry.log import get_logger
@@ -31,7 +49,6 @@ class Daemon:
     loop: Loop
     store: SqlStore
     metrics: Metrics
-    clock: Clock
 
 
 def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
@@ -49,20 +66,82 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
         metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
             metrics.count_restarts(restarts)
-        loop = Loop(
+        emit = fan_out(metrics.record, LogLines(clock, store.steps).write)
+        parts = Parts(
             backend=backend,
             store=store,
             planner=open_planner(config),
-            config=config,
             clock=clock,
-            emit=fan_out(metrics.record, LogLines(clock, store.steps).write),
+            emit=emit,
+            history=HistoryKeeper(store, emit),
             owner=f"{socket.gethostname()}:{origin}",
             checkpointers=checkpointer_actions(),
         )
     except BaseException:
         store.close()
         raise
-    return Daemon(config, loop, store, metrics, clock)
+    return Daemon(config, new_loop(config, parts), store, metrics)
+
+
+def new_loop(config: Config, parts: Parts) -> Loop:
+    """A loop that has not run a cycle yet."""
+    explainer = Explainer(parts.store, parts.planner, parts.clock, parts.emit)
+    return Loop(parts, config, assemble, explainer)
+
+
+def assemble(config: Config, parts: Parts) -> Cycle:
+    """Everything that a cycle needs under this configuration."""
+    backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
+    operations = OpenOperations(store)
+    suppression = Suppression(store)
+    executor = Executor(
+        backend,
+        store,
+        operations,
+        config.execution,
+        lifecycles(config, parts, operations),
+        emit,
+        learn=history.add_checkpoint,
+        costs=config.costs,
+    )
+    drains = DrainController(backend, store, operations, executor)
+    rolling = RollingController(store, operations, drains, executor, emit)
+    relocation = RelocationController(backend, store, operations, executor, emit, history, parts.checkpointers)
+    return Cycle(
+        parts=parts,
+        config=config,
+        operations=operations,
+        suppression=suppression,
+        housekeeping=Housekeeping(backend, store, operations, suppression),
+        executor=executor,
+        drains=drains,
+        rolling=rolling,
+        preemption=PreemptionController(
+            backend,
+            operations,
+            suppression,
+            executor,
+            parts.planner,
+            parts.clock,
+            emit,
+            history,
+            parts.checkpointers,
+        ),
+        relocation=relocation,
+        requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
+    )
+
+
+def lifecycles(
+    config: Config, parts: Parts, operations: OpenOperations
+) -> Mapping[type[Operation], Lifecycle[Any, Any]]:
+    """What the executor asks about each type of operation."""
+    own = (parts.planner, parts.history, parts.checkpointers)
+    return {
+        Eviction: EvictionLifecycle(config.execution, config, operations, *own),
+        Drain: DrainLifecycle(config.execution, config, *own),
+        Relocation: RelocationLifecycle(config.execution),
+    }
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

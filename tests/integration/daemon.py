@@ -192,7 +192,7 @@ def main(config: str) -> int:
     settings = load_config(Path(config))
     configure_logging(settings.daemon.log_format)
     simulated = Simulated(settings, Path(config))
-    backend, began = simulated.daemon.loop.backend, time.monotonic()
+    backend, began = simulated.daemon.loop.parts.backend, time.monotonic()
     original, submitted = backend.snapshot, []
 
     def snapshot() -> Any:

@@ -94,10 +94,10 @@ class MortalDaemon:
     def _start(self) -> None:
         world = self.world
         world.store.close()
-        world.start_daemon()
-        world.loop.backend = _Fuse(SimulatedBackend(world.cluster, world.clock), self.changes, self)  # type: ignore[assignment]
-        world.loop.store = _Fuse(world.store, self.writes, self)  # type: ignore[assignment]
-        world.loop.__post_init__()
+        world.start_daemon(
+            backend=_Fuse(SimulatedBackend(world.cluster, world.clock), self.changes, self),
+            fuse=lambda store: _Fuse(store, self.writes, self),
+        )
 
     def tick(self, seconds: float = 0.5) -> None:
         """One cycle, or the part of it before the daemon was killed."""

@@ -265,7 +265,7 @@ def test_the_loop_outlives_whatever_a_cycle_dies_of(world: World) -> None:
     backend = wrapped(world)
     busy(world)
     backend.failing = {"snapshot": SlurmTimeoutError("no answer within 20 s")}
-    world.loop.config = config(daemon={"mode": "automatic", "poll_interval": 0.01, "active_interval": 0.01})
+    world.loop.reconfigure(config(daemon={"mode": "automatic", "poll_interval": 0.01, "active_interval": 0.01}))
     stop = threading.Event()
     beats: list[None] = []
 
@@ -305,7 +305,7 @@ class FailingStore(SqlStore):
         return super().__getattribute__(name)
 
 
-WRITES = ["acquire_lease", "open_evictions", "preemption_counts", "usage_since", "create_eviction", "begin_step"]
+WRITES = ["acquire_lease", "cycle_state", "preemption_counts", "create_eviction", "begin_step"]
 
 
 @pytest.mark.parametrize("call", WRITES)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import AdminLevel, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.problem import Action
@@ -242,7 +243,7 @@ def test_second_drain_over_the_same_node(make_world: Callable[..., World]) -> No
 
 def test_somebody_elses_drain_is_left_alone(make_world: Callable[..., World]) -> None:
     world = make_world()
-    world.loop.backend.drain("n2", "bad disk")
+    world.backend.drain("n2", "bad disk")
     request_id = ask(world, "n[1-2]")
     world.tick()
     assert answer(world, request_id) == "refused: node n2 already has a reason: bad disk"
@@ -256,7 +257,7 @@ def test_a_node_that_somebody_drains_or_brings_back_meanwhile(make_world: Callab
     begun = drain(world, "n[1-2]")
     world.tick()
     reason = held(world)["n2"]
-    world.loop.backend.undrain("n2", reason)
+    world.backend.undrain("n2", reason)
     world.run_until(world.settled, 60)
     assert now(world, begun).outcome == "Node n2 was brought back by somebody else."
     assert not held(world)
@@ -269,8 +270,8 @@ def test_a_new_reason_of_somebody_else_stays_when_the_drain_is_cancelled(make_wo
     begun = drain(world, "n[1-2]")
     world.tick()
     reason = held(world)["n2"]
-    world.loop.backend.undrain("n2", reason)
-    world.loop.backend.drain("n2", "bad disk")
+    world.backend.undrain("n2", reason)
+    world.backend.drain("n2", "bad disk")
     world.tick()
     assert now(world, begun).state is EvictionState.PREEMPTING
     world.store.add_request("cancel", begun.eviction_id, "olga", world.clock.now())
@@ -424,8 +425,9 @@ def test_slurm_refuses_to_drain(make_world: Callable[..., World]) -> None:
     world = make_world()
     saver(world, "n1")
     request_id = ask(world, "n[1-2]")
-    world.loop.desk.answer_all(world.loop.backend.snapshot(), world.loop.config, world.clock.now())
-    world.loop.backend.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
+    context = CycleContext(world.backend.snapshot(), world.config, world.clock.now())
+    world.loop._cycle.requests.handle(world.store.pending_requests(), context)
+    world.backend.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
     world.run_until(world.settled, 10)
     (eviction,) = world.store.evictions()
     assert eviction.state is EvictionState.CANCELLED

@@ -105,7 +105,7 @@ def test_whom_room_is_made_for_is_called_what_it_is(
     steps = gaps.store.steps(done.eviction_id)
     assert done.outcome.startswith(f"The {called} started ")
     assert f"none of its nodes can serve the {called}" in {v.reason for v in done.verdicts if v.job_id == elsewhere}
-    misfit = plan_misfit(done.plan, gaps.loop.backend.snapshot())
+    misfit = plan_misfit(done.plan, gaps.backend.snapshot())
     assert misfit == f"the {called} {waits} does not wait any more"
     for output in ("table", "json"):
         render.eviction(done, steps, output)

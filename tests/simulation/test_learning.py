@@ -59,7 +59,7 @@ def test_the_second_plan_goes_by_what_the_first_checkpoint_took(make_world: Call
     (second,) = preempt(world).preemptions
     assert second.predicted_checkpoint_s == pytest.approx(record.actual_s, abs=1.0)
     assert len(world.store.checkpoint_history()) == 2
-    calibration = world.loop.memory.history(world.config).calibration()
+    calibration = world.parts.history.history(world.config).calibration()
     assert calibration.checkpoints[CheckpointOutcome.SAVED] == 2
     assert not world.observer.failures
 

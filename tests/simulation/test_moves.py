@@ -122,7 +122,7 @@ def test_a_node_that_a_job_keeps_and_that_fails_calls_it_off(world: World) -> No
     world.tick()
     assert ask(world)[1] is not None
     world.run_until(lambda: world.eviction().state is EvictionState.PREEMPTING)
-    world.loop.backend.drain("n2", "bad disk")
+    world.backend.drain("n2", "bad disk")
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
     assert world.eviction().outcome == "Called off: node n2 is not available any more."
@@ -200,7 +200,7 @@ def test_what_cannot_or_need_not_be_moved_stays_and_says_why(
 
 
 def plan_now(world: World, kind: MoveKind = MoveKind.COMPACTION) -> RelocationPlan | NoPlan:
-    snapshot = world.loop.backend.snapshot()
+    snapshot = world.backend.snapshot()
     return plan_moves(
         kind, snapshot, world.config, snapshot.taken_at, jobs=10, actor="x", preempted={}, under_way=UnderWay()
     )
@@ -233,7 +233,7 @@ def test_nothing_is_planned_while_slurm_could_place_a_waiting_job(world: World) 
     world.tick()
     assert isinstance(plan_now(world), RelocationPlan)
     entry = world.cluster.jobs[fits]
-    snapshot = world.loop.backend.snapshot()
+    snapshot = world.backend.snapshot()
     waits = replace(entry.job, priority=10, reason="Resources", cpus=1)
     jobs = tuple(waits if job.job_id == fits else job for job in snapshot.jobs)
     found = could_be_placed(replace(snapshot, jobs=jobs), snapshot.taken_at)
@@ -322,7 +322,7 @@ def test_a_job_that_cannot_land_in_time_starts_anywhere(make_world: Callable[...
     world.run_until(lambda: len(world.cluster.jobs[moved].runs) == 2, limit_s=200)
     assert nodes_of(world, moved) == [("n1",)]
     assert world.cluster.jobs[moved].job.reservation is None
-    world.loop.backend.detach(intruder)
+    world.backend.detach(intruder)
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
     assert world.eviction().outcome == f"Job {moved} did not start on its new node in time."
@@ -431,7 +431,7 @@ def test_a_hold_that_was_left_behind_is_removed(world: World) -> None:
     assert ask(world)[1] is not None
     world.run_until(world.settled)
     lost = hold_reason(world.eviction())
-    world.loop.backend.drain("n1", lost)
+    world.backend.drain("n1", lost)
     world.clock.advance(700)
     world.tick()
     assert_nothing_is_left(world)
@@ -446,7 +446,7 @@ def test_nodes_come_back_where_slurm_cannot_power_them_down(
         raise SlurmRefusedError(f"{node}: Invalid node state specified")
 
     world = make_world(config=moving(compaction={"power_down": True, "min_gain": 0.1}))
-    monkeypatch.setattr(world.loop.backend, "power_down", refuse)
+    monkeypatch.setattr(world.backend, "power_down", refuse)
     for name in ("n1", "n2"):
         serial(world, name)
     serial(world, "n3", cpus=2)

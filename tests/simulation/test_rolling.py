@@ -121,7 +121,7 @@ def test_a_job_in_the_way_costs_its_own_nodes_alone(make_world: Callable[..., Wo
 
 def test_nodes_of_others_are_skipped(make_world: Callable[..., World]) -> None:
     world = make_world()
-    world.loop.backend.drain("n2", "bad disk")
+    world.backend.drain("n2", "bad disk")
     order = roll(world, "n[1-3]", 2)
     wait_away(world, order, "n1", "n3")
     assert notes(world, order) == {"n2": "node n2 already has a reason: bad disk"}
@@ -133,7 +133,7 @@ def test_somebody_brings_a_node_back_while_it_is_emptied(make_world: Callable[..
     saver(world, "n1", save_s=20.0)
     order = roll(world, "n[1-3]", 2)
     world.tick()
-    world.loop.backend.undrain("n2", held(world)["n2"])
+    world.backend.undrain("n2", held(world)["n2"])
     wait_away(world, order, "n1", "n3")
     assert notes(world, order)["n2"] == "somebody brought it back while it was being emptied"
 
@@ -142,14 +142,14 @@ def test_the_turn_of_a_node_that_others_took_over_ends_last(make_world: Callable
     world = make_world()
     order = roll(world, "n[1-2]", 1)
     wait_away(world, order, "n1")
-    world.loop.backend.undrain("n1", held(world)["n1"])
-    world.loop.backend.drain("n1", "bad memory")
+    world.backend.undrain("n1", held(world)["n1"])
+    world.backend.drain("n1", "bad memory")
     world.tick(30)
     assert states(world, order) == {"n1": T.AWAY, "n2": T.WAITING}  # one node is out of service already
-    world.loop.backend.undrain("n1", "bad memory")
+    world.backend.undrain("n1", "bad memory")
     wait_away(world, order, "n2")
-    world.loop.backend.undrain("n2", held(world)["n2"])
-    world.loop.backend.drain("n2", "bad memory")
+    world.backend.undrain("n2", held(world)["n2"])
+    world.backend.drain("n2", "bad memory")
     world.run_until(lambda: now(world, order).state.terminal, 10)
     assert notes(world, order) == {"n2": "kept by others: bad memory"}
     assert held(world) == {"n2": "bad memory"}
@@ -209,8 +209,8 @@ def test_what_slurm_does_not_let_us_do_stops_all(make_world: Callable[..., World
     def refuse(name: str, reason: str) -> None:
         raise SlurmRefusedError(f"drain of {name} for {reason}: Access denied")
 
-    world.loop.backend.drain = refuse  # type: ignore[method-assign]
-    world.loop.executor._commander._backend.drain = refuse  # type: ignore[method-assign]
+    world.backend.drain = refuse  # type: ignore[method-assign]
+    world.loop._cycle.executor._commander._backend.drain = refuse  # type: ignore[method-assign]
     order = roll(world, "n[1-8]", 2)
     world.run_until(lambda: now(world, order).state.terminal, 30)
     assert now(world, order).state is RollingState.CANCELLED
@@ -268,10 +268,10 @@ def test_many_nodes_of_others_cost_no_question_to_slurm(make_world: Callable[...
     world = make_world(node_count=60)
     world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
     for number in range(1, 60):
-        world.loop.backend.drain(f"n{number}", "bad disk")
+        world.backend.drain(f"n{number}", "bad disk")
     asked = []
-    level = world.loop.backend.admin_level
-    world.loop.drains.backend.admin_level = lambda user: asked.append(user) or level(user)  # type: ignore[method-assign,func-returns-value]
+    level = world.backend.admin_level
+    world.backend.admin_level = lambda user: asked.append(user) or level(user)  # type: ignore[method-assign,func-returns-value]
     order = roll(world, "n[1-60]", 2, "olga")
     wait_away(world, order, "n60")
     assert len(asked) == 2  # for the order, and for the one drain
@@ -317,11 +317,11 @@ def test_a_node_that_jobs_are_being_moved_off_waits(make_world: Callable[..., Wo
     common = {each.name: getattr(drained.plan, each.name) for each in fields(OperationPlan)}
     same = {each.name: getattr(drained, each.name) for each in fields(Operation)}
     moving = Relocation(**(same | {"plan": RelocationPlan(**common, order=order)}))
-    snapshot = world.loop.backend.snapshot()
+    snapshot = world.backend.snapshot()
     assert busy_nodes([moving], snapshot) == {"n1"}
     assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == {"n1"}  # its Reason is still there
-    world.loop.backend.undrain("n1", held(world)["n1"])
-    snapshot = replace(world.loop.backend.snapshot(), jobs=())
+    world.backend.undrain("n1", held(world)["n1"])
+    snapshot = replace(world.backend.snapshot(), jobs=())
     assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == frozenset()
 
 

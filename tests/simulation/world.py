@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from clearway.bootstrap import new_loop
 from clearway.config.configuration import Config
+from clearway.estimates.history import HistoryKeeper
 from clearway.execution.placement import is_placement
 from clearway.model.clock import ManualClock
 from clearway.model.cluster import JobState, Node
@@ -20,7 +22,7 @@ from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import controller
-from clearway.service.loop import Loop
+from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
@@ -82,18 +84,24 @@ class World:
         self.observer = Quiet()
         self.start_daemon()
 
-    def start_daemon(self, **replaced: Any) -> None:
-        """A daemon as after a restart: nothing is carried over but the database."""
+    def start_daemon(self, fuse: Callable[[Any], Any] = lambda store: store, **replaced: Any) -> None:
+        """A daemon as after a restart: nothing is carried over but the database.
+
+        ``fuse`` is put between the daemon and its store; ``replaced`` are parts of the daemon by name.
+        """
         self.store = SqlStore(self.store_url)
         parts: dict[str, Any] = {
             "backend": SimulatedBackend(self.cluster, self.clock),
-            "store": self.store,
+            "store": fuse(self.store),
             "planner": EvictionDP(),
-            "config": self.config,
             "clock": self.clock,
             "emit": self.observer,
         }
-        self.loop = Loop(**(parts | replaced))
+        parts |= replaced
+        history = HistoryKeeper(parts["store"], parts["emit"])
+        self.parts = Parts(**({"history": history} | parts))
+        self.backend = self.parts.backend
+        self.loop = new_loop(self.config, self.parts)
 
     def submit(self, program: Program | None = None, **fields: Any) -> str:
         self.cluster.advance(self.clock.now())

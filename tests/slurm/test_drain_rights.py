@@ -89,7 +89,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
             ended = bool(found) and found[0].state.terminal
         evictions = daemon.store.evictions()
         refused = [s.kind for s in daemon.store.steps(evictions[0].eviction_id) if s.result == "refused"]
-        daemon.loop.backend.close()
+        daemon.loop.parts.backend.close()
         daemon.store.close()
         return found[0].state.value, found[0].outcome, len(evictions), refused
 

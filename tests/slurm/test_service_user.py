@@ -231,7 +231,7 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
                 break
         (eviction,) = daemon.store.evictions()
         results = [f"{step.kind} {step.result} {step.detail}" for step in daemon.store.steps(eviction.eviction_id)]
-        daemon.loop.backend.close()
+        daemon.loop.parts.backend.close()
         daemon.store.close()
         return eviction.state.value, os.geteuid(), results
 

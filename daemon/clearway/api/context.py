@@ -48,8 +48,8 @@ class Context:
 
     report: Callable[[], CycleReport | None]
     config: Callable[[], Config]
-    planner: Callable[[], Planner]
-    checkpointers: Callable[[], Mapping[str, Action]]
+    planner: Planner
+    checkpointers: Mapping[str, Action]
     store: Store
     clock: Clock
     pulse: Pulse

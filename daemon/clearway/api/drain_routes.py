@@ -17,6 +17,7 @@ from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.errors import DrainError
+from clearway.model.requests import RequestKind
 
 router = APIRouter(tags=["drains"])
 
@@ -28,13 +29,13 @@ def drain(daemon: Daemon, actor: Actor, wish: DrainRequest, response: Response) 
     When the request is handled its ``eviction_id`` names the drain, which is an eviction like others; that of a rolling
     one its ``rolling_id``.
     """
-    return ask(daemon, response, "drain", None, actor, wish.model_dump_json())
+    return ask(daemon, response, RequestKind.DRAIN, None, actor, wish.model_dump_json())
 
 
 @router.post("/undrains", status_code=202, responses=REFUSALS)
 def undrain(daemon: Daemon, actor: Actor, wish: UndrainRequest, response: Response) -> schemas.RequestView:
     """Let nodes take jobs again that a drain has emptied."""
-    return ask(daemon, response, "undrain", None, actor, wish.model_dump_json())
+    return ask(daemon, response, RequestKind.UNDRAIN, None, actor, wish.model_dump_json())
 
 
 @router.post(
@@ -58,10 +59,10 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
             wish.order(nodes, "what-if"),
             snapshot,
             daemon.config(),
-            daemon.planner(),
+            daemon.planner,
             snapshot.taken_at,
             under_way=under_way_by(report.open_evictions),
             history=daemon.history(),
-            actions=daemon.checkpointers(),
+            actions=daemon.checkpointers,
         )
     return views.what_if_view(snapshot.taken_at, plan)

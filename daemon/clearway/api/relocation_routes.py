@@ -13,6 +13,7 @@ from clearway.api.request_routes import REFUSALS, ask
 from clearway.eligibility.under_way import under_way_by
 from clearway.model.orders import MoveKind
 from clearway.model.report import CycleReport
+from clearway.model.requests import RequestKind
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 
@@ -25,13 +26,13 @@ def compact(daemon: Daemon, actor: Actor, response: Response) -> schemas.Request
 
     When the request is handled its ``eviction_id`` names what was begun, which is an eviction like others.
     """
-    return ask(daemon, response, "compact", None, actor)
+    return ask(daemon, response, RequestKind.COMPACT, None, actor)
 
 
 @router.post("/promotions", status_code=202, responses=REFUSALS)
 def promote(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
-    return ask(daemon, response, "promote", None, actor)
+    return ask(daemon, response, RequestKind.PROMOTE, None, actor)
 
 
 @router.post("/compactions/what-if")
@@ -59,7 +60,7 @@ def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.Wh
             preempted=daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
             under_way=under_way_by(report.open_evictions),
             history=daemon.history(),
-            actions=daemon.checkpointers(),
+            actions=daemon.checkpointers,
         )
     # Moves have no deadline, so nothing to trade.
     return views.what_if_view(snapshot.taken_at, plan).model_copy(update={"curve": None})

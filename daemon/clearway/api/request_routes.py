@@ -12,6 +12,7 @@ from fastapi import APIRouter, HTTPException, Path, Response
 from clearway.api import schemas
 from clearway.api.context import Actor, Context, Daemon
 from clearway.api.eviction_routes import EvictionId
+from clearway.model.requests import RequestKind
 from clearway.store.base import LARGEST_ID
 from clearway.telemetry.log import get_logger
 
@@ -27,25 +28,25 @@ REFUSALS: dict[int | str, dict[str, object]] = {
 @router.post("/evictions/{eviction_id}/approve", status_code=202, responses=REFUSALS)
 def approve(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
     """Let an eviction that awaits approval be carried out."""
-    return ask(daemon, response, "approve", eviction_id, actor)
+    return ask(daemon, response, RequestKind.APPROVE, eviction_id, actor)
 
 
 @router.post("/evictions/{eviction_id}/cancel", status_code=202, responses=REFUSALS)
 def cancel(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
     """Undo what can be undone: jobs that have not passed their point of no return stay."""
-    return ask(daemon, response, "cancel", eviction_id, actor)
+    return ask(daemon, response, RequestKind.CANCEL, eviction_id, actor)
 
 
 @router.post("/pause", status_code=202, responses=REFUSALS)
 def pause(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
     """Begin nothing new; what has passed its point of no return is followed to its end."""
-    return ask(daemon, response, "pause", None, actor)
+    return ask(daemon, response, RequestKind.PAUSE, None, actor)
 
 
 @router.post("/resume", status_code=202, responses=REFUSALS)
 def resume(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
     """End a pause."""
-    return ask(daemon, response, "resume", None, actor)
+    return ask(daemon, response, RequestKind.RESUME, None, actor)
 
 
 @router.get("/requests/{request_id}")
@@ -62,7 +63,7 @@ def request(
 def ask(
     daemon: Context,
     response: Response,
-    kind: str,
+    kind: RequestKind,
     eviction_id: int | None,
     actor: str,
     document: str = "",

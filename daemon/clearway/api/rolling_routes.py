@@ -17,6 +17,7 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import DrainPlan, NoPlan
+from clearway.model.requests import RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.store.base import LARGEST_ID
 
@@ -50,7 +51,7 @@ def cancel(daemon: Daemon, actor: Actor, rolling_id: RollingId, response: Respon
     """Begin no more of its drains, and cancel what is not empty yet; empty nodes stay drained."""
     if daemon.store.rolling_drain(rolling_id) is None:
         raise HTTPException(404, f"no rolling drain {rolling_id}")
-    return ask(daemon, response, "cancel_rolling", None, actor, rolling_id=rolling_id)
+    return ask(daemon, response, RequestKind.CANCEL_ROLLING, None, actor, rolling_id=rolling_id)
 
 
 @router.post("/what-if")
@@ -69,11 +70,11 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
             each,
             snapshot,
             daemon.config(),
-            daemon.planner(),
+            daemon.planner,
             snapshot.taken_at,
             under_way=under_way,
             history=history,
-            actions=daemon.checkpointers(),
+            actions=daemon.checkpointers,
         )
 
     with daemon.planning():

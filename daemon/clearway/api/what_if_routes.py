@@ -89,6 +89,6 @@ def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan 
         preempted=counts,
         under_way=under_way_by(report.open_evictions),
         history=daemon.history(),
-        actions=daemon.checkpointers(),
+        actions=daemon.checkpointers,
     )
-    return decide(preemptor, context, daemon.planner())
+    return decide(preemptor, context, daemon.planner)

@@ -36,6 +36,7 @@ from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
 from clearway.model.errors import ClearwayError
 from clearway.model.operations import EvictionState
+from clearway.model.requests import RequestKind
 
 app = typer.Typer(
     help="Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
@@ -231,25 +232,25 @@ def show_eviction(
 @evictions_app.command()
 def approve(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Let a planned eviction be carried out."""
-    ask("approve", eviction_id, config)
+    ask(RequestKind.APPROVE, eviction_id, config)
 
 
 @evictions_app.command()
 def cancel(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
-    ask("cancel", eviction_id, config)
+    ask(RequestKind.CANCEL, eviction_id, config)
 
 
 @app.command()
 def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
-    ask("pause", None, config)
+    ask(RequestKind.PAUSE, None, config)
 
 
 @app.command()
 def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Go on after `clearway pause`."""
-    ask("resume", None, config)
+    ask(RequestKind.RESUME, None, config)
 
 
 app.command("drain")(drain_nodes)

@@ -29,6 +29,7 @@ from clearway.model.errors import DrainError
 from clearway.model.operations import Operation
 from clearway.model.orders import Parallel
 from clearway.model.plan import NoPlan
+from clearway.model.requests import RequestKind
 from clearway.model.rolling import RollingDrain, TurnState
 from clearway.store.base import LARGEST_ID, Store
 
@@ -83,7 +84,7 @@ def drain_nodes(
     if dry_run:
         _dry_run(wish, config, output)
     quiet = output is Output.JSON
-    request = ask("drain", None, config, wish.model_dump_json(), quiet=quiet)
+    request = ask(RequestKind.DRAIN, None, config, wish.model_dump_json(), quiet=quiet)
     failed = request.refused
     more: dict[str, object] = {}
     outcome = ""
@@ -111,7 +112,7 @@ def undrain(
     with errors():
         wish = new_request(UndrainRequest, nodes=nodes)
     quiet = output is Output.JSON
-    request = ask("undrain", None, config, wish.model_dump_json(), quiet=quiet)
+    request = ask(RequestKind.UNDRAIN, None, config, wish.model_dump_json(), quiet=quiet)
     if quiet:
         render.print_json(render.answered(request))
         raise typer.Exit(FAILED if request.refused else 0)
@@ -192,4 +193,4 @@ def show_rolling(
 @rolling_app.command("cancel")
 def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
-    ask("cancel_rolling", None, config, rolling_id=rolling_id)
+    ask(RequestKind.CANCEL_ROLLING, None, config, rolling_id=rolling_id)

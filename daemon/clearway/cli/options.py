@@ -20,7 +20,7 @@ from clearway.cli.plan_file import BAD_INPUT
 from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
@@ -102,14 +102,14 @@ def stored(config: Path) -> Iterator[Store]:
 
 
 def ask(
-    kind: str,
+    kind: RequestKind,
     eviction_id: int | None,
     config: Path,
     document: str = "",
     rolling_id: int | None = None,
     *,
     quiet: bool = False,
-) -> Request:
+) -> OperatorRequest:
     """Write a request to the store and wait a little for the daemon's answer, which is printed unless ``quiet``.
 
     The command ends when no answer comes in time and, unless ``quiet``, when the request is refused.
@@ -138,6 +138,6 @@ def poll_until(seen: Callable[[], T | None]) -> T:
     return found
 
 
-def _answer(store: Store, request_id: int) -> Request | None:
+def _answer(store: Store, request_id: int) -> OperatorRequest | None:
     request = store.request(request_id)
     return request if request and request.handled_at else None

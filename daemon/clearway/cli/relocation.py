@@ -23,6 +23,7 @@ from clearway.cli.options import (
 from clearway.model.operations import EvictionState, Operation
 from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan
+from clearway.model.requests import RequestKind
 from clearway.store.base import Store
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
@@ -36,7 +37,7 @@ def compact(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
-    _move("compact", MoveKind.COMPACTION, config, output, wait=wait, dry=dry_run)
+    _move(RequestKind.COMPACT, MoveKind.COMPACTION, config, output, wait=wait, dry=dry_run)
 
 
 def promote(
@@ -46,10 +47,10 @@ def promote(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
-    _move("promote", MoveKind.PROMOTION, config, output, wait=wait, dry=dry_run)
+    _move(RequestKind.PROMOTE, MoveKind.PROMOTION, config, output, wait=wait, dry=dry_run)
 
 
-def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
+def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *, wait: bool, dry: bool) -> None:
     if dry:
         from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
 

@@ -30,7 +30,7 @@ from clearway.model.plan import (
     RelocationPlan,
     Verdict,
 )
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest
 from clearway.service.housekeeping import HEARTBEAT
 from clearway.service.requests import PAUSED
 from clearway.slurm.parse.hostlist import compress, short
@@ -194,7 +194,7 @@ def status(store: Store, now: datetime, output: str) -> None:
         out.print("Nothing is planned or under way.")
 
 
-def answered(request: Request) -> dict[str, Any]:
+def answered(request: OperatorRequest) -> dict[str, Any]:
     """What the daemon answered to a request, for programs."""
     return {
         "request_id": request.request_id,

@@ -25,7 +25,7 @@ from clearway.model.errors import DrainError, UnknownEvictionError
 from clearway.model.operations import Drain, EmptiesNodes, EvictionState
 from clearway.model.orders import DrainOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest
 from clearway.model.transitions import entered
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
@@ -33,7 +33,7 @@ from clearway.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Drains:
+class DrainController:
     """Takes requests about nodes. Every one may be taken again: the daemon may die between act and answer."""
 
     backend: SlurmBackend
@@ -42,7 +42,7 @@ class Drains:
     executor: Executor
 
     def drain(
-        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+        self, request: OperatorRequest, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
     ) -> Drain:
         """The drain that will empty the nodes, stored and not begun.
 
@@ -118,7 +118,7 @@ class Drains:
             if called_off and isinstance(eviction, EmptiesNodes) and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
-    def undrain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
+    def undrain(self, request: OperatorRequest, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
         """Bring nodes back that a drain of this database holds; what was done.
 
         Raises:

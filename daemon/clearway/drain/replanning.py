@@ -10,7 +10,7 @@ from clearway.config.configuration import Config
 from clearway.drain.lifecycle import DrainTable
 from clearway.drain.plan import plan_drain
 from clearway.eligibility.under_way import UnderWay, under_way_beside
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
 from clearway.execution.lifecycle import Observed, Phase, call_off
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Drain, Operation, PreemptionState
@@ -26,7 +26,7 @@ class DrainLifecycle(DrainTable):
 
     config: Config
     planner: Planner
-    memory: Memory
+    history: HistoryKeeper
     actions: Mapping[str, Action]
 
     def replan(
@@ -58,6 +58,6 @@ class DrainLifecycle(DrainTable):
             self.planner,
             now,
             under_way=replace(under_way, avoid=frozenset(killed) | (under_way.avoid & asked)),
-            history=self.memory.history(self.config),
+            history=self.history.history(self.config),
             actions=self.actions,
         )

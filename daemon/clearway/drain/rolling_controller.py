@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.config.configuration import Config, Mode
-from clearway.drain.controller import Drains
+from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import (
     busy_nodes,
@@ -31,34 +31,34 @@ from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import DrainError, SlurmError, UnknownEvictionError
+from clearway.model.errors import DrainError, RequestError, SlurmError, UnknownEvictionError
 from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
-class RollingDrains:
+class RollingController:
     """Takes such orders and carries them on. Every step may be taken again."""
 
     store: Store
     operations: OpenOperations
-    drains: Drains
+    drains: DrainController
     executor: Executor
     emit: Emit
 
     def order(
-        self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
+        self, request: OperatorRequest, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
     ) -> RollingDrain:
         """The order, stored and not begun.
 
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        open_ones = self.store.open_rolling_drains()
+        open_ones = self.operations.rolling_drains()
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
             return taken[0]
@@ -69,26 +69,29 @@ class RollingDrains:
             both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
             if both:
                 raise DrainError(f"node {both[0]} already belongs to rolling drain {each.rolling_id}")
-        return self.store.create_rolling_drain(
+        return self.operations.create_rolling_drain(
             RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=now)
         )
 
-    def cancel(self, request: Request) -> str:
-        """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained."""
+    def cancel(self, request: OperatorRequest) -> None:
+        """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.
+
+        Raises:
+            RequestError: it is refused; nothing was done.
+        """
         rolling = None if request.rolling_id is None else self.store.rolling_drain(request.rolling_id)
         if rolling is None:
-            return "refused: it names no rolling drain"
+            raise RequestError("it names no rolling drain")
         if rolling.state is not RollingState.UNDER_WAY:
-            return f"refused: rolling drain {rolling.rolling_id} is {rolling.state.value}"
+            raise RequestError(f"rolling drain {rolling.rolling_id} is {rolling.state.value}")
         self._stop(rolling, f"Cancelled by {request.actor}")
-        return "cancelled"
 
     def leave_out(self, drain: Operation, why: str) -> None:
         """An operator cancels one of its drains: its nodes are not tried once more."""
         rolling = self.store.rolling_drain(drain.order.rolling_id) if isinstance(drain, Drain) else None
         if rolling is not None and isinstance(drain, Drain) and not rolling.state.terminal:
             rolling = recover(rolling, {drain.eviction_id: drain})
-            self.store.save_rolling_drain(left_out(rolling, drain.order.nodes, why))
+            self.operations.save_rolling_drain(left_out(rolling, drain.order.nodes, why))
 
     def advance(
         self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
@@ -97,7 +100,7 @@ class RollingDrains:
 
         Before drains are carried on, so that both see the same.
         """
-        found = self.store.open_rolling_drains()
+        found = self.operations.rolling_drains()
         if not snapshot.unreadable:
             found = tuple(self._advance(rolling, snapshot, config, now, paused=paused) for rolling in found)
         return tuple(rolling for rolling in found if not rolling.state.terminal)
@@ -121,7 +124,7 @@ class RollingDrains:
             after = self._begin(after, snapshot, config, now)
         after = progressed(rolling, finish(after, own.values(), snapshot, now), now)
         if after != rolling:
-            self.store.save_rolling_drain(after)
+            self.operations.save_rolling_drain(after)
             self.emit(RollingProgress(rolling, after))
         return after
 
@@ -165,7 +168,7 @@ class RollingDrains:
     def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
         stopped = left_out(rolling, rolling.order.nodes, why)
         stopped = replace(stopped, state=RollingState.CANCELLING, outcome=f"{why}.", why=why)
-        self.store.save_rolling_drain(stopped)
+        self.operations.save_rolling_drain(stopped)
         return stopped
 
     def _call_off(self, eviction: Drain, now: datetime, why: str) -> Drain:

@@ -1,4 +1,4 @@
-"""What the daemon remembers of checkpoints, restarts and run times: it writes them down, and reads them again.
+"""The history of checkpoints, restarts and run times: it is written to the store, and read from there again.
 
 The store is asked at most once for each change. What another daemon on the same database adds is seen when this one
 takes over: only the one that acts writes.
@@ -43,8 +43,8 @@ class HistoryStore(Protocol):
     def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]: ...
 
 
-class Memory:
-    """History for planning and for whoever asks; any thread may read it, only the loop's adds to it."""
+class HistoryKeeper:
+    """History for planning, and for what REST shows; any thread may read it, only the loop's adds to it."""
 
     def __init__(self, store: HistoryStore, emit: Emit = ignore) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class Memory:
         self._revision += 1
         self._emit(record)
 
-    def look_for_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
+    def record_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
         """Write down what running jobs say of how they began; once for each run, and again when they say more."""
         found: dict[tuple[str, datetime], RestartRecord] = {}
         for job in snapshot.jobs:
@@ -106,7 +106,7 @@ class Memory:
             self._revision += 1
         self._restarts = found
 
-    def look_for_returns(self, open_ones: Iterable[Operation]) -> None:
+    def notice_returns(self, open_ones: Iterable[Operation]) -> None:
         """Read anew how long preemptees were away when one of them is not followed any more."""
         away = frozenset((e.eviction_id, p.job_id) for e in open_ones for p in e.preemptions if not p.state.terminal)
         if self._away - away:
@@ -114,7 +114,7 @@ class Memory:
             self._revision += 1
         self._away = away
 
-    def look_for_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
+    def record_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
         self._running, ended = run_times.update_runs(self._running, snapshot, preempted)
         if not ended:
@@ -149,7 +149,7 @@ class Memory:
         return self.run_times(run_key(job)).chance_of_end(ran_s, (deadline - now).total_seconds())
 
     def forget(self) -> None:
-        """Read everything again: somebody else may have added to it."""
+        """Read everything again: another daemon may have added to it."""
         self._read = None
         self._restarts = {}
         self._away, self._requeued = frozenset(), None
@@ -158,4 +158,4 @@ class Memory:
 
 def read_history(store: HistoryStore, config: Config) -> History:
     """What a daemon with this database and configuration would plan by."""
-    return Memory(store).history(config)
+    return HistoryKeeper(store).history(config)

@@ -6,29 +6,45 @@ seen at the next ``refresh``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from clearway.model.operations import Drain, Eviction, Operation, Relocation
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
+from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
-from clearway.store.base import Store
+from clearway.store.base import CycleState, Store
+
+_HOUR = timedelta(hours=1)
 
 Ordered = TypeVar("Ordered", Drain, Relocation)
 
 
 class OpenOperations:
-    """A copy of the store's open operations. The store is written first: a write that fails leaves the copy alone."""
+    """A copy of the store's open operations, and of what they have cost.
+
+    The store is written first: a write that fails leaves the copy alone.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[int, Operation] = {}
+        self._rolling: dict[int, RollingDrain] = {}
+        self._usage: tuple[datetime, Usage] | None = None
+        self._counts: tuple[ClusterSnapshot, Mapping[str, int]] | None = None
 
-    def refresh(self) -> None:
-        """Read all of them again; the first thing that a cycle does.
+    def refresh(self, now: datetime, *names: str) -> CycleState:
+        """Read all of them again, with the small values of these names; the first thing that a cycle does.
 
         Raises:
             StoreError: when the database cannot be read; the copy is as before.
         """
-        self._open = {operation.eviction_id: operation for operation in self._store.open_evictions()}
+        state = self._store.cycle_state(now - _HOUR, names)
+        self._open = {operation.eviction_id: operation for operation in state.operations}
+        self._rolling = {rolling.rolling_id: rolling for rolling in state.rolling_drains}
+        self._usage, self._counts = (now, state.usage), None
+        return state
 
     def all(self) -> tuple[Operation, ...]:
         """Those that are not in a terminal state, by id."""
@@ -66,7 +82,43 @@ class OpenOperations:
         self._keep(operation)
 
     def _keep(self, operation: Operation) -> None:
+        self._usage = None
         if operation.state.terminal:
             self._open.pop(operation.eviction_id, None)
         else:
             self._open[operation.eviction_id] = operation
+
+    # -- rolling drains ------------------------------------------------------------------------------------
+
+    def rolling_drains(self) -> tuple[RollingDrain, ...]:
+        """Those that are not in a terminal state, by id."""
+        return tuple(self._rolling.values())
+
+    def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
+        """Store a new one; returns it with its id."""
+        created = self._store.create_rolling_drain(rolling)
+        self._rolling[created.rolling_id] = created
+        return created
+
+    def save_rolling_drain(self, rolling: RollingDrain) -> None:
+        """Store how far it has come."""
+        self._store.save_rolling_drain(rolling)
+        if rolling.state.terminal:
+            self._rolling.pop(rolling.rolling_id, None)
+        else:
+            self._rolling[rolling.rolling_id] = rolling
+
+    # -- what preemption has cost --------------------------------------------------------------------------
+
+    def usage(self, now: datetime) -> Usage:
+        """What was taken from jobs within the last hour, in this cycle included; budgets limit it."""
+        if self._usage is None or self._usage[0] != now:
+            self._usage = now, self._store.usage_since(now - _HOUR)
+        return self._usage[1]
+
+    def preemption_counts(self, snapshot: ClusterSnapshot) -> Mapping[str, int]:
+        """How often each job that holds nodes was preempted before this cycle; jobs that never were are absent."""
+        if self._counts is None or self._counts[0] is not snapshot:
+            holders = (job.job_id for job in snapshot.jobs if job.state.holds_nodes)
+            self._counts = snapshot, self._store.preemption_counts(holders)
+        return self._counts[1]

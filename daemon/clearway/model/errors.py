@@ -35,6 +35,10 @@ class DrainError(ClearwayError):
     """Nodes that cannot be drained or brought back as asked; the message says which and why."""
 
 
+class RequestError(ClearwayError):
+    """An operator's request that is refused; the message says why."""
+
+
 class SlurmError(ClearwayError):
     """Base of what goes wrong between Clearway and Slurm."""
 

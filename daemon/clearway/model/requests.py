@@ -1,25 +1,59 @@
-"""What operators ask over REST and the command line, as the store keeps it."""
+"""What operators ask over REST and the command line, as the store keeps it, and how it is answered. Frozen data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+
+
+class RequestKind(StrEnum):
+    APPROVE = "approve"  # carry an eviction out
+    CANCEL = "cancel"  # call an eviction off
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    CANCEL_ROLLING = "cancel_rolling"
+    COMPACT = "compact"
+    PROMOTE = "promote"
+
+
+class RequestResult(StrEnum):
+    DONE = "done"  # what was asked for is done, or has begun
+    REFUSED = "refused"  # nothing was changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What an operator asked over REST or CLI, for the loop to carry out."""
+class Answer:
+    """What has become of a request: a code for programs and a sentence for people."""
+
+    code: RequestResult = RequestResult.DONE
+    sentence: str
+    eviction_id: int | None = None  # the operation that it has led to, if any
+    rolling_id: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The sentence as it is stored and shown."""
+        return f"refused: {self.sentence}" if self.code is RequestResult.REFUSED else self.sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRequest:
+    """One request, for the loop to handle."""
 
     request_id: int
-    kind: str  # approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact, promote
+    kind: str  # a ``RequestKind``, unless another version of Clearway wrote it
     eviction_id: int | None
     actor: str
     created_at: datetime
     document: str = ""  # what a drain or undrain is about, as JSON
     handled_at: datetime | None = None
-    result: str = ""
+    code: RequestResult | None = None  # None until it is handled
+    result: str = ""  # ``Answer.text``; empty until it is handled
     rolling_id: int | None = None  # the rolling drain that it is about, or has led to
 
     @property
     def refused(self) -> bool:
-        return self.result.startswith("refused")
+        return self.code is RequestResult.REFUSED

@@ -1,8 +1,8 @@
 """Explains evictions in the pauses between cycles, so that no cycle waits for an explanation.
 
 Level-triggered like everything else: what has no explanation in the database is worked on, the oldest first, one
-solution at a time, until the pause is over, somebody wakes the loop, or the plan has had its share of time; then what
-was found is stored. A restart begins anew. A plan whose explanation fails is left alone until the next start.
+solution at a time, until the pause is over, the loop is woken, or the plan has had its share of time; then what was
+found is stored. A restart begins anew. A plan whose explanation fails is not tried again before the next start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
 from clearway.store.base import Store
 
-_LOOKS_BACK = timedelta(hours=1)  # what an earlier daemon left unexplained for longer, nobody waits for
+_LOOKS_BACK = timedelta(hours=1)  # older plans are history: no explanation of them is expected
 
 PlanKey = tuple[int, int]  # eviction id, revision
 

@@ -106,7 +106,7 @@ def ordinary_preemptors(
     *,
     urgent: Sequence[Preemptor] = (),
     served: Collection[str] = (),
-    left_alone: Callable[[Job], bool] = lambda _: False,
+    suppressed: Callable[[Job], bool] = lambda _: False,
     placements: frozenset[str] = frozenset(),
 ) -> tuple[Preemptor, ...]:
     """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served``, then the next.
@@ -134,7 +134,7 @@ def ordinary_preemptors(
         if job.job_id in served or queue.blocked(job):
             continue
         nodes = queue.reach(job)
-        if left_alone(job) or obstacle(job, placements, snapshot.topology):
+        if suppressed(job) or obstacle(job, placements, snapshot.topology):
             queue.passed_over.append(nodes)
             continue
         queue.add(job)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, under_way_beside
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
 from clearway.execution.lifecycle import Observed, Phase
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Eviction, Operation
 from clearway.model.plan import NoPlan, Plan
@@ -21,7 +22,6 @@ from clearway.preemption.lifecycle import EvictionTable
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
-from clearway.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class EvictionLifecycle(EvictionTable):
     """``actions``: of the checkpointers that jobs may name."""
 
     config: Config
-    store: Store
+    operations: OpenOperations
     planner: Planner
-    memory: Memory
+    history: HistoryKeeper
     actions: Mapping[str, Action]
 
     def replan(
@@ -60,9 +60,9 @@ class EvictionLifecycle(EvictionTable):
             found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
         if not found:
             return None
-        known = planning_context(snapshot, config, now, self.store, self.memory, self.actions)
+        known = planning_context(snapshot, config, now, self.operations, self.history, self.actions)
         plan = decide(found[0], replace(known, under_way=under_way), self.planner)
-        usage = self.store.usage_since(now - timedelta(hours=1))
+        usage = self.operations.usage(now)
         return None if isinstance(plan, NoPlan) or over_budget(plan, usage, config.budget) else plan
 
 
@@ -70,8 +70,8 @@ def planning_context(
     snapshot: ClusterSnapshot,
     config: Config,
     now: datetime,
-    store: Store,
-    memory: Memory,
+    operations: OpenOperations,
+    history: HistoryKeeper,
     actions: Mapping[str, Action],
 ) -> PlanningContext:
     """What every decision of a cycle goes by, with nothing under way."""
@@ -79,8 +79,8 @@ def planning_context(
         snapshot=snapshot,
         config=config,
         now=now,
-        preempted=store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+        preempted=operations.preemption_counts(snapshot),
         under_way=UnderWay(),
-        history=memory.history(config),
+        history=history.history(config),
         actions=actions,
     )

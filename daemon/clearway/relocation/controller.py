@@ -7,13 +7,13 @@ has not begun then is called off, and a job that is on its way arrives.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
@@ -25,7 +25,7 @@ from clearway.model.orders import MoveKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, RelocationPlan
 from clearway.model.problem import Action
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.transitions import superseded
 from clearway.relocation.lifecycle import move_misfit
 from clearway.relocation.plan import moves_config, plan_moves
@@ -33,7 +33,7 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
-REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
+REQUESTS = {RequestKind.COMPACT: MoveKind.COMPACTION, RequestKind.PROMOTE: MoveKind.PROMOTION}
 DAEMON = "clearway"  # who asks when nobody does
 _HOUR = timedelta(hours=1)
 _ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made for")
@@ -41,7 +41,7 @@ _PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it 
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class RelocationController:
     """Plans moves and stores them; the executor carries them out."""
 
     backend: SlurmBackend
@@ -49,17 +49,17 @@ class Moves:
     operations: OpenOperations
     executor: Executor
     emit: Emit
-    memory: Memory
+    history: HistoryKeeper
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
-    def ask(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
-        """Store the eviction that somebody asked for, not begun yet; the request as it was handled.
+    def handle(self, request: OperatorRequest, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Answer:
+        """Store the eviction that an operator asked for, not begun yet.
 
         Raises:
             DrainError: it is refused, or there is nothing to move; nothing was done.
         """
-        kind = REQUESTS[request.kind]
+        kind = REQUESTS[RequestKind(request.kind)]
         taken = self.operations.of_request(Relocation, request.request_id)
         if taken is not None:
             return _handled(request, taken)
@@ -81,7 +81,7 @@ class Moves:
         self.emit(PlanMade(eviction))
         return _handled(request, eviction)
 
-    def look(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
+    def update(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
         for eviction in self.operations.all():
@@ -117,9 +117,9 @@ class Moves:
             jobs=jobs_left(kind, self.store, config, now),
             actor=actor,
             request_id=request_id,
-            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            preempted=self.operations.preemption_counts(snapshot),
             under_way=under_way_by(self.operations.all()),
-            history=self.memory.history(config),
+            history=self.history.history(config),
             actions=self.actions,
         )
 
@@ -145,11 +145,11 @@ class Moves:
         self.emit(OperationFinished(done))
 
 
-def _handled(request: Request, eviction: Relocation) -> Request:
+def _handled(request: OperatorRequest, eviction: Relocation) -> Answer:
     sources = short({move.source for move in eviction.order.moves})
     begins = f"moving {len(eviction.plan.preemptees)} job(s) off {sources}"
     result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or begins}"
-    return replace(request, eviction_id=eviction.eviction_id, result=result)
+    return Answer(sentence=result, eviction_id=eviction.eviction_id)
 
 
 def jobs_left(kind: MoveKind, store: Store, config: Config, now: datetime) -> int:

@@ -1,16 +1,16 @@
-"""What the daemon does now and then: its sign of life, placements that nobody needs any more, old history."""
+"""What the daemon does now and then: its sign of life, reservations that are left over, old history."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from clearway.drain.controller import Drains
+from clearway.drain.controller import DrainController
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
-from clearway.preemption.suppression import forget_ended
+from clearway.preemption.suppression import Suppression
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -20,16 +20,18 @@ _STRAYS_EVERY_S = 600.0
 _PRUNE_EVERY_S = 86_400.0
 
 
-@dataclass
-class Janitor:
-    """Keeps house for one daemon. What is due when is forgotten with it: each is done once more then."""
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """Work that is due from time to time. The times are not stored: after a restart or a reload all is due at once."""
 
     backend: SlurmBackend
     store: Store
     operations: OpenOperations
+    suppression: Suppression
     _due: dict[str, datetime] = field(default_factory=dict)
 
-    def keep_house(self, snapshot: ClusterSnapshot, drains: Drains, keep_history_s: float, now: datetime) -> None:
+    def run(self, snapshot: ClusterSnapshot, drains: DrainController, keep_history_s: float, now: datetime) -> None:
+        """Do what is due by now."""
         if self._is_due("heartbeat", _HEARTBEAT_EVERY_S, now):
             self.store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.backend.name})
         if self._is_due("strays", _STRAYS_EVERY_S, now):
@@ -37,15 +39,16 @@ class Janitor:
             self._remove_strays(snapshot)
         if self._is_due("prune", _PRUNE_EVERY_S, now):
             self.store.prune(now - timedelta(seconds=keep_history_s))
-            forget_ended(self.store, snapshot)
+            self.suppression.forget_ended(snapshot)
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
         reserved = any(node.reservation is not None for node in snapshot.nodes)
         if not reserved and not any(job.reservation for job in snapshot.jobs):
-            return  # there is no reservation, of anybody's: no need to ask for them
-        strays = [r for r in self.backend.reservations() if is_placement(r)]
-        for reservation in strays:
+            return  # the snapshot shows no reservation at all: no need to ask for them
+        for reservation in self.backend.reservations():
+            if not is_placement(reservation):
+                continue
             try:
                 eviction = self.operations.get(int(reservation.name.rpartition("_")[2]))
             except UnknownEvictionError:

@@ -57,7 +57,7 @@ class Service:
         self._reload_asked = False
         self._loop_died = False
         self.ready = threading.Event()
-        self.pulse = Pulse(loop.clock)
+        self.pulse = Pulse(loop.parts.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
         self.app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
         self._http = _HttpServer(self.app, on_start=self._on_start, on_tick=self._on_tick)
@@ -166,11 +166,11 @@ class Service:
         if self._worker.is_alive():
             self._log.error("the last cycle does not end; stopping without it")
             return False
-        store, backend = self._loop.store, self._loop.backend
+        parts = self._loop.parts
         closing: dict[str, Callable[[], None]] = {
-            "lease": partial(store.release_lease, self._loop.owner),
-            "backend": backend.close,
-            "database": store.close,
+            "lease": partial(parts.store.release_lease, parts.owner),
+            "backend": parts.backend.close,
+            "database": parts.store.close,
         }
         for what, act in closing.items():
             try:
@@ -182,21 +182,22 @@ class Service:
 
 
 def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
-    """What the API reads of this loop: functions, because a new configuration puts other parts in place."""
+    """What the API reads of this loop."""
+    parts = loop.parts
     return Context(
         report=lambda: loop.report,
         config=lambda: loop.config,
-        planner=lambda: loop.planner,
-        checkpointers=lambda: loop.checkpointers,
-        store=loop.store,
-        clock=loop.clock,
+        planner=parts.planner,
+        checkpointers=parts.checkpointers,
+        store=parts.store,
+        clock=parts.clock,
         pulse=pulse,
         tokens=tokens,
         metrics=metrics,
-        history=lambda: loop.memory.history(loop.config),
-        runs=loop.memory.runs,
+        history=lambda: parts.history.history(loop.config),
+        runs=parts.history.runs,
         wake=loop.wake,
-        backend=loop.backend.name,
+        backend=parts.backend.name,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -13,11 +14,22 @@ from clearway.model.operations import EvictionState, Operation, StepRecord, Usag
 from clearway.model.orders import MoveKind
 from clearway.model.plan import OperationPlan
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
 
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleState:
+    """What a cycle starts from; all of it as it was at one moment."""
+
+    operations: tuple[Operation, ...]  # those that are open, by id
+    rolling_drains: tuple[RollingDrain, ...]  # those that are open, by id
+    requests: tuple[OperatorRequest, ...]  # those that are not handled yet, by id
+    values: Mapping[str, Any]  # small values by name; one that was never stored is absent
+    usage: Usage
 
 
 class Store(Protocol):
@@ -37,6 +49,10 @@ class Store(Protocol):
 
     def open_evictions(self) -> tuple[Operation, ...]:
         """All that are not in a terminal state, by id."""
+        ...
+
+    def cycle_state(self, usage_since: datetime, names: Sequence[str]) -> CycleState:
+        """Everything that each cycle asks for, in one transaction; ``names`` are those of small values."""
         ...
 
     def evictions(
@@ -75,7 +91,7 @@ class Store(Protocol):
 
     def add_request(
         self,
-        kind: str,
+        kind: RequestKind,
         eviction_id: int | None,
         actor: str,
         at: datetime,
@@ -83,15 +99,13 @@ class Store(Protocol):
         rolling_id: int | None = None,
     ) -> int: ...
 
-    def pending_requests(self) -> tuple[Request, ...]: ...
+    def pending_requests(self) -> tuple[OperatorRequest, ...]: ...
 
-    def finish_request(
-        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
-    ) -> None:
-        """With the eviction or the rolling drain that the request has led to."""
+    def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
+        """Store what has become of it, with the operation that it has led to."""
         ...
 
-    def request(self, request_id: int) -> Request | None: ...
+    def request(self, request_id: int) -> OperatorRequest | None: ...
 
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
         """Returns it with its id."""

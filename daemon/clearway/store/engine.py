@@ -38,6 +38,7 @@ _DRIVERS = {
 }
 _EXTRAS = {"postgresql": "postgresql", "mariadb": "mariadb"}
 _WRITES = "clearway_writes"
+_SINGLE = "clearway_single"
 
 # What the server drivers get unless the URL says otherwise.
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
@@ -65,6 +66,7 @@ class Database:
     engine: Engine = field(repr=False)
     reader: Engine = field(repr=False)  # the same pool, other transactions
     writer: Engine = field(repr=False)
+    single: Engine = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
     @contextmanager
@@ -86,6 +88,12 @@ class Database:
         """What this function returns, in one writing transaction."""
         with self.writing() as connection:
             return change(connection, *args, **kwargs)
+
+    @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        """For one writing statement, durable when it is done: SQLite needs no BEGIN around it."""
+        with self.errors(), self.single.begin() as connection:
+            yield connection
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -125,7 +133,8 @@ def open_database(url: str) -> Database:
         raise ConfigError(f"database {shown} cannot be used: {' '.join(str(error).split())}") from error
     reader = engine if kind == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
     writer = engine.execution_options(**{_WRITES: True})
-    return Database(shown, engine, reader, writer, tuple(str(secret) for secret in secrets))
+    single = engine.execution_options(**{_SINGLE: True})
+    return Database(shown, engine, reader, writer, single, tuple(str(secret) for secret in secrets))
 
 
 def _parse(url: str) -> URL:
@@ -174,8 +183,9 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        options = connection.get_execution_options()
+        if not options.get(_SINGLE, False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
 
     return engine
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, ScalarSelect, bindparam, delete, func, insert, select, update
 
 from clearway.estimates.learning import Requeued
 from clearway.model.operations import Preemption, PreemptionState, Usage
@@ -66,12 +66,23 @@ def counts(connection: Connection, job_ids: Iterable[str]) -> dict[str, int]:
 
 
 def usage_since(connection: Connection, since: datetime) -> Usage:
-    """The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted."""
+    """See ``usage_queries``."""
+    return usage_of(*connection.execute(select(*usage_queries(since))).one())
+
+
+def usage_queries(since: datetime) -> tuple[ScalarSelect[int], ScalarSelect[float]]:
+    """Jobs and lost work, as columns of one row, for ``usage_of``.
+
+    The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted.
+    """
+    counted = PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
     lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
-    query = select(func.count(), func.sum(lost)).where(
-        PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
-    )
-    jobs, lost_node_s = connection.execute(query).one()
+    jobs = select(func.count()).select_from(PREEMPTIONS).where(*counted).scalar_subquery()
+    return jobs, select(func.sum(lost)).where(*counted).scalar_subquery()
+
+
+def usage_of(jobs: int, lost_node_s: float | None) -> Usage:
+    """From the values of ``usage_queries``; the sum over no rows is None."""
     return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
 
 

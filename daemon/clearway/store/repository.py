@@ -23,10 +23,11 @@ from clearway.model.operations import EvictionState, Operation, StepRecord, Usag
 from clearway.model.orders import MoveKind
 from clearway.model.plan import OperationPlan
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
-from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows
+from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows, state_rows
+from clearway.store.base import CycleState
 from clearway.store.engine import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
@@ -111,14 +112,29 @@ class SqlStore:
             return self._complete(connection, found)[0]
 
     def open_evictions(self) -> tuple[Operation, ...]:
-        """Asked for in every cycle: plans already parsed are taken from memory."""
+        """Plans already parsed are taken from memory."""
         with self._database.reading() as connection:
-            found = connection.execute(
-                select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
-            ).all()
-            evictions = self._complete(connection, found, remember=True)
+            return self._open_evictions(connection)
+
+    def _open_evictions(self, connection: Connection) -> tuple[Operation, ...]:
+        found = connection.execute(
+            select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
+        ).all()
+        evictions = self._complete(connection, found, remember=True)
         self._plans.keep_only({(each.eviction_id, each.revision) for each in evictions})
         return evictions
+
+    def cycle_state(self, usage_since: datetime, names: Sequence[str]) -> CycleState:
+        """Two statements while nothing is under way and no request waits; a transaction costs one more."""
+        with self._database.reading() as connection:
+            summary = state_rows.read_summary(connection, usage_since, names)
+            return CycleState(
+                operations=self._open_evictions(connection),
+                rolling_drains=rolling_rows.open_ones(connection) if summary.has_rolling_drains else (),
+                requests=self._pending_requests(connection) if summary.has_requests else (),
+                values=summary.values,
+                usage=summary.usage,
+            )
 
     def evictions(
         self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
@@ -190,7 +206,7 @@ class SqlStore:
 
     def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
         values = {"eviction_id": eviction_id, "job_id": job_id, "kind": kind, "intended_at": at}
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             result = connection.execute(insert(STEPS).values(values | {"result": "", "detail": detail}))
             return rows.new_id(result)
 
@@ -199,14 +215,14 @@ class SqlStore:
         values: dict[str, Any] = {"finished_at": at, "result": result}
         if detail:
             values["detail"] = detail
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             done = connection.execute(update(STEPS).where(STEPS.c.step_id == step_id).values(values))
             if done.rowcount != 1:
                 raise StoreError(f"no step {step_id}")
 
     def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
         values = {"eviction_id": eviction_id, "job_id": job_id, "kind": "event", "intended_at": at}
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             connection.execute(insert(STEPS).values(values | {"finished_at": at, "result": "ok", "detail": detail}))
 
     def steps(self, eviction_id: int) -> tuple[StepRecord, ...]:
@@ -218,7 +234,7 @@ class SqlStore:
 
     def add_request(
         self,
-        kind: str,
+        kind: RequestKind,
         eviction_id: int | None,
         actor: str,
         at: datetime,
@@ -227,7 +243,7 @@ class SqlStore:
     ) -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
         values = {
-            "kind": kind,
+            "kind": str(kind),
             "eviction_id": eviction_id,
             "actor": actor,
             "created_at": at,
@@ -245,23 +261,25 @@ class SqlStore:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
 
-    def pending_requests(self) -> tuple[Request, ...]:
-        query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
+    def pending_requests(self) -> tuple[OperatorRequest, ...]:
         with self._database.reading() as connection:
-            return tuple(rows.request_from(row) for row in connection.execute(query))
+            return self._pending_requests(connection)
 
-    def finish_request(
-        self, request_id: int, at: datetime, result: str, eviction_id: int | None = None, rolling_id: int | None = None
-    ) -> None:
-        values: dict[str, Any] = {"handled_at": at, "result": result}
-        led_to = {"eviction_id": eviction_id, "rolling_id": rolling_id}
+    @staticmethod
+    def _pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
+        query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
+        return tuple(rows.request_from(row) for row in connection.execute(query))
+
+    def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
+        values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
+        led_to = {"eviction_id": answer.eviction_id, "rolling_id": answer.rolling_id}
         values |= {name: number for name, number in led_to.items() if number is not None}
         query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             if connection.execute(query.values(values)).rowcount != 1:
                 raise StoreError(f"no request {request_id}")
 
-    def request(self, request_id: int) -> Request | None:
+    def request(self, request_id: int) -> OperatorRequest | None:
         with self._database.reading() as connection:
             row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
             return rows.request_from(row) if row is not None else None
@@ -336,9 +354,11 @@ class SqlStore:
             self._set_document(key, document)  # another process made the row in between: now there is one to update
 
     def _set_document(self, key: str, document: str) -> None:
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == key).values(document=document)
-            if connection.execute(query).rowcount == 0:
+            found = connection.execute(query).rowcount
+        if found == 0:
+            with self._database.statement() as connection:
                 connection.execute(insert(KEPT_VALUES).values(name=key, document=document))
 
     # The lease: which daemon may act
@@ -347,7 +367,7 @@ class SqlStore:
         """One UPDATE that compares and sets: of two at the same time the second sees what the first one wrote."""
         free = or_(LEASES.c.owner == owner, LEASES.c.expires_at <= now)
         query = update(LEASES).where(LEASES.c.name == _LEASE, free)
-        with self._database.writing() as connection:
+        with self._database.statement() as connection:
             result = connection.execute(query.values(owner=owner, expires_at=now + timedelta(seconds=ttl_s)))
             return result.rowcount == 1
 

@@ -13,7 +13,7 @@ from clearway.store.rows import new_id
 from clearway.store.serialise import dump, load
 from clearway.store.tables import ROLLING_DRAINS as TABLE
 
-_OPEN = [state for state in RollingState if not state.terminal]
+OPEN = [state for state in RollingState if not state.terminal]
 
 
 def _values(rolling: RollingDrain) -> dict[str, object]:
@@ -46,7 +46,7 @@ def find(connection: Connection, rolling_id: int) -> RollingDrain | None:
 
 
 def open_ones(connection: Connection) -> tuple[RollingDrain, ...]:
-    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.state.in_(_OPEN)).order_by(TABLE.c.rolling_id)
+    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.state.in_(OPEN)).order_by(TABLE.c.rolling_id)
     return tuple(_read((row.rolling_id, row.document)) for row in connection.execute(query))
 
 

@@ -12,7 +12,7 @@ from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Relocation, StepRecord
 from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
-from clearway.model.requests import Request
+from clearway.model.requests import OperatorRequest
 from clearway.store.serialise import dump, load
 
 Values = dict[str, Any]
@@ -130,8 +130,8 @@ def step_from(row: Row[Any]) -> StepRecord:
     )
 
 
-def request_from(row: Row[Any]) -> Request:
-    return Request(
+def request_from(row: Row[Any]) -> OperatorRequest:
+    return OperatorRequest(
         request_id=row.request_id,
         kind=row.kind,
         eviction_id=row.eviction_id,
@@ -139,6 +139,7 @@ def request_from(row: Row[Any]) -> Request:
         created_at=row.created_at,
         document=row.document or "",
         handled_at=row.handled_at,
+        code=row.code,
         result=row.result,
         rolling_id=row.rolling_id,
     )

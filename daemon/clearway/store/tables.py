@@ -20,6 +20,7 @@ from clearway.model.operations import EvictionState, OperationKind, PreemptionSt
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome
+from clearway.model.requests import RequestResult
 from clearway.model.rolling import RollingState
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
@@ -164,7 +165,8 @@ class RequestRow(Base):
     actor: Mapped[str] = mapped_column(Name())
     created_at: Mapped[datetime]
     handled_at: Mapped[datetime | None]
-    result: Mapped[str]
+    code: Mapped[RequestResult | None] = mapped_column(word(RequestResult))  # NULL until it is handled
+    result: Mapped[str]  # the sentence for people
     document: Mapped[str | None]  # what a drain or undrain is about, as JSON
     rolling_id: Mapped[int | None]  # the rolling drain that it is about or has led to
 

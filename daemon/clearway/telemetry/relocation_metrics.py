@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
-
-from clearway.model.operations import EvictionState, Operation, PreemptionState, Relocation
+from clearway.model.events import Event, OperationFinished
+from clearway.model.operations import EvictionState, PreemptionState, Relocation
 from clearway.model.orders import MoveKind
+from clearway.telemetry.families import Families
 
 
-class MoveMetrics:
-    """Counted when an eviction that moves jobs is over."""
+class RelocationMetrics:
+    """Counted when an operation that moves jobs is over."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._jobs = Counter(
-            "clearway_moved_jobs",
-            "Jobs that compaction and promotion have moved, and that run again.",
-            ["kind"],
-            registry=registry,
+    def __init__(self, families: Families) -> None:
+        kinds = [kind.value for kind in MoveKind]
+        self._jobs = families.counter(
+            "clearway_moved_jobs", "Jobs that compaction and promotion have moved, and that run again.", kind=kinds
         )
-        self._gain = Counter(
+        self._gain = families.counter(
             "clearway_move_gain_node_seconds",
-            "What moves that were carried out to the end were expected to gain.",
-            ["kind"],
-            registry=registry,
+            "Node-seconds that moves were expected to gain; only of those carried out to the end.",
+            kind=kinds,
         )
-        self._nodes = Counter(
-            "clearway_compacted_nodes", "Nodes that compaction has moved all jobs off.", registry=registry
-        )
-        for kind in MoveKind:
-            self._jobs.labels(kind.value)
-            self._gain.labels(kind.value)
+        self._nodes = families.counter("clearway_compacted_nodes", "Nodes that compaction has moved all jobs off.")
 
-    def finished(self, eviction: Operation) -> None:
-        if not isinstance(eviction, Relocation):
+    def record(self, event: Event) -> None:
+        """Count one event; only the end of a relocation changes anything here."""
+        if not isinstance(event, OperationFinished) or not isinstance(event.operation, Relocation):
             return
-        order = eviction.order
+        eviction, order = event.operation, event.operation.order
         kind = order.kind.value
         self._jobs.labels(kind).inc(sum(p.state is PreemptionState.RETURNED for p in eviction.preemptions))
         if eviction.state is EvictionState.COMPLETED:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from clearway.model.requests import Answer
 from clearway.store.repository import SqlStore
 from tests.builders import after, eviction, plan, urgent_job
 
@@ -64,7 +65,7 @@ def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], SqlStore
                 store.save_eviction(saved)
                 store.finish_step(step, after(count), "ok")
                 for request in store.pending_requests():
-                    store.finish_request(request.request_id, after(count), "ok")
+                    store.finish_request(request.request_id, after(count), Answer(sentence="ok"))
                     handled.append(request.actor)
             done.set()
             for each in asking:

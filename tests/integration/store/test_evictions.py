@@ -13,6 +13,7 @@ from sqlalchemy import event, text
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState, Usage
+from clearway.model.requests import Answer
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
 from tests.integration.store.strategies import evictions, operations, record
@@ -193,7 +194,7 @@ def test_pruning_takes_all_that_hangs_on_an_eviction(open_store: Callable[[], Sq
         store.add_request("pause", None, "carol", after(-70)),
         store.add_request("resume", None, "c", NOW),
     )
-    store.finish_request(handled, after(-65), "ok")
+    store.finish_request(handled, after(-65), Answer(sentence="ok"))
 
     assert store.prune(NOW) == 103
     assert store.prune(NOW) == 0

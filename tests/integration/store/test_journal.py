@@ -11,7 +11,7 @@ import pytest
 
 from clearway.model.errors import StoreError
 from clearway.model.operations import StepRecord
-from clearway.model.requests import Request
+from clearway.model.requests import Answer, OperatorRequest, RequestResult
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction
 
@@ -54,16 +54,16 @@ def test_requests_wait_until_they_are_handled(store: SqlStore) -> None:
     subject = store.create_eviction(eviction()).eviction_id
     pause = store.add_request("pause", None, "carol", NOW)
     cancel = store.add_request("cancel", subject, "dave", after(1))
-    waiting = Request(request_id=pause, kind="pause", eviction_id=None, actor="carol", created_at=NOW)
+    waiting = OperatorRequest(request_id=pause, kind="pause", eviction_id=None, actor="carol", created_at=NOW)
     assert [each.request_id for each in store.pending_requests()] == [pause, cancel]
     assert store.request(pause) == waiting
 
-    store.finish_request(pause, after(2), "paused")
-    assert store.request(pause) == replace(waiting, handled_at=after(2), result="paused")
+    store.finish_request(pause, after(2), Answer(sentence="paused"))
+    assert store.request(pause) == replace(waiting, handled_at=after(2), code=RequestResult.DONE, result="paused")
     assert [each.request_id for each in store.pending_requests()] == [cancel]
     assert store.request(9999) is None
     with pytest.raises(StoreError, match="no request 9999"):
-        store.finish_request(9999, NOW, "ok")
+        store.finish_request(9999, NOW, Answer(sentence="ok"))
 
 
 def test_small_values(open_store: Callable[[], SqlStore]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from clearway.model.errors import StoreError
 from clearway.model.orders import DrainOrder
+from clearway.model.requests import Answer
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after
@@ -41,7 +42,7 @@ def test_written_and_read(store: SqlStore) -> None:
 
 def test_requests_name_them(store: SqlStore) -> None:
     ordered = store.add_request("drain", None, "olga", NOW, "{}")
-    store.finish_request(ordered, after(1), "rolling drain 3", rolling_id=3)
+    store.finish_request(ordered, after(1), Answer(sentence="rolling drain 3", rolling_id=3))
     found = store.request(ordered)
     assert found is not None
     assert (found.rolling_id, found.eviction_id) == (3, None)

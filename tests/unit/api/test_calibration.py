@@ -23,9 +23,9 @@ def test_nothing_is_known_at_first(api: ApiWorld) -> None:
 
 
 def test_what_is_known(api: ApiWorld) -> None:
-    api.loop.memory.add_checkpoint(SAVED)
+    api.parts.history.add_checkpoint(SAVED)
     for number in (2, 3):
-        api.loop.memory.add_checkpoint(replace(CHECKPOINT, eviction_id=number, user="bob", ended_at=api.clock.now()))
+        api.parts.history.add_checkpoint(replace(CHECKPOINT, eviction_id=number, user="bob", ended_at=api.clock.now()))
     api.store.record_restart(replace(RESTART, restart=Restart.SCRATCH))
     answer = api.client.get("/api/v1/calibration").json()
     (dmtcp,) = answer["checkpointers"]
@@ -40,7 +40,7 @@ def test_what_is_known(api: ApiWorld) -> None:
 
 def test_pages(api: ApiWorld) -> None:
     for user in ("a", "b", "c"):
-        api.loop.memory.add_checkpoint(replace(SAVED, job_id=user, user=user))
+        api.parts.history.add_checkpoint(replace(SAVED, job_id=user, user=user))
     first = api.client.get("/api/v1/calibration", params={"limit": 2}).json()
     assert ([item["user"] for item in first["items"]], first["next_offset"]) == (["a", "b"], 2)
     last = api.client.get("/api/v1/calibration", params={"limit": 2, "offset": 2}).json()

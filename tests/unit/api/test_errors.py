@@ -113,7 +113,7 @@ def test_a_database_that_does_not_answer(api: ApiWorld, monkeypatch: pytest.Monk
         raise StoreError("database postgresql://clearway@db/clearway: connection refused")
 
     for name in ("evictions", "add_request", "get_value"):
-        monkeypatch.setattr(api.loop.store, name, broken)
+        monkeypatch.setattr(api.store, name, broken)
     api.pulse.beat()
     for answer in (
         api.client.get("/api/v1/evictions"),
@@ -125,7 +125,7 @@ def test_a_database_that_does_not_answer(api: ApiWorld, monkeypatch: pytest.Monk
 
 
 def test_a_bug_is_no_traceback_for_the_caller(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api.loop.store, "evictions", lambda **_: 1 / 0)
+    monkeypatch.setattr(api.store, "evictions", lambda **_: 1 / 0)
     answer = api.client.get("/api/v1/evictions")
     assert answer.status_code == 500
     assert "internal error" in one_line(answer)

@@ -37,12 +37,12 @@ def test_the_cluster_in_numbers(api: ApiWorld) -> None:
 def test_what_could_not_be_read_is_told_and_bounded(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     api.submit(on=("n1",), comment="clearway:last=yesterday")
     bad = tuple(Skipped("job", f"{n}\n<script>", "State=WEIRD") for n in range(80))
-    original = api.loop.backend.snapshot
+    original = api.backend.snapshot
 
     def snapshot() -> ClusterSnapshot:
         return replace(original(), skipped=bad)
 
-    monkeypatch.setattr(api.loop.backend, "snapshot", snapshot)
+    monkeypatch.setattr(api.backend, "snapshot", snapshot)
     api.tick()
 
     body = api.client.get("/api/v1/cluster").json()

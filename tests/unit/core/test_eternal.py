@@ -105,7 +105,7 @@ def test_urgent_jobs_come_first() -> None:
 @pytest.mark.parametrize("passed", [{"pending_tasks": 3}, {}])
 def test_who_passes_over_another_takes_no_idle_node(passed: dict[str, Any]) -> None:
     snapshot = cluster(runs(1, "n1"), waits(10, priority=90, **passed), waits(11, priority=50))
-    (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW, left_alone=lambda each: each.job_id == "10")
+    (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW, suppressed=lambda each: each.job_id == "10")
     assert only.job.job_id == "11"
     assert not only.takes_free
 

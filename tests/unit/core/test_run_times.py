@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.estimates.history import Memory
+from clearway.estimates.history import HistoryKeeper
 from clearway.estimates.run_times import ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.store.repository import SqlStore
@@ -76,11 +76,11 @@ def test_what_a_job_calls_itself_counts_before_its_name() -> None:
 
 def test_the_daemon_remembers(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
-    memory = Memory(store)
+    memory = HistoryKeeper(store)
     key = RunKey("alice", "fit")
-    memory.look_for_ends(snapshot([replace(RUNNING, job_id=str(n), start_time=after(-n)) for n in range(1, 21)]), ())
+    memory.record_ends(snapshot([replace(RUNNING, job_id=str(n), start_time=after(-n)) for n in range(1, 21)]), ())
     assert memory.runs(key) == ()
-    memory.look_for_ends(at(80), ())
+    memory.record_ends(at(80), ())
     found = memory.runs(key)
     assert sorted(each.run_s for each in found) == [80.0 + n for n in range(1, 21)]
     assert advice_on(found).asked_s == 7_200  # type: ignore[union-attr]
@@ -91,8 +91,8 @@ def test_the_daemon_remembers(tmp_path: Path) -> None:
 
     memory.forget()
     assert set(memory.runs(key)) == set(found), "from the store"
-    memory.look_for_ends(snapshot([RUNNING]), ())
-    memory.look_for_ends(at(10), ())
+    memory.record_ends(snapshot([RUNNING]), ())
+    memory.record_ends(at(10), ())
     assert memory.runs(key)[0].job_id == "101"
     assert memory.chance_of_end(RUNNING, NOW, after(10)).probability == 1.0
     store.close()

@@ -1,0 +1,158 @@
+"""One cycle under one configuration: observe, carry on what is under way, decide, act. It never waits.
+
+``clearway.bootstrap.assemble`` makes it, and makes another one for another configuration. All state that matters is
+in the store and on the cluster: what these objects keep may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clearway.config.configuration import Config
+from clearway.drain.controller import DrainController
+from clearway.drain.rolling_controller import RollingController
+from clearway.eligibility.under_way import promised_by
+from clearway.estimates.checkpoint_load import file_system_busy_s
+from clearway.estimates.costs import BY_ITSELF
+from clearway.estimates.deadlines import approval_s, latest_of
+from clearway.estimates.history import HistoryKeeper
+from clearway.execution.cycle_context import CycleContext
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Observed
+from clearway.execution.open_operations import OpenOperations
+from clearway.model.clock import Clock
+from clearway.model.events import Emit, OperationFinished
+from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.problem import Action
+from clearway.model.report import CycleReport, Waiting
+from clearway.model.rolling import RollingDrain
+from clearway.model.transitions import superseded
+from clearway.planning.base import Planner
+from clearway.preemption.controller import PreemptionController
+from clearway.preemption.suppression import SUPPRESSED, Suppression
+from clearway.preemption.validation import plan_aged, plan_misfit
+from clearway.relocation.controller import RelocationController
+from clearway.service.housekeeping import Housekeeping
+from clearway.service.requests import PAUSED, RequestHandler
+from clearway.slurm.base import SlurmBackend
+from clearway.store.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a daemon keeps whatever its configuration becomes."""
+
+    backend: SlurmBackend
+    store: Store
+    planner: Planner
+    clock: Clock
+    emit: Emit
+    history: HistoryKeeper
+    owner: str = "clearway"  # the name on the lease: one daemon acts on a database at a time
+    checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """The controllers, and the order in which a cycle asks them."""
+
+    parts: Parts
+    config: Config
+    operations: OpenOperations
+    suppression: Suppression
+    housekeeping: Housekeeping
+    executor: Executor
+    drains: DrainController
+    rolling: RollingController
+    preemption: PreemptionController
+    relocation: RelocationController
+    requests: RequestHandler
+
+    def run(self, before: CycleReport | None) -> CycleReport:
+        """What was seen and done; ``before`` is the report of the cycle before this one, if there was any."""
+        parts, clock = self.parts, self.parts.clock
+        began, now = clock.monotonic(), clock.now()
+        standby = not parts.store.acquire_lease(parts.owner, now, 3 * self.config.daemon.stale_after)
+        stored = self.operations.refresh(now, PAUSED, SUPPRESSED)
+        self.suppression.refresh(stored.values.get(SUPPRESSED))
+        context = CycleContext(self.parts.backend.snapshot(), self.config, now, bool(stored.values.get(PAUSED)))
+        waiting: tuple[Waiting, ...] = ()
+        rolling: tuple[RollingDrain, ...] = ()
+        if standby:
+            self.parts.history.forget()
+        else:
+            context = self.requests.handle(stored.requests, context)
+            waiting, rolling = self._act(context, before)
+        return CycleReport(
+            at=now,
+            snapshot=context.snapshot,
+            waiting=waiting,
+            open_evictions=self.operations.all(),
+            rolling_drains=rolling,
+            paused=context.paused,
+            standby=standby,
+            usage=self.operations.usage(now),
+            seconds=clock.monotonic() - began,
+        )
+
+    def _act(
+        self, context: CycleContext, before: CycleReport | None
+    ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
+        snapshot, config, now = context.snapshot, context.config, context.now
+        self.drains.begin_scheduled(now)
+        rolling = self.rolling.advance(snapshot, config, now, paused=context.paused)
+        self._carry_on(context)
+        self.parts.history.record_restarts(snapshot, config, now)
+        followed = before.open_evictions if before is not None else ()
+        self.parts.history.notice_returns(followed)
+        self.parts.history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
+        waiting = self.preemption.update(context)
+        self.relocation.update(snapshot, config, now, urgent=bool(waiting), paused=context.paused)
+        self.housekeeping.run(snapshot, self.drains, config.daemon.keep_history, now)
+        return waiting, rolling
+
+    # -- what is under way ---------------------------------------------------------------------------------
+
+    def _carry_on(self, context: CycleContext) -> None:
+        # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
+        # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
+        open_ones = self.operations.all()
+        fitting = [
+            e
+            for e in open_ones
+            if e.placement or not isinstance(e, Eviction) or not self._outdated(e, open_ones, context)
+        ]
+        acting = [eviction for eviction in fitting if eviction.state.acting]
+        if not acting:
+            return
+        observed = Observed(context.snapshot, self.parts.backend.reservations(), context.paused)
+        # Placements first, the newest before those whose jobs it may count on, as when they are begun.
+        placing = [e for e in acting if e.state is EvictionState.PLACING]
+        for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
+            after = self.executor.advance(eviction, observed, context.now)
+            if after.state is EvictionState.FAILED and isinstance(after, Eviction):
+                self.suppression.suppress(after)
+
+    def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
+        """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
+        # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
+        config, now, snapshot = context.config, context.now, context.snapshot
+        others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
+        promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
+        together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
+        beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
+        left_s = (latest_of(eviction, config.execution) - now).total_seconds()
+        busy_s = file_system_busy_s(beside, snapshot, config, now, left_s)
+        why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
+            eviction.plan,
+            now,
+            approval_s(eviction.mode, config.execution),
+            max(0.0, busy_s - eviction.plan.problem.busy_s),
+        )
+        if not why or eviction.state is EvictionState.CANCELLING:
+            return False
+        done = superseded(eviction, why, now)
+        self.operations.save(done)
+        self.parts.emit(OperationFinished(done))
+        return True
