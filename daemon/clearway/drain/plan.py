@@ -7,8 +7,8 @@ their jobs are needed. Without a deadline there is as much time as all checkpoin
 patience. One job that cannot leave stops the whole: then no job is touched. ``force`` lets such a job be requeued
 without a checkpoint.
 
-Guards against being preempted too early or too often are not asked: an operator has named these nodes. Those that
-protect somebody hold unless the order is forced.
+Which jobs must not be touched: ``eligibility.exemption``. Guards against too early and too frequent preemption do not
+hold here, as an operator has named these nodes; those that protect jobs hold unless the order is forced.
 """
 
 from __future__ import annotations
