@@ -6,6 +6,7 @@ tests/unit/docs fails while a page differs from what this makes.
 
 from __future__ import annotations
 
+import runpy
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -332,7 +333,7 @@ def cli_default(value: Any) -> str:
 # -- database --------------------------------------------------------------------------------------------------
 
 TABLES = {
-    "evictions": "One row for each eviction: where it stands, and the sums of its preemptions.",
+    "evictions": "One row for each eviction, drain and relocation: where it stands, and the sums of its preemptions.",
     "plans": "One row for each plan of an eviction; a plan made anew is a row of its own. `document` is JSON: the "
     "whole plan with problem, curve, chosen point, reasons and jobs.",
     "explanations": "What else could have been decided, once a plan is explained. `document` is JSON; `complete` is "
@@ -402,6 +403,7 @@ def main() -> None:
         (FOLDER / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"{FOLDER / name}\n")
     SCHEMA_FILE.write_text(problem_schema(), encoding="utf-8")
+    runpy.run_path(str(FOLDER / "diagrams.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ class DrainView(Answer):
 class EvictionSummary(Answer):
     eviction_id: int
     drain: DrainView | None = Field(
-        description="what a drain was asked to do; null: an eviction for a preemptor. What a drain says of its "
-        "preemptor is a stand-in's, and started_at is when its nodes were empty"
+        description="what a drain was asked to do; null: an eviction for a preemptor. A drain has none: its "
+        "job_id is drain, its user is the user who asked for it, and started_at is when its nodes were empty"
     )
     mode: str = Field(description="the daemon's mode when it was planned")
     state: EvictionState

@@ -16,6 +16,7 @@ from clearway.model.claims import Claims, checkpointed_since
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.transitions import preemption_entered
 from tests.builders import NOW, after, job, preemption
 
 S = PreemptionState
@@ -315,6 +316,7 @@ def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job |
         if found is None:
             continue
         assert not p.state.terminal
+        preemption_entered(p, found.state, now)  # a step that the table has
         if found.command in ENDING:
             assert sighting is not None
             assert sighting.run == p.job.run
