@@ -1,3 +1,3 @@
-"""Clearway makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else."""
+"""Clearway makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work."""
 
 __version__ = "0.1.0"

@@ -46,32 +46,32 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 ABOUT_CONFIGURATION = """\
 # Configuration
 
-One TOML file, `/etc/clearway/clearway.toml` unless `--config` or `CLEARWAY_CONFIG` says otherwise. Unknown keys are
-refused. `clearway check-config FILE` says what is wrong; a commented example is `deploy/clearway.toml`. A *duration* is
-a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
+The configuration is one TOML file, `/etc/clearway/clearway.toml` unless `--config` or `CLEARWAY_CONFIG` says otherwise.
+Unknown keys are refused. `clearway check-config FILE` names the error; `deploy/clearway.toml` is a commented example. A
+*duration* is a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
 
 `systemctl reload clearway` (SIGHUP) reads the file and the tokens again. Changes of `slurm`, `store`, `api`,
-`planning.planner` and `daemon.log_format` need a restart; the log says so. A file that cannot be used is refused, and
-the daemon goes on with the old one.
+`planning.planner` and `daemon.log_format` need a restart; the log says so. If the file cannot be used, the daemon
+refuses it and keeps the old configuration.
 
 ## [[preemptors]]
 
-Which waiting jobs are urgent. Each `[[preemptors]]` block is one rule: all conditions that it names must hold (any of
-the names in a list), and it must name at least one. The first rule that fits counts. Without any rule no job is ever
-urgent.
+These rules decide which waiting jobs are urgent. Each `[[preemptors]]` block is one rule. A rule must name at least one
+condition, and all its conditions must hold (any of the names in a list). The first rule that fits counts. Without a
+rule no job is urgent.
 """
 
 SECTIONS = {
-    "daemon": "What the daemon may do, and how often it looks.",
+    "daemon": "What the daemon may do, and how often it runs a cycle.",
     "slurm": "How the daemon talks to Slurm.",
-    "store": "Where it keeps its records.",
-    "api": "The REST API, /metrics included.",
+    "store": "Where the daemon keeps its records.",
+    "api": "The REST API, including /metrics.",
     "candidates": "Which running jobs may be preempted, and how.",
-    "budget": "What preemption may cost within any hour. In automatic mode an eviction that would exceed it waits for "
+    "budget": "Limits on preemption within any hour. In automatic mode an eviction that would exceed a limit waits for "
     "an operator's approval.",
-    "costs": "What checkpoints cost: time = max(total size / file_system_mib_s, largest node's size / node_mib_s) + "
+    "costs": "The cost of checkpoints: time = max(total size / file_system_mib_s, largest node's size / node_mib_s) + "
     "checkpoint_overhead.",
-    "learning": "What earlier checkpoints say about the next ones; see [learning](../explanation/learning.md).",
+    "learning": "How earlier checkpoints predict the next ones; see [learning](../explanation/learning.md).",
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
@@ -153,7 +153,7 @@ def duration(seconds: float) -> str:
 
 
 ABOUT_REST = """\
-The same as OpenAPI: `GET /api/v1/openapi.json`. Listens on `api.host` and `api.port`
+`GET /api/v1/openapi.json` has the same as an OpenAPI document. The daemon listens on `api.host` and `api.port`
 ([configuration](configuration.md#api)), by default on 127.0.0.1:8642.
 
 ## Routes
@@ -232,15 +232,15 @@ def shape(schema: Mapping[str, Any]) -> str:
 ABOUT_METRICS = """\
 # Metrics
 
-`GET /metrics`, Prometheus' text format. Names end in their unit; work is in node-seconds (divide by 3600 for
-node-hours). Labels take few values, never a job id or a user name. A histogram has `_bucket`, `_count` and `_sum`
-series. Beside these there are the usual `process_` metrics (memory, processor time, open files). Counters start at 0
-with the daemon.
+`GET /metrics` answers in Prometheus' text format. Names end in their unit; work is in node-seconds (divide by 3600 for
+node-hours). Labels have few values, never a job id or a user name. A histogram has `_bucket`, `_count` and `_sum`
+series. In addition there are the usual `process_` metrics (memory, processor time, open files). Counters start at 0
+when the daemon starts.
 """
 MORE_ABOUT_METRICS = """\
-*Lost* work is nodes x time since the job's last checkpoint, at its point of no return. *Saved* work is what would have
-been lost had the job been killed at the moment it was asked to save itself, less what was lost after all; nothing for
-jobs that were requeued without being asked, and never negative.
+*Lost* work is nodes x time since the job's last checkpoint, at its point of no return. *Saved* work is the loss of a
+requeue without checkpoint at the moment when the job was asked to save itself, less the actual loss. It is 0 for jobs
+that were requeued without being asked, and never negative.
 
 Alert rules that use them are in `deploy/prometheus/clearway.rules.yml`, a dashboard in `deploy/grafana/clearway.json`.
 """
@@ -282,12 +282,12 @@ def info_labels(metric: Any) -> tuple[str, ...]:
 ABOUT_CLI = """\
 # Command line
 
-Every command says `--help`. The commands read the database that the configuration names and write requests to it; none
-of them changes anything in Slurm (`clearway plan --nodes` reads Slurm). So they run as a user who may read the
-configuration and the database (with SQLite: who may write it), usually `sudo -u clearway clearway ...`.
+Every command has `--help`. The commands read the database that the configuration names and write requests to it. None
+of them changes anything in Slurm (`clearway plan --nodes` reads Slurm). So their user must be able to read the
+configuration and the database (with SQLite also write it): usually `sudo -u clearway clearway ...`.
 
-Exit status: 0 done; 1 refused, or no answer from the daemon within 15 s; 2 a file or an option that cannot be used,
-with one line on standard error that names the key.
+The exit status is 0 when the command is done, 1 when it is refused or the daemon does not answer within 15 s, and 2
+when a file or an option cannot be used; one line on standard error then names the key.
 """
 
 
@@ -333,32 +333,35 @@ def cli_default(value: Any) -> str:
 # -- database --------------------------------------------------------------------------------------------------
 
 TABLES = {
-    "evictions": "One row for each eviction, drain and relocation: where it stands, and the sums of its preemptions.",
-    "plans": "One row for each plan of an eviction; a plan made anew is a row of its own. `document` is JSON: the "
+    "evictions": "One row for each operation (eviction, drain or relocation): its state, and the sums of its "
+    "preemptions.",
+    "plans": "One row for each plan of an operation; a new plan is a new row. `document` is JSON: the "
     "whole plan with problem, curve, chosen point, reasons and jobs.",
-    "explanations": "What else could have been decided, once a plan is explained. `document` is JSON; `complete` is "
-    "false where there was not time for everything.",
-    "preemptions": "One row for each preemptee of an eviction. `job` is JSON: the job as seen when it was chosen.",
-    "steps": "The journal: what was intended, when, and what came of it. `finished_at` is null and `result` empty "
-    "while that is not known. `kind` is a command to Slurm, or `event`.",
-    "requests": "What operators asked for over REST or the command line, and the daemon's answer.",
-    "rolling_drains": "One row for each drain of a few nodes at a time; its drains are evictions. `document` is JSON: "
-    "the order, whose turn it is, and why nodes were skipped.",
-    "checkpoint_history": "What each checkpoint that was asked for took, predicted and actual, and what became of it.",
-    "restart_history": "How each run that went on from a checkpoint began, as it says.",
-    "run_history": "How long a run of a job lasted that the daemon saw end by itself; the newest 200 of each name.",
-    "kept_values": "Small JSON values by name: whether it is paused, the last sign of life, which urgent jobs are left "
-    "alone.",
-    "leases": "Which daemon may act on this database, and until when.",
+    "explanations": "The cost of every other decision, once a plan is explained. `document` is JSON; `complete` is "
+    "false where there was not enough time for everything.",
+    "preemptions": "One row for each preemptee of an operation. `job` is JSON: the job as it was when it was chosen.",
+    "steps": "The journal: every act, its intended time, and its result. `finished_at` is null and `result` empty "
+    "while the result is not known. `kind` is a command to Slurm, or `event`.",
+    "requests": "Requests of operators over REST or the command line, and the daemon's answers.",
+    "rolling_drains": "One row for each rolling drain; its drains are rows of `evictions`. `document` is JSON: "
+    "the request, the turn of each node, and why nodes were skipped.",
+    "checkpoint_history": "Predicted and actual time of each requested checkpoint, and its outcome.",
+    "restart_history": "How each run began that continued from a checkpoint, as the job reports it.",
+    "run_history": "Duration of each run that ended by itself while the daemon watched; the newest 200 of each user "
+    "and name.",
+    "kept_values": "Small JSON values by name: whether the daemon is paused, its last sign of life, and the urgent "
+    "jobs that are left to Slurm.",
+    "leases": "The daemon that may act on this database, and the end of its right.",
 }
 
 
 ABOUT_DATABASE = """\
 # Database
 
-SQLite (with a write-ahead log), PostgreSQL or MariaDB, chosen by `store.url` ([configuration](configuration.md#store)).
-The daemon brings the schema up to date when it starts. The tables may be read by other programs; only Clearway may
-write them. Times are UTC. Deleting an eviction deletes all that hangs on it; finished ones are deleted after
+The database is SQLite (with a write-ahead log), PostgreSQL or MariaDB; `store.url` chooses it
+([configuration](configuration.md#store)).
+The daemon updates the schema when it starts. Other programs may read the tables; only Clearway may write them. Times
+are UTC. Deleting an operation deletes all rows that refer to it. Finished operations are deleted after
 `daemon.keep_history`.
 """
 

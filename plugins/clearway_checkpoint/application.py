@@ -20,7 +20,7 @@ class Application(Driver):
     action = Action.APP_CHECKPOINT
     limits = (
         "The program must save itself when it is asked to, and go on from there when it is started again.",
-        "Whether what it saved is right is its own affair: only that its file is new and complete is checked.",
+        "Only that the file is new and complete is checked, not that its contents are right.",
         "Tasks that srun has started are not held: what they compute between checkpoint and requeue is repeated.",
     )
 

@@ -1,4 +1,4 @@
-"""CRIU: the kernel's own view of a process tree, written to disk and made again, for programs that know of nothing.
+"""CRIU: the kernel's own view of a process tree, written to disk and made again, for programs that take no part in it.
 
 It needs root on the node, which the root helper ``clearway-criu`` has through sudo; the driver ``criu.sh`` says how.
 """

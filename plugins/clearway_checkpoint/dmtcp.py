@@ -32,7 +32,7 @@ class Dmtcp(Driver):
         "A full disk ends the program with exit status 99; free space is checked before, quotas are not seen.",
         "What a program printed between its checkpoint and its end is printed again after a restart.",
         "After a restart the program's environment, SLURM_* included, is that of its first start.",
-        "DMTCP's coordinator authenticates nobody: whoever reaches its port can save or end the program.",
+        "DMTCP's coordinator has no authentication: every process that reaches its port can save or end the program.",
     )
 
     def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:

@@ -1,8 +1,8 @@
 """Suspending a job in memory: Slurm stops its processes, and their memory stays on the node.
 
 There is nothing to do on the compute node, so there is no driver: the daemon asks Slurm to suspend the job and, when
-nobody else holds its processors any more, to resume it. Nothing is moved out of memory for that, and no room is counted
-on that would have to be made (docs/decisions/0018).
+no other job holds its processors any more, to resume it. Nothing is moved out of memory for that, and only memory that
+is free now counts (docs/decisions/0018).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ LIMIT_MS = 200.0
 IDLE_CYCLES = 30
 URGENT_JOBS = 7
 RUNS = 5
+GUARDED_BY = 2  # on a busy machine a cycle may take so many times longer, beside what the yardstick says
 
 
 @pytest.fixture
@@ -61,27 +62,37 @@ class Times:
 
 @pytest.mark.usefixtures("quiet_collector")
 def test_a_cycle_is_short(tmp_path: Path) -> None:
+    is_short(tmp_path, LIMIT_MS, ("60s", "5m", "10m"))
+
+
+@pytest.mark.guard
+@pytest.mark.usefixtures("quiet_collector")
+def test_a_cycle_is_not_long_on_a_busy_machine_either(tmp_path: Path) -> None:
+    is_short(tmp_path, LIMIT_MS * GUARDED_BY, ("5m",))
+
+
+def is_short(tmp_path: Path, limit_ms: float, max_delays: Sequence[str]) -> None:
     late: set[str] | None = None
     for run in range(RUNS):
         folder = tmp_path / str(run)
         folder.mkdir()
-        measured = measure(folder)
-        now = {what for what, times in measured.items() if times.median >= LIMIT_MS * times.pace.slower}
+        measured = measure(folder, max_delays)
+        now = {what for what, times in measured.items() if times.median >= limit_ms * times.pace.slower}
         late = now if late is None else late & now
         if not late:
             return
     told = ", ".join(f"{what}: {times}" for what, times in measured.items())
-    pytest.fail(f"in {RUNS} runs a median above {LIMIT_MS:g} ms times the yardstick's: {late}; the last: {told}")
+    pytest.fail(f"in {RUNS} runs a median above {limit_ms:g} ms times the yardstick's: {late}; the last: {told}")
 
 
-def measure(tmp_path: Path) -> dict[str, Times]:
+def measure(tmp_path: Path, max_delays: Sequence[str]) -> dict[str, Times]:
     """By what the cycle does and the max delay."""
     title = "One cycle, ms (median; longest, times as slow as a quiet machine)"
     table = Table(title=title, title_justify="left")
     for heading in ("max delay", "idle", "plans for an urgent job", "carries on"):
         table.add_column(heading, justify="right")
     measured: dict[str, Times] = {}
-    for max_delay in ("60s", "5m", "10m"):
+    for max_delay in max_delays:
         rules = [{"partition": ["urgent"], "max_delay": max_delay}]
         world = World(f"sqlite:///{tmp_path}/{max_delay}.sqlite", config(preemptors=rules), node_count=load.NODES)
         load.fill(world.cluster)

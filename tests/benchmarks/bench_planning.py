@@ -13,7 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ LARGE_REPEATS = 3
 LEAST_RATIOS = (200, 100, 50)  # to HiGHS, CP-SAT with a model for each deadline, and CP-SAT with one solved again
 SCENARIO_3_MS = 1.0
 RUNS = 5
+GUARDED_BY = 4  # on a busy machine a ratio may be so many times smaller
 BACKTRACKING_UP_TO = 1  # the scenario whose exhaustive search ends in seconds
 
 SOLVERS = (milp_sweep, cp_sat_sweep, cp_sat_again)
@@ -114,10 +115,10 @@ class Measured(NamedTuple):
     slower: float  # the machine, than a quiet one: times
 
 
-def scenarios_measured() -> list[Measured]:
+def scenarios_measured(node_multiples: Sequence[int] = (128, 1), turns: int = TURNS) -> list[Measured]:
     rows = []
     for number in (1, 2, 3):
-        for node_multiple in (128, 1):
+        for node_multiple in node_multiples:
             drawn = scenario(number, SEED, node_multiple=node_multiple)
             problem = drawn.problem()
             curve = EvictionDP().solve(problem)
@@ -126,7 +127,7 @@ def scenarios_measured() -> list[Measured]:
             if number <= BACKTRACKING_UP_TO:
                 assert Backtracking().solve(problem).points == curve.points
             pace = Pace(time.process_time)
-            spent = _in_turns(problem, pace)
+            spent = _in_turns(problem, pace, turns)
             ours, highs, cp_sat, again, greedy = map(median, spent)
             size = (len(drawn.jobs), drawn.nodes_needed, node_multiple)
             least = min(spent[0])
@@ -135,20 +136,32 @@ def scenarios_measured() -> list[Measured]:
     return rows
 
 
-def _in_turns(problem: EvictionProblem, pace: Pace) -> list[list[float]]:
+def _in_turns(problem: EvictionProblem, pace: Pace, turns: int) -> list[list[float]]:
     """Milliseconds, turn by turn, of eviction-dp, of each solver, of greedy; of short runs the least of a turn.
 
     A run of a millisecond begins with empty caches whenever somebody else was let in before; a solver's sweep hardly
     notices.
     """
     spent: list[list[float]] = [[] for _ in range(len(SOLVERS) + 2)]
-    for _ in range(TURNS):
+    for _ in range(turns):
         pace.take()
         for place, sweep in enumerate(SOLVERS, start=1):
             spent[0].append(min(spent_ms(lambda: EvictionDP().solve(problem), REPEATS)))
             spent[place] += spent_ms(lambda sweep=sweep: sweep(problem))
         spent[-1].append(min(spent_ms(lambda: Greedy().solve(problem), REPEATS)))
     return spent
+
+
+@pytest.mark.guard
+@pytest.mark.timeout(900)
+def test_planning_is_many_times_faster_than_solvers_on_a_busy_machine_too() -> None:
+    missed = {1, 2, 3}
+    for _ in range(RUNS):
+        rows = enumerate(scenarios_measured((1,), turns=3), start=1)
+        missed &= {number for number, row in rows if marks_missed(row, GUARDED_BY)}
+        if not missed:
+            return
+    pytest.fail(f"scenarios {missed} in each of {RUNS} runs")
 
 
 @pytest.mark.timeout(1_800)
@@ -170,11 +183,12 @@ def test_planning_is_fast() -> None:
     pytest.fail(f"missed in each of {RUNS} runs: {missed}; the last: {rows}")
 
 
-def marks_missed(row: Measured) -> list[str]:
+def marks_missed(row: Measured, times: float = 1) -> list[str]:
+    """Which marks the row misses even where it may be so many times worse."""
     by_median = (row.highs / row.ours, row.cp_sat / row.ours, row.again / row.ours)
     ratios = zip(("HiGHS", "CP-SAT", "again"), map(max, by_median, row.ratios), LEAST_RATIOS, strict=True)
-    missed = [name for name, ratio, least in ratios if ratio < least]
-    if row.name == "Scenario-3" and row.least >= SCENARIO_3_MS * row.slower:
+    missed = [name for name, ratio, least in ratios if ratio * times < least]
+    if row.name == "Scenario-3" and row.least >= SCENARIO_3_MS * row.slower * times:
         missed.append("milliseconds")
     return missed
 

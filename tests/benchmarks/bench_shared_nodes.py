@@ -65,16 +65,15 @@ def measured(seed: int, needed: int = 16, gpus: int = 8, deadlines: Sequence[int
 
 
 @pytest.mark.timeout(900)
-def test_shared_nodes_are_planned_within_a_second() -> None:
-    for seed in SEEDS:
-        for _ in range(TRIES):  # on a machine that others share whole runs are slow
-            pace = Pace(time.process_time, arrays=True)
-            pace.take()
-            row = measured(seed)
-            pace.take()
-            print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}, the machine x{pace.slower:.1f}")
-            assert row.gap <= LARGEST_GAP
-            if row.ours_s < ALLOWED_S * pace.slower and row.cp_sat_s >= LEAST_RATIO * row.ours_s:
-                break
-        else:
-            pytest.fail(f"too slow in {TRIES} runs; the last: {row}, the machine x{pace.slower:.1f}")
+@pytest.mark.parametrize("seed", [pytest.param(SEEDS[0], marks=pytest.mark.guard), *SEEDS[1:]])
+def test_shared_nodes_are_planned_within_a_second(seed: int) -> None:
+    for _ in range(TRIES):  # on a machine that others share whole runs are slow
+        pace = Pace(time.process_time, arrays=True)
+        pace.take()
+        row = measured(seed)
+        pace.take()
+        print(f"{row}: CP-SAT / eviction-dp = {row.cp_sat_s / row.ours_s:.0f}, the machine x{pace.slower:.1f}")
+        assert row.gap <= LARGEST_GAP
+        if row.ours_s < ALLOWED_S * pace.slower and row.cp_sat_s >= LEAST_RATIO * row.ours_s:
+            return
+    pytest.fail(f"too slow in {TRIES} runs; the last: {row}, the machine x{pace.slower:.1f}")

@@ -88,6 +88,7 @@ def test_fcfs_agrees_with_accasim(tmp_path: Path) -> None:
     assert slowdown == pytest.approx(theirs.slowdown, rel=AGREES)
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(900)
 def test_easy_is_ten_times_as_fast_as_accasims_and_agrees_by_its_rules(tmp_path: Path) -> None:
     """The usual EASY differs from AccaSim's, which does not keep to its reservation: ``accasim_rules`` says how."""

@@ -1,7 +1,7 @@
 """Figures 5 to 8 of the CoSim paper as a page of the documentation.
 
 Run from the repository's root as ``python -m tests.benchmarks.planner_figures`` (with the dependency group
-``figures``): it writes docs/explanation/planner-figures.md and its pictures. What is measured, and how:
+``bench``): it writes docs/explanation/planner-figures.md and its pictures. What is measured, and how:
 ``clearway.experiments.cosim_study``.
 """
 
@@ -24,8 +24,9 @@ LOSS_PICTURE = ROOT / "docs/images/planner-greedy-loss.svg"
 def page(times: Sequence[Times], losses: Sequence[Sequence[float]]) -> str:
     return f"""# The CoSim paper's figures, measured again
 
-Figures 5 to 8 of the paper for the three scenarios rebuilt from its description: 12, 16 and 24 jobs on 4,352 nodes,
-512, 1,024 and 2,048 nodes to be freed within 0 to 15 minutes. This page and its pictures are written by
+Figures 5 to 8 of “CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters” (DS-RT,
+2020, DOI 10.1109/DS-RT50469.2020.9213578) for the three scenarios rebuilt from its description: 12, 16 and 24 jobs on
+4,352 nodes, 512, 1,024 and 2,048 nodes to be freed within 0 to 15 minutes. This page and its pictures are written by
 `tests/benchmarks/planner_figures.py`; do not edit them. What the [planners](planners.md) are is told elsewhere.
 
 ## Figures 5 to 7: response time
@@ -36,7 +37,7 @@ Times add up over the deadlines for greedy and backtracking, which answer one at
 all sixteen in one pass.
 
 {"".join(_sentence(figure, each) for figure, each in zip((5, 6, 7), times, strict=True))}
-The paper's machine and language are not known, so only ratios and shapes compare, not microseconds.
+The paper's machine and language are not known, so only ratios and shapes compare, not milliseconds.
 
 ## Figure 8: what greedy loses more than the optimum
 
@@ -104,11 +105,13 @@ def plot(times: Sequence[Times], losses: Sequence[Sequence[float]]) -> None:
             ("greedy", each.greedy),
             ("backtracking", each.backtracking),
         ):
-            axis.plot(minutes[: len(values)], values, marker=".", label=label)
+            in_ms = [microseconds / 1e3 for microseconds in values]
+            axis.plot(minutes[: len(in_ms)], in_ms, marker=".", label=label)
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:,.10g}")
         axis.set_title(f"{each.scenario.name}: K = {each.scenario.nodes_needed:,}")
         axis.set_xlabel("deadline (minutes)")
-    axes[0].set_ylabel("response time (µs)")
+    axes[0].set_ylabel("response time (ms)")
     axes[0].legend()
     save(picture, TIMES_PICTURE)
     picture, axes = subplots(1, len(losses), figsize=(11, 3.2))

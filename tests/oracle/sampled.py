@@ -65,7 +65,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def left_out(items: Iterable[pytest.Item], of: Share) -> set[pytest.Item]:
-    """Of the tests of a ``block`` of problems those that this run leaves out; every shape keeps some blocks."""
+    """Of the tests of a ``block`` of problems those that this run does not try; every shape keeps some."""
     shapes: dict[str, int] = {}
     found = set()
     for item in items:

@@ -15,8 +15,8 @@ import pytest
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.joint import several
-from clearway.planning.joint.in_turn import in_turn
-from clearway.planning.joint.requests import Allocation, Request, Together
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
+from clearway.planning.joint.sequential import in_turn
 from clearway.planning.joint.several import plan_together
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
@@ -169,7 +169,7 @@ def _matched(slots: Sequence[Sequence[str]]) -> bool:
     return all(place(slot, set()) for slot in range(len(slots)))
 
 
-def cost_of(together: Together) -> Cost:
+def cost_of(together: JointPlan) -> Cost:
     leaving = [option for allocation in together.allocations for _, option in allocation.leaving]
     return (
         sum((Fraction(str(option.lost_work_node_s)) for option in leaving), Fraction(0)),
@@ -179,7 +179,7 @@ def cost_of(together: Together) -> Cost:
     )
 
 
-def check(requests: Sequence[Request], together: Together) -> None:
+def check(requests: Sequence[Request], together: JointPlan) -> None:
     """Every allocation keeps what it promises."""
     by_id = {request.job_id: request for request in requests}
     left: dict[str, tuple[Allocation, Option]] = {}

@@ -13,7 +13,7 @@ import pytest
 
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 from clearway.planning.joint import cheapest_nodes
-from clearway.planning.joint.requests import Allocation, Request, Together
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
 from clearway.planning.joint.several import at_once, by_program, unserved
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
@@ -326,7 +326,7 @@ def test_it_is_what_trying_everything_finds(shape: str, block: int) -> None:
             }, seed
             best = everything(admitted)
         assert cost_of(found.allocations) == best, seed
-        assert found.least_node_s <= Together(found.allocations, 0.0).cost.lost_work_node_s, "what is proven is true"
+        assert found.least_node_s <= JointPlan(found.allocations, 0.0).cost.lost_work_node_s, "what is proven is true"
         assert repr(requests) == before
     assert served >= IN_A_TEST / 10
     assert refused >= IN_A_TEST / 10
@@ -389,7 +389,7 @@ def test_on_the_cheapest_nodes_alone_plans_stay_valid_and_claim_no_proof(
         check(requests, found.allocations)
         order = [request.job_id for request in requests]
         ranks = [
-            (unserved(Together(each.allocations, 0.0).served, order), cost_of(each.allocations))
+            (unserved(JointPlan(each.allocations, 0.0).served, order), cost_of(each.allocations))
             for each in (found, every)
         ]
         assert ranks[0] >= ranks[1]

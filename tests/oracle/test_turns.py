@@ -17,8 +17,8 @@ from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import batch
-from clearway.preemption.batch import Consider, beside_plans, decide_together
-from clearway.preemption.plan import Considered, consider
+from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
+from clearway.preemption.plan import Solution, solve_alone
 from tests.builders import NOW, after
 from tests.oracle.problems import TIMES
 from tests.oracle.test_live_needs import CONFIG, World, lie_as_asked, serves, urgent_with_needs, world
@@ -45,15 +45,15 @@ def seen_with(made: World, found: Sequence[Preemptor]) -> ClusterSnapshot:
     return replace(seen, jobs=(*made.jobs.values(), *(each.job for each in found)))
 
 
-def considers(seen: ClusterSnapshot, claimed: Sequence[Plan]) -> Consider:
+def considers(seen: ClusterSnapshot, claimed: Sequence[Plan]) -> SolveAlone:
     """As ``making_room`` has it."""
 
-    def consider_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Considered | NoPlan:
-        under_way = beside_plans(UnderWay(), (*claimed, *beside), preemptor.deadline)
+    def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
+        under_way = under_way_beside(UnderWay(), (*claimed, *beside), preemptor.deadline)
         context = PlanningContext(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=under_way)
-        return consider(preemptor, context, EvictionDP(), whole=whole)
+        return solve_alone(preemptor, context, EvictionDP(), whole=whole)
 
-    return consider_one
+    return solve_one
 
 
 def played(seen: ClusterSnapshot, found: Sequence[Preemptor], seconds_left: Callable[[], float]) -> list[Plan]:
@@ -61,7 +61,7 @@ def played(seen: ClusterSnapshot, found: Sequence[Preemptor], seconds_left: Call
     plans: list[Plan] = []
     left = tuple(found)
     while left:
-        decided = decide_together(left, considers(seen, tuple(plans)), seen, EvictionDP(), NOW, seconds_left)
+        decided = decide_batch(left, considers(seen, tuple(plans)), seen, EvictionDP(), NOW, seconds_left)
         plans += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
         assert len(decided.later) < len(left)
         left = decided.later

@@ -61,9 +61,9 @@ def test_the_report_stands_by_itself(made: CosimStudy) -> None:
     page = as_html(made)
     HTMLParser().feed(page)
     assert page.count("<svg") == 6
-    assert page.count("<polyline") == 3 * 3 + 3
+    assert page.count('class="series"') == 3 * 3 + 3
     assert "http" not in page
-    for label in (20, 40, 60, 80):  # the axis above 45 node-hours
+    for label in (0, 10, 20, 30, 40):  # the axis to 45 node-hours
         assert f">{label}</text>" in page
     assert "took longer than 10 s" in page
     assert "mean of 7 drawn problems" in page

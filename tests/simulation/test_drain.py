@@ -307,7 +307,7 @@ def test_an_owner_may_not_drain_empty_nodes_nor_where_the_site_says_no(
     saver(world, "n1")
     request_id = ask(world, "n[1-2]", "alice")
     world.tick()
-    assert "not all jobs there are his" in answer(world, request_id)
+    assert "nor the owner of all jobs on these nodes" in answer(world, request_id)
     world.loop.reconfigure(config())
     request_id = ask(world, "n1", "alice")
     world.tick()

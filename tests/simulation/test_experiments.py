@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -62,6 +64,15 @@ def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path
     assert result.exit_code == 2
     assert result.stderr == "clearway: experiment all: --jobs needs --cluster slurm\n"
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['matplotlib'] = None; from clearway.cli.app import main; main()"
+    asked = [sys.executable, "-c", code, "experiment", "cosim", "--out", str(tmp_path / "out")]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    needed = "reports need matplotlib: pip install 'clearway[figures]' (matplotlib is missing)"
+    assert done.stderr == f"clearway: experiment cosim: {needed}\n"
 
 
 def test_text_from_a_folder_cannot_become_markup() -> None:

@@ -240,7 +240,7 @@ def test_rights_are_asked_at_every_turn(make_world: Callable[..., World]) -> Non
     saver(world, "n2", user="alice")
     refused = ask(world, "n[1-3]", "alice", rolling=1)
     world.tick()
-    assert "not all jobs there are his" in answer(world, refused)
+    assert "nor the owner of all jobs on these nodes" in answer(world, refused)
     order = roll(world, "n[1-2]", 1, "alice")
     wait_away(world, order, "n1")
     world.submit(Program(work_s=900), on=("n2",), user="bob")

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.experiments import urgent_study
+from clearway.experiments import chart, urgent_study
 from clearway.experiments.sweeps.base import Sweep
 from clearway.experiments.sweeps.local import local_workers
-from clearway.experiments.urgent_report import _bars, as_html, label
+from clearway.experiments.urgent_report import as_html
 from clearway.experiments.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
 
 runner = CliRunner()
@@ -82,16 +82,19 @@ def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> Non
     assert f"<p>Urgent jobs in one drawing, on average: {drawn}.</p>" in page
 
 
-def test_the_labels_of_neighbouring_bars_do_not_overlap() -> None:
-    """A digit of the figures' 11 px takes 6.4 of the picture's units, a point half as much."""
+def test_the_labels_of_neighbouring_dots_do_not_overlap() -> None:
+    """A row for each, as high as its text, and no number reaches out of the picture: a digit takes 6 points of 9."""
     values = [0.0997, 0.103, 0.114, 1.008, 20.64, 155.2, 6_664.2, 9_999, 52_264.6, 152_736.4, 999_999]
-    picture = _bars("response", [f"s{number}" for number in range(8)], values[:8])
-    middles = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">[\d.k]+<', picture)]
-    assert len(middles) == 8
-    pitch = min(b - a for a, b in pairwise(middles))
-    for value in values:
-        shown = label(value)
-        assert 6.4 * (len(shown) - shown.count(".") / 2) <= pitch, shown
+    picture = chart.dots("response", [f"s{number}" for number in range(len(values))], values)
+    texts = re.findall(
+        r'<text [^>]*(?:transform="translate\(|x=")([\d.]+)(?: |" y=")([\d.]+)[^>]*>([\d.,e+]+)<', picture
+    )
+    shown = {text: (float(x), float(y)) for x, y, text in texts}
+    assert [text for text in shown if text in {f"{value:,.4g}" for value in values}] == [f"{v:,.4g}" for v in values]
+    rows = [shown[f"{value:,.4g}"] for value in values]
+    assert all(below[1] - above[1] >= 9 for above, below in pairwise(rows))
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', picture)[0])
+    assert all(shown[text][0] + 6 * len(text) <= width for text in (f"{value:,.4g}" for value in values))
 
 
 def test_the_report_says_met_where_every_criterion_is(traces: Path) -> None:

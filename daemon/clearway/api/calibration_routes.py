@@ -1,4 +1,4 @@
-"""Read: how good predictions of checkpoints and restarts were, and which applications are not trusted any more."""
+"""Read: predicted and actual checkpoints and restarts, and which applications are not trusted any more."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ router = APIRouter(tags=["calibration"])
 @router.get("/calibration")
 def calibration(
     daemon: Daemon,
-    limit: Annotated[int, Query(ge=1, le=1_000, description="most applications to answer with")] = 100,
-    offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the first to leave out")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of applications")] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of applications to skip")] = 0,
 ) -> schemas.CalibrationView:
     """By checkpointer, and by user, application and checkpointer in their order, over the newest records of each."""
     history = daemon.history()

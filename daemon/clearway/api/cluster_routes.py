@@ -18,9 +18,9 @@ def cluster(daemon: Daemon, report: Report) -> schemas.ClusterView:
 
 @router.get("/preemptors")
 def preemptors(report: Report) -> schemas.PreemptorList:
-    """The urgent jobs that wait, with their deadlines and what becomes of them.
+    """The urgent jobs that wait, with their deadlines and what is done for them.
 
-    Ordinary jobs that eternal jobs make room for are among them.
+    Ordinary jobs for which eternal jobs make room are among them.
     """
     return schemas.PreemptorList(
         taken_at=report.snapshot.taken_at,

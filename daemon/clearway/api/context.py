@@ -63,10 +63,10 @@ class Context:
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        """One what-if plan at a time: a crowd of them must not slow down the loop.
+        """One what-if plan at a time, so that many of them do not slow down the loop.
 
         Raises:
-            HTTPException: 429 when others were before for too long.
+            HTTPException: 429 when the others take too long.
         """
         if not self._planner_free.acquire(timeout=_PATIENCE_S):
             raise HTTPException(429, "other what-if plans are being made; try again")
@@ -99,7 +99,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def _actor(given: Credentials, daemon: Daemon) -> str:
-    """The name that belongs to the bearer token; callers cannot choose it."""
+    """The name of the bearer token; callers cannot choose it."""
     if not daemon.tokens.configured:
         raise HTTPException(403, "changes over REST are switched off: the configuration names no api.token_file")
     actor = None if given is None else daemon.tokens.actor(given.credentials.strip())

@@ -1,7 +1,7 @@
 """Empty nodes and bring them back: requests like all others, and what a drain would do.
 
-Whose token it is must be one that may drain: by the configuration, or by the rights that Slurm gives a user of that
-name. The loop checks it.
+The token's name must be allowed to drain, by the configuration or by the rights that Slurm gives a user of that name.
+The loop checks it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def undrain(daemon: Daemon, actor: Actor, wish: UndrainRequest, response: Respon
     return ask(daemon, response, "undrain", None, actor, wish.model_dump_json())
 
 
-@router.post("/drains/what-if", responses={409: {"model": schemas.Problem, "description": "these nodes cannot be"}})
+@router.post(
+    "/drains/what-if", responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}}
+)
 def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
     """How the jobs on these nodes would leave; changes nothing and needs no token."""
     if wish.rolling is not None:

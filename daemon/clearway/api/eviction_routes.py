@@ -41,8 +41,8 @@ def evictions(
         StateFilter | None,
         Query(description="planned (proposed, awaiting approval or scheduled), active (under way), past, or one state"),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=100, description="most evictions to answer with")] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the newest to leave out")] = 0,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of evictions")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest evictions to skip")] = 0,
 ) -> schemas.EvictionList:
     """Evictions, newest first."""
     states = chosen_states(state.value if state else None)
@@ -73,7 +73,7 @@ def steps(daemon: Daemon, eviction_id: EvictionId) -> schemas.StepList:
 
 @router.get("/{eviction_id}/explanation")
 def explanation(daemon: Daemon, eviction_id: EvictionId) -> plan_schemas.ExplanationView:
-    """What sparing each chosen job, letting go each spared one, waiting longer, or simple rules would have cost."""
+    """The cost of sparing each chosen job, preempting each spared job, waiting longer, or following simple rules."""
     found = daemon.store.eviction(eviction_id)
     explained = daemon.store.explanation(eviction_id)
     if explained is None:

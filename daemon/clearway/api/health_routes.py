@@ -1,4 +1,4 @@
-"""How the daemon is, for people, supervisors and Prometheus."""
+"""The state of the daemon, for people, supervisors and Prometheus."""
 
 from __future__ import annotations
 

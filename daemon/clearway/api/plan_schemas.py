@@ -18,24 +18,26 @@ class Answer(BaseModel):
 
 class ActionView(Answer):
     job_id: str
-    action: Action = Field(description="how it leaves; end: its own time limit ends it in time")
+    action: Action = Field(
+        description="how the job leaves; end: its own time limit ends it in time; kill: requeue without checkpoint"
+    )
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
-    ready_s: int = Field(description="end only: when its nodes are empty at the latest, seconds from the plan")
+    ready_s: int = Field(description="end only: latest time at which its nodes are empty, seconds from the plan")
     file_system_s: float | None = Field(
-        description="how long its checkpoint would take with the whole file system, seconds; null: others wait for it"
+        description="time of its checkpoint with the whole file system, seconds; null: others wait for it"
     )
     return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 
 class CurvePointView(Answer):
-    max_delay_s: int = Field(description="within so many seconds from the plan")
-    feasible: bool = Field(description="whether enough nodes can be freed within that")
+    max_delay_s: int = Field(description="delay of this point, seconds from the plan")
+    feasible: bool = Field(description="whether enough nodes can be freed within this delay")
     lost_work_node_s: float | None = Field(description="least work lost, node-seconds; null: not feasible")
     checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
     nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
-    actions: tuple[ActionView, ...] = Field(description="which jobs leave how")
-    return_node_s: int = Field(description="what coming back costs all of them, node-seconds")
+    actions: tuple[ActionView, ...] = Field(description="the jobs that leave, with their actions")
+    return_node_s: int = Field(description="cost of the return of all these jobs, node-seconds")
 
 
 class CurveView(Answer):
@@ -43,31 +45,33 @@ class CurveView(Answer):
     exact: bool = Field(description="whether every point is proven to be the cheapest")
     gap_ratio: float = Field(
         validation_alias="gap",
-        description="unless exact: the share of a point's lost work that may be lost needlessly; 0: not known",
+        description="unless exact: share of a point's lost work that may be needless; 0: not known",
     )
     points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
 
 
 class VerdictView(Answer):
     job_id: str
-    choice: Choice = Field(description="chosen, spared (not needed) or exempt (policy does not let it go)")
+    choice: Choice = Field(description="chosen, spared (not needed) or exempt (protected by policy)")
     code: str = Field(description="short and stable word for the reason")
     reason: str = Field(description="the reason as a sentence")
 
 
 class PlanView(Answer):
     made_at: datetime
-    deadline: datetime = Field(description="by when the preemptor should run")
+    deadline: datetime = Field(description="when the preemptor should run at the latest")
     nodes_needed: int = Field(description="nodes that the preemptor asks for")
-    nodes_to_free: int = Field(description="nodes that had to be freed: the free ones are taken off")
+    nodes_to_free: int = Field(description="nodes that had to be freed, without the free ones")
     free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
     placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
-    switch: str | None = Field(description="the leaf switch that these are under; null: it asks for no one switch")
+    switch: str | None = Field(
+        description="leaf switch of these nodes; null: the preemptor does not ask for one switch"
+    )
     chosen: CurvePointView
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
-    verdicts: tuple[VerdictView, ...] = Field(description="why each running job goes or stays")
-    together: tuple[str, ...] = Field(description="job_ids of other preemptors that it was planned together with")
+    verdicts: tuple[VerdictView, ...] = Field(description="why each running job leaves or stays")
+    together: tuple[str, ...] = Field(description="job_ids of the preemptors that were planned together with this one")
     note: str = Field(
         description='"it was ...": what is not proven of how it was planned beside others; empty: nothing'
     )
@@ -75,7 +79,7 @@ class PlanView(Answer):
 
 class CostView(Answer):
     lost_work_node_s: float = Field(description="work lost, node-seconds")
-    return_node_s: int = Field(description="what coming back costs, node-seconds")
+    return_node_s: int = Field(description="cost of the return of the preempted jobs, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds")
     preemptees: int = Field(description="jobs preempted")
 
@@ -85,31 +89,29 @@ class AlternativeView(Answer):
     choice: Choice = Field(description="what the plan does with it: chosen or spared")
     known: bool = Field(description="false: there was no time to find out")
     cost: CostView | None = Field(
-        description="of the best plan that spares it (chosen) or lets it go (spared); null: unknown, or there is none"
+        description="of the best plan that spares it (chosen) or preempts it (spared); null: unknown, or there is none"
     )
-    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
+    more_lost_work_node_s: float | None = Field(description="work that this loses more than the plan, node-seconds")
 
 
 class LaterView(Answer):
-    max_delay_s: int = Field(description="within so many seconds from the plan, instead of the deadline")
-    cost: CostView = Field(description="of the best plan for that")
+    max_delay_s: int = Field(description="delay instead of the plan's, seconds from the plan")
+    cost: CostView = Field(description="cost of the best plan for this delay")
 
 
 class RuleOutcomeView(Answer):
     rule: str = Field(description="name of the rule, also that of a planner")
-    cost: CostView | None = Field(description="what it would have done; null: nothing that frees the nodes in time")
-    more_lost_work_node_s: float | None = Field(description="what that would lose more than the plan, node-seconds")
+    cost: CostView | None = Field(description="cost of its plan; null: it frees the nodes in no way in time")
+    more_lost_work_node_s: float | None = Field(description="work that this loses more than the plan, node-seconds")
 
 
 class ExplanationView(Answer):
     eviction_id: int
     planner: str = Field(description="which planner made the plan and answered for the alternatives")
     exact: bool = Field(description="whether its answers are proven to be the cheapest")
-    gap_ratio: float = Field(
-        description="unless exact: the share of lost work that may be lost needlessly; 0: not known"
-    )
+    gap_ratio: float = Field(description="unless exact: share of the lost work that may be needless; 0: not known")
     complete: bool = Field(description="whether there was time for every alternative")
     cost: CostView = Field(description="of the plan itself")
-    alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be made to leave")
+    alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be preempted")
     later: tuple[LaterView, ...] = Field(description="what a longer delay would save, up to twice the plan's")
-    rules: tuple[RuleOutcomeView, ...] = Field(description="what simple rules would have done in the same situation")
+    rules: tuple[RuleOutcomeView, ...] = Field(description="plans of simple rules in the same situation")

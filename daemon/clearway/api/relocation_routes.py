@@ -1,6 +1,6 @@
 """Compaction and promotion: requests like all others, and what they would do.
 
-Whose token it is must be one that may drain. The loop checks it.
+The token's name must be allowed to drain. The loop checks it.
 """
 
 from __future__ import annotations

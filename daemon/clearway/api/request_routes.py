@@ -1,6 +1,6 @@
-"""Change: what an operator asks is written to the store; the loop reads it in its next cycle and says what came of it.
+"""Change: what an operator asks is written to the store; the loop reads it in its next cycle and writes the result.
 
-Nothing here calls Slurm. The actor is whoever the token belongs to.
+Nothing here calls Slurm. The actor is the name of the token.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def resume(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestV
 def request(
     daemon: Daemon, request_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the request")]
 ) -> schemas.RequestView:
-    """What came of a request."""
+    """The result of a request."""
     found = daemon.store.request(request_id)
     if found is None:
         raise HTTPException(404, f"no request {request_id}")

@@ -27,8 +27,8 @@ RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the 
 @router.get("")
 def rolling_drains(
     daemon: Daemon,
-    limit: Annotated[int, Query(ge=1, le=100, description="most rolling drains to answer with")] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000, description="how many of the newest to leave out")] = 0,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of rolling drains")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest rolling drains to skip")] = 0,
 ) -> schemas.RollingList:
     """Rolling drains, newest first."""
     found = daemon.store.rolling_drains(limit=limit + 1, offset=offset)
@@ -47,7 +47,7 @@ def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
 
 @router.post("/{rolling_id}/cancel", status_code=202, responses=REFUSALS)
 def cancel(daemon: Daemon, actor: Actor, rolling_id: RollingId, response: Response) -> schemas.RequestView:
-    """Begin no more of its drains, and call off what is not empty yet; empty nodes stay drained."""
+    """Begin no more of its drains, and cancel what is not empty yet; empty nodes stay drained."""
     if daemon.store.rolling_drain(rolling_id) is None:
         raise HTTPException(404, f"no rolling drain {rolling_id}")
     return ask(daemon, response, "cancel_rolling", None, actor, rolling_id=rolling_id)

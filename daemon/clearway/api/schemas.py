@@ -42,16 +42,16 @@ class SkippedRecord(Answer):
 
 class BudgetUsage(Answer):
     jobs: int = Field(description="jobs preempted in the last hour")
-    jobs_limit: int | None = Field(description="most jobs preempted in an hour; null: no limit")
+    jobs_limit: int | None = Field(description="maximum number of jobs preempted in an hour; null: no limit")
     lost_node_s: float = Field(description="work lost in the last hour, node-seconds")
-    lost_node_s_limit: float | None = Field(description="most work lost in an hour, node-seconds; null: no limit")
+    lost_node_s_limit: float | None = Field(description="maximum work lost in an hour, node-seconds; null: no limit")
 
 
 class ClusterView(Answer):
     taken_at: datetime = Field(description="when the newest snapshot was taken")
     backend: str = Field(description="how the daemon talks to Slurm: cli, pyslurm or simulated")
     mode: Mode = Field(description="what the daemon may do")
-    paused: bool = Field(description="whether an operator has paused it")
+    paused: bool = Field(description="whether an operator has paused the daemon")
     standby: bool = Field(description="whether another daemon acts on this database")
     nodes: NodeCounts
     jobs: dict[str, int] = Field(description="number of jobs in each state")
@@ -69,17 +69,17 @@ class PreemptorView(Answer):
     display_id: str = Field(description="the id as users know it, such as 123_4")
     user: str
     name: str
-    partitions: tuple[str, ...] = Field(description="partitions that it may run in")
-    nodes: int = Field(description="nodes that it asks for")
+    partitions: tuple[str, ...] = Field(description="partitions that the job may run in")
+    nodes: int = Field(description="nodes that the job asks for")
     rule: str = Field(
         description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
     )
     submit_time: datetime
-    max_delay_s: float = Field(description="how long it may wait, seconds")
-    deadline: datetime = Field(description="by when it should run")
+    max_delay_s: float = Field(description="how long the job may wait, seconds")
+    deadline: datetime = Field(description="when the job should run at the latest")
     seconds_left: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
     eviction_id: int | None = Field(description="the eviction planned for it, if any")
-    why: str = Field(description="what becomes of it, or why nothing can be done")
+    why: str = Field(description="what is done for the job, or why nothing can be done")
 
 
 class PreemptorList(Answer):
@@ -97,17 +97,19 @@ class PreemptionView(Answer):
     name: str
     partition: str
     nodes: tuple[str, ...] = Field(description="nodes that it held")
-    eternal: bool = Field(description="whether it is an eternal job: never killed, and counted in no budget")
+    eternal: bool = Field(
+        description="whether it is an eternal job: never requeued without a checkpoint, and counted in no budget"
+    )
     action: Action
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState
     state_since: datetime | None
     attempts: int = Field(description="how often the command of this state was given to Slurm")
-    asked_at: datetime | None = Field(description="when it was asked to save itself, or waiting for that began")
-    checkpointed_at: datetime | None = Field(description="when it says that it has saved itself")
-    requeued_at: datetime | None = Field(description="its point of no return: requeue or cancellation was intended")
-    vacated_at: datetime | None = Field(description="when it was seen off its nodes")
-    returned_at: datetime | None = Field(description="when it was seen running again")
+    asked_at: datetime | None = Field(description="when the job was asked to save itself, or waiting for that began")
+    checkpointed_at: datetime | None = Field(description="when the job says that it has saved itself")
+    requeued_at: datetime | None = Field(description="the point of no return: requeue or cancellation was intended")
+    vacated_at: datetime | None = Field(description="when the job was seen off its nodes")
+    returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
     actual_lost_work_node_s: float | None = Field(description="node-seconds; null until it leaves")
     predicted_checkpoint_s: float = Field(description="seconds")
@@ -134,11 +136,11 @@ class MoveView(Answer):
 
 class DrainView(Answer):
     nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
-    actor: str = Field(description="who asked for it")
+    actor: str = Field(description="user or token that asked for it")
     reason: str = Field(description="why, as part of the nodes' Reason")
     deadline: datetime | None = Field(description="when they should be empty; null: as soon as possible")
     begin_at: datetime | None = Field(description="when it begins or began; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     move: MoveView | None = Field(
         description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
@@ -164,7 +166,7 @@ class EvictionSummary(Answer):
     preemptees: int = Field(description="jobs that are preempted")
     placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
     revision: int = Field(description="how often it was planned anew while under way")
-    approved_by: str = Field(description="who approved it; empty: nobody had to")
+    approved_by: str = Field(description="user or token that approved it; empty: no approval was needed")
     started_at: datetime | None = Field(description="when the preemptor started")
     finished_at: datetime | None
     time_to_start_s: float | None = Field(description="from the plan to the start of the preemptor, seconds")
@@ -206,10 +208,8 @@ class StepList(Answer):
 
 
 class Calibrated(Answer):
-    checkpointer: str = Field(description="how the job is saved: application, dmtcp, criu ...")
-    checkpoints: dict[CheckpointOutcome, int] = Field(
-        description="checkpoints that were asked for, by what became of them"
-    )
+    checkpointer: str = Field(description="name of the checkpointer: application, dmtcp, criu ...")
+    checkpoints: dict[CheckpointOutcome, int] = Field(description="checkpoints that were asked for, by outcome")
     restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how")
     compared: int = Field(description="checkpoints with a predicted and an actual time")
     median_ratio: float | None = Field(description="actual over predicted seconds of a checkpoint; null: none")
@@ -239,10 +239,10 @@ class WalltimeAdviceView(Answer):
     user: str
     app: str = Field(description="the application as the job calls it, else the job's name")
     jobs: int = Field(description="runs that have ended by themselves or by their time limit; the newest 200 count")
-    asked_s: float | None = Field(description="time limit that they ask for, the median; null: none has a limit")
-    median_s: float = Field(description="half of them took no longer, seconds")
-    most_s: float = Field(description="nine in ten took no longer, seconds")
-    longest_s: float = Field(description="the longest of them, seconds")
+    asked_s: float | None = Field(description="median of their time limits, seconds; null: none has a limit")
+    median_s: float = Field(description="run time that half of them did not exceed, seconds")
+    most_s: float = Field(description="run time that nine in ten did not exceed, seconds")
+    longest_s: float = Field(description="the longest run time, seconds")
     cut: int = Field(description="runs that lasted until their time limit")
     advice: str = Field(description="the same in one sentence")
 
@@ -255,10 +255,10 @@ class RequestView(Answer):
     kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact or promote")
     eviction_id: int | None
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
-    actor: str = Field(description="whose token it was")
+    actor: str = Field(description="name of the token or user that asked")
     created_at: datetime
     handled_at: datetime | None = Field(description="null: the loop has not read it yet")
-    result: str = Field(description="what came of it, in one line; empty while it waits")
+    result: str = Field(description="the result in one line; empty while the request waits")
 
 
 class TurnView(Answer):
@@ -271,11 +271,11 @@ class TurnView(Answer):
 class RollingView(Answer):
     rolling_id: int = Field(description="its number")
     state: RollingState
-    at_once: int = Field(description="at most so many of its nodes are away")
-    actor: str = Field(description="who ordered it")
+    at_once: int = Field(description="maximum number of its nodes that are away at a time")
+    actor: str = Field(description="user or token that ordered it")
     reason: str = Field(description="why, as the nodes' Reason says")
     begin_at: datetime | None = Field(description="when it begins; null: at once")
-    parallel: Parallel = Field(description="what becomes of jobs that also run on other nodes")
+    parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     created_at: datetime
     progressed_at: datetime | None = Field(description="when the turn of some node last changed; null: not yet")
@@ -291,8 +291,8 @@ class RollingList(Answer):
 
 class BatchView(Answer):
     nodes: tuple[str, ...]
-    jobs: int = Field(description="that would leave")
-    checkpoint_s: float = Field(description="that saving them would take one after another, seconds")
+    jobs: int = Field(description="number of jobs that would leave")
+    checkpoint_s: float = Field(description="time to save them one after another, seconds")
 
 
 class RollingWhatIf(Answer):

@@ -1,4 +1,4 @@
-"""Who may change something over REST: a file with one ``name:token`` a line.
+"""The tokens that may change something over REST: a file with one ``name:token`` a line.
 
 The file must belong to root or to the daemon's own user, must not be open to others, and must not be writable by
 its group; a group that may read it is allowed, so that root can own it and the daemon's group can read it (0640).
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[!-~]+")  # what a header can carry
 
 
 class Tokens:
-    """The tokens of the file, read when made and when told to ``reload``. Without a file nobody may change anything."""
+    """The tokens of the file, read when made and when told to ``reload``. Without a file nothing can be changed."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -42,7 +42,7 @@ class Tokens:
             self._tokens = _parse(_read(self._file), self._file)
 
     def actor(self, token: str) -> str | None:
-        """Whose token this is. Every one is compared, each in constant time: nothing is to be learnt from the wait."""
+        """The name of this token. Each one is compared in constant time, so that the wait tells nothing."""
         given, found = token.encode(errors="replace"), None
         for name, known in self._tokens:
             if hmac.compare_digest(given, known):

@@ -184,7 +184,7 @@ def _summary(e: Operation) -> dict[str, object]:
         "approved_by": e.approved_by,
         "started_at": started,
         "finished_at": e.finished_at,
-        # Slurm tells whole seconds: a job that starts in the second of its plan would have started before it.
+        # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         "time_to_start_s": None if started is None else max(0.0, (started - e.created_at).total_seconds()),
         "start_margin_s": None if started is None else (e.plan.deadline - started).total_seconds(),
         "predicted_lost_work_node_s": e.predicted_lost_node_s,

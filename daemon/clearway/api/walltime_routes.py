@@ -1,4 +1,4 @@
-"""Read: what jobs ask for and what they take."""
+"""Read: time limits and run times of jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ router = APIRouter(tags=["walltime"])
 @router.get("/walltime/advice", responses={404: {"model": schemas.Problem, "description": "no such job has ended yet"}})
 def walltime_advice(
     daemon: Daemon,
-    user: Annotated[str, Query(max_length=255, description="whose jobs")],
+    user: Annotated[str, Query(max_length=255, description="user of the jobs")],
     name: Annotated[str, Query(max_length=255, description="the application as the job calls it, else its name")],
 ) -> schemas.WalltimeAdviceView:
-    """What jobs of this user and name ask for, and how long they ran, as far as the daemon has seen them end."""
+    """Time limits and run times of the jobs of this user and name that the daemon has seen end."""
     found = advice_on(daemon.runs(RunKey(user, name)))
     if found is None:
         raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")

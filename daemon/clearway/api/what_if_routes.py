@@ -1,4 +1,4 @@
-"""What would be done for K nodes within a max delay, on the newest snapshot: the daemon's own decision, and no act.
+"""What would be done for an urgent job of K nodes, on the newest snapshot: the daemon's own decision, and no act.
 
 Changes nothing and needs no token. One plan is made at a time, and the input is bounded by the cluster's size.
 """
@@ -34,18 +34,20 @@ class WhatIf(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    nodes: int = Field(ge=1, description="nodes that it would ask for, whole ones")
+    nodes: int = Field(ge=1, description="number of whole nodes that the job asks for")
     max_delay: Annotated[
         Duration,
         Field(le=LONGEST_DELAY_S),
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "examples": ["10m", 600]}),
-    ] = Field(description="how long it may wait: seconds, or 90s, 10m, 1h30m; at most 7 days")
+    ] = Field(description="how long the job may wait: seconds, or 90s, 10m, 1h30m; at most 7 days")
     partition: str | None = Field(
-        None, max_length=255, description="the partition that it would run in; without one, any of the cluster's"
+        None, max_length=255, description="partition of the job; null: any partition of the cluster"
     )
 
 
-@router.post("/what-if", responses={429: {"model": schemas.Problem, "description": "others are being planned"}})
+@router.post(
+    "/what-if", responses={429: {"model": schemas.Problem, "description": "other what-if plans are being made"}}
+)
 def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfView:
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
     preemptor = _preemptor(question, report.snapshot)

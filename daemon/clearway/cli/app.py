@@ -38,7 +38,7 @@ from clearway.model.errors import ClearwayError
 from clearway.model.operations import EvictionState
 
 app = typer.Typer(
-    help="Makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else.",
+    help="Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -95,7 +95,7 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
 
 @app.command()
 def launcher(
-    folder: Annotated[Path, typer.Argument(help="Where all nodes can read it, such as /usr/local/bin.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that all nodes can read, such as /usr/local/bin.")],
 ) -> None:
     """Copy clearway-run, clearway-criu and the checkpointers' drivers, which compute nodes need, into a folder."""
     with errors():
@@ -108,16 +108,16 @@ def launcher(
 def plan(
     problem: Annotated[Path | None, typer.Option(help="Solve the problem in this file; needs no Slurm.")] = None,
     planner: Annotated[str, typer.Option(help="Planner for --problem.")] = "eviction-dp",
-    nodes: Annotated[int | None, typer.Option(min=1, help="What if so many nodes were needed?")] = None,
-    max_delay: Annotated[str, typer.Option(help="... within this delay (90s, 10m, 1h30m).")] = "10m",
-    partition: Annotated[str | None, typer.Option(help="... in this partition.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Plan for an urgent job of N nodes.")] = None,
+    max_delay: Annotated[str, typer.Option(help="With --nodes: its maximum delay (90s, 10m, 1h30m).")] = "10m",
+    partition: Annotated[str | None, typer.Option(help="With --nodes: its partition.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="... and say what every other decision would cost.")
+        bool, typer.Option("--explain", help="With --nodes: also show what every other decision would cost.")
     ] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Plan without doing anything: a problem file, or what if on the cluster as it is now."""
+    """Make a plan and do nothing: for a problem file, or for an urgent job on the cluster as it is now."""
     if (problem is None) == (nodes is None):
         complain("plan: give either --problem FILE or --nodes N")
         raise typer.Exit(BAD_INPUT)
@@ -145,11 +145,11 @@ def status(config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.
 
 @app.command()
 def calibration(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many applications.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of applications.")] = 50,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How good predictions of checkpoints were, and which applications are not asked any more."""
+    """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
     from clearway.cli.calibration import show  # noqa: PLC0415 - see serve
     from clearway.estimates.learning import History  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ def explain(
         eviction = store.eviction(eviction_id)
         explanation = store.explanation(eviction_id)
         if explanation is None:
-            complain(f"eviction {eviction_id} is not explained yet: the daemon does that when it has a moment")
+            complain(f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles")
             raise typer.Exit(FAILED)
         show(eviction, explanation, output.value)
 
@@ -180,11 +180,11 @@ def explain(
 @walltime_app.command("advice")
 def walltime_advice(
     name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
-    user: Annotated[str | None, typer.Option(help="Whose jobs; by default yours.")] = None,
+    user: Annotated[str | None, typer.Option(help="User of the jobs; default: you.")] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What jobs of this name ask for and what they take, as the daemon has seen them end."""
+    """Time limits and run times of the jobs of this name that the daemon has seen end."""
     from clearway.estimates.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
 
     key = RunKey(user or getpass.getuser(), name)
@@ -201,8 +201,8 @@ def walltime_advice(
 
 @evictions_app.command("list")
 def list_evictions(
-    which: Annotated[Which, typer.Option("--state", help="Which evictions.")] = Which.ALL,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 20,
+    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which.ALL,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -264,19 +264,19 @@ def simulate(
         Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
     ] = None,
     sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Size of the machine; else what the trace says.")] = None,
-    processors_per_node: Annotated[
-        int, typer.Option(min=1, help="Take whole nodes of so many of the trace's processors.")
-    ] = 1,
-    scheduler: Annotated[str | None, typer.Option(help="One or more, joined by commas; else fcfs,easy.")] = None,
-    exact_limits: Annotated[bool, typer.Option("--exact-limits", help="As if users had known the run times.")] = False,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of the machine; default: as the trace says.")] = None,
+    processors_per_node: Annotated[int, typer.Option(min=1, help="Processors of the trace that make one node.")] = 1,
+    scheduler: Annotated[str | None, typer.Option(help="Schedulers, separated by commas; default: fcfs,easy.")] = None,
+    exact_limits: Annotated[
+        bool, typer.Option("--exact-limits", help="Take the actual run times as time limits.")
+    ] = False,
     urgent_queue: Annotated[
         list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
     ] = None,
     inject_urgent: Annotated[
         bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Another seed draws other urgent jobs and swap times.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random urgent jobs and swap times.")] = 0,
     save_swf: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the recorded jobs that ran to this file, as SWF.")
     ] = None,
@@ -285,11 +285,14 @@ def simulate(
         typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="What would Clearway have done with this configuration: urgent by its rules.")
+        Path | None,
+        typer.Option(
+            help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replay a recorded workload under one scheduler or more, and tell what came of it."""
+    """Replay a recorded workload under one or more schedulers, and print the results."""
     from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
     from clearway.cli.simulate import simulate as run  # noqa: PLC0415
     from clearway.cli.simulate_site import SiteQuestion, simulate_site  # noqa: PLC0415
@@ -298,7 +301,7 @@ def simulate(
         raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
     if config is not None or trace is None:
         if config is None:
-            raise typer.BadParameter("--from-sacct needs --config, which says who is urgent")
+            raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
         if trace is not None and not sacct:
             raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
         if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1 or save_swf:
@@ -330,10 +333,10 @@ def simulate(
 
 @app.command("simulate-cluster")
 def simulate_cluster(
-    once: Annotated[bool, typer.Option("--once", help="End after one urgent job has come and gone.")] = False,
-    speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds a second.")] = 60.0,
+    once: Annotated[bool, typer.Option("--once", help="End after the first urgent job.")] = False,
+    speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds per second.")] = 60.0,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0: any free one.")] = 0,
-    seed: Annotated[int, typer.Option(help="Another seed draws other jobs.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the random jobs.")] = 7,
 ) -> None:
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
     with errors():

@@ -1,4 +1,4 @@
-"""``clearway simulate-cluster``: the daemon at work on a simulated Theta, told step by step.
+"""``clearway simulate-cluster``: the daemon at work on a simulated Theta, step by step.
 
 The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated.
 """
@@ -120,7 +120,7 @@ class Story:
         killed_all = self.killing_would_lose(p.job_id for p in final.preemptions)
         self._step(
             self._clock.now(),
-            f"{_who_is_back(away)}: {lost} node-hours lost; killing the same jobs would have lost "
+            f"{_returned(away)}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
             f"{render.node_hours(killed_all)}.",
         )
         why = what_failed(margin_s, over=back, away=away)
@@ -132,7 +132,7 @@ class Story:
         return newest
 
     def remember(self, candidates: Iterable[Candidate]) -> None:
-        """A later plan for the same urgent job does not know those as candidates who have left for an earlier one."""
+        """A later plan for the same urgent job has no candidates that have left for an earlier one."""
         for candidate in candidates:
             lost = [option.lost_work_node_s for option in candidate.options if option.action is Action.KILL]
             self._if_killed.setdefault(candidate.job_id, sum(lost))
@@ -189,5 +189,5 @@ def what_failed(margin_s: float, *, over: bool, away: int) -> str:
     return "" if over else "the eviction was not over in time"
 
 
-def _who_is_back(away: int) -> str:
-    return f"{away} not back yet" if away else "Everyone is back"
+def _returned(away: int) -> str:
+    return f"{away} not back yet" if away else "All jobs are back"

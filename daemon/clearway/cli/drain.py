@@ -40,25 +40,30 @@ RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the ro
 
 def drain_nodes(
     nodes: Annotated[
-        str, typer.Argument(help="Host list such as node[1-3,7]; partition=NAME and feature=NAME stand for theirs.")
+        str,
+        typer.Argument(help="Host list such as node[1-3,7], partition=NAME or feature=NAME; several joined by commas."),
     ],
-    reason: Annotated[str, typer.Option(help="Why; it becomes part of the nodes' Reason.")] = "",
+    reason: Annotated[str, typer.Option(help="Why the nodes are drained; part of their Reason in Slurm.")] = "",
     deadline: Annotated[
-        str | None, typer.Option(help="When they should be empty: 30m, 18:30, 2026-03-01T18:30; else as soon as saved.")
+        str | None,
+        typer.Option(help="Time by which the nodes should be empty: 30m, 18:30, 2026-03-01T18:30; default: none."),
     ] = None,
-    at: Annotated[str | None, typer.Option(help="When to begin, in the same forms; else at once.")] = None,
+    at: Annotated[str | None, typer.Option(help="Time to begin, in the same forms; default: at once.")] = None,
     parallel: Annotated[
-        Parallel, typer.Option(help="Jobs that also run on other nodes: move them, or leave them to end.")
+        Parallel, typer.Option(help="Jobs that also run on other nodes: migrate them, or leave them to end.")
     ] = Parallel.MIGRATE,
-    force: Annotated[bool, typer.Option("--force", help="Requeue jobs that cannot be saved as well.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also requeue jobs that cannot be saved.")] = False,
     rolling: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_AT_ONCE, help="So many nodes at a time: the next follow when one is back."),
+        typer.Option(
+            min=1, max=MOST_AT_ONCE, metavar="N", help="At most N nodes at a time: the next follows when one is back."
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when the nodes are empty; --rolling: when the last is back.")
+        bool,
+        typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -98,7 +103,7 @@ def drain_nodes(
 
 
 def undrain(
-    nodes: Annotated[str, typer.Argument(help="As for drain.")],
+    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -162,7 +167,7 @@ def _over(store: Store, rolling_id: int) -> RollingDrain | None:
 
 @rolling_app.command("list")
 def list_rolling(
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -175,7 +180,7 @@ def list_rolling(
 def show_rolling(
     rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
 ) -> None:
-    """One rolling drain: whose turn is over, who is away, who waits, and who was skipped and why."""
+    """One rolling drain: the turn of each node, and why nodes were skipped."""
     with stored(config) as store:
         found = store.rolling_drain(rolling_id)
         if found is None:
@@ -186,5 +191,5 @@ def show_rolling(
 
 @rolling_app.command("cancel")
 def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Begin no more of its drains and call off what is not empty yet; empty nodes stay until `clearway undrain`."""
+    """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
     ask("cancel_rolling", None, config, rolling_id=rolling_id)

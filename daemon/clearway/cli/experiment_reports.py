@@ -68,7 +68,7 @@ def realtime(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]
 
 
 def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions) -> Sequence[Entry]:
-    """All of them. One whose workloads are not there is left out and named."""
+    """All experiments. An experiment without its workloads is left out and named."""
     with open_sweep(options) as sweep:
         makers: list[tuple[Entry, Callable[[Path], Sequence[str]]]] = [
             (index_report.STOCHASTIC, lambda to: stochastic(to, sweep)),
@@ -78,7 +78,7 @@ def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions)
             (index_report.REALTIME, lambda to: realtime(to, traces, seeds, sweep)),
         ]
         entries = [_made(entry, make, out) for entry, make in makers]
-    # It takes times, so nothing else computes meanwhile.
+    # This experiment measures times, so nothing else computes beside it.
     entries.insert(0, _made(index_report.COSIM, cosim, out))
     _write(out, {"index.html": index_report.as_html(entries)})
     return entries

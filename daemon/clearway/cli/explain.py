@@ -1,4 +1,4 @@
-"""What ``clearway explain`` prints: what else could have been decided, and what that would have cost."""
+"""What ``clearway explain`` prints: what every other decision would have cost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def as_json(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
 
 
 def tables(plan: OperationPlan, explanation: Explanation) -> Group:
-    """Every question with its answers, the most asked first."""
+    """Every question with its answers, the most frequent question first."""
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     by_choice: dict[Choice, list[Alternative]] = {Choice.CHOSEN: [], Choice.SPARED: []}
     for each in explanation.alternatives:
@@ -93,14 +93,14 @@ def tables(plan: OperationPlan, explanation: Explanation) -> Group:
     ]
     last = max((point.max_delay_s for point in plan.curve.points), default=0)
     parts += [
-        f"Could it wait {format_duration(later.max_delay_s)}: {_in_words(later.cost)}." for later in explanation.later
+        f"With a delay of {format_duration(later.max_delay_s)}: {_in_words(later.cost)}." for later in explanation.later
     ]
     if explanation.complete and not explanation.later:
         parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
     if isinstance(plan, Plan) and plan.together:
         others = ", ".join(plan.together)
         parts.append(
-            f"All this compares it with planning it alone; it was planned together with {plan.called} {others}."
+            f"This compares the plan with planning the job alone; it was planned together with {plan.called} {others}."
         )
     if isinstance(plan, Plan) and plan.note:
         parts.append(f"It was {plan.note}.")
@@ -115,7 +115,7 @@ def _plan_in_words(plan: OperationPlan, explanation: Explanation) -> str:
         proven = "planned together with others"
     elif not plan.curve.exact:
         gap = plan.curve.gap
-        proven = f"at most {100 * gap:.1f} % of it needless" if gap else "not proven to be the cheapest"
+        proven = f"at most {100 * gap:.1f} % of it may be needless" if gap else "not proven to be the cheapest"
     return f"The plan ({plan.curve.planner}): {_in_words(explanation.cost)}, {proven}."
 
 
@@ -147,7 +147,7 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
 
 
 def _signed(node_s: float) -> str:
-    """A difference in node-hours with as many decimals as it takes not to look like none."""
+    """A difference in node-hours, with enough decimals not to look like zero."""
     hours = node_s / 3_600
     return f"{hours:+,.1f}" if abs(hours) >= 0.05 else f"{hours:+,.2g}"
 
@@ -160,7 +160,7 @@ def _chosen_table(
     actions = {planned.job_id: planned for planned in plan.chosen.actions}
     names = {job.job_id: job.display_id for job in plan.leaving}
     made = table(
-        "job", "nodes", "goes by", _NODE_HOURS, "sparing it would cost", title="Why these jobs",
+        "job", "nodes", "action", _NODE_HOURS, "sparing it would cost", title="Why these jobs",
         right=("nodes", _NODE_HOURS),
     )  # fmt: skip
     for each in chosen:
@@ -168,7 +168,7 @@ def _chosen_table(
         made.add_row(
             names.get(each.job_id, each.job_id),
             str(candidates[each.job_id].nodes),
-            planned.action.value,
+            planned.action.shown,
             node_hours(planned.lost_work_node_s),
             _difference(own, each.cost, known=each.known),
         )
@@ -179,13 +179,13 @@ def _spared_table(
     problem: EvictionProblem, spared: list[Alternative], own: Cost, candidates: dict[str, Candidate]
 ) -> Table | str:
     if not spared:
-        return "No other job could have gone."
+        return "No other job could have been preempted."
     known = sorted(
         (each for each in spared if each.known and each.cost is not None), key=lambda each: (each.cost, each.job_id)
     )
     shown = known[:_SHOWN]
     made = table(
-        "job", "nodes", "cheapest way", _NODE_HOURS, "letting it go would cost", title="Why not those",
+        "job", "nodes", "cheapest action", _NODE_HOURS, "preempting it would cost", title="Why not the other jobs",
         right=("nodes", _NODE_HOURS),
     )  # fmt: skip
     for each in shown:
@@ -195,7 +195,7 @@ def _spared_table(
         made.add_row(
             each.job_id,
             str(candidate.nodes),
-            cheapest.action.value if cheapest.action is not Action.END else "its own end",
+            cheapest.action.shown if cheapest.action is not Action.END else "its own end",
             node_hours(cheapest.lost_work_node_s),
             _difference(own, each.cost),
         )

@@ -12,8 +12,8 @@ DRIVERS = Path(clearway_checkpoint.__file__).parent
 LAUNCHER = ("clearway-run", "clearway-generations", "clearway-chain")
 ROOT_HELPER = "clearway-criu"
 ABOUT_THE_HELPER = """\
-clearway-criu is for sites that offer CRIU; others may remove it. sudo runs it with root's rights, so root must own it
-and the folders above it, and nobody else may write there: see docs/explanation/criu.md."""
+clearway-criu is for sites that offer CRIU; other sites may remove it. sudo runs it with root's rights, so
+root must own it and the folders above it, and no other user may write there: see docs/explanation/criu.md."""
 
 
 def source(name: str, drivers: Path = DRIVERS) -> Path:

@@ -38,11 +38,11 @@ ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
 ]
 EvictionId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the eviction.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 def complain(text: str) -> None:
-    """One line on standard error, whatever a file or Slurm has put into it."""
+    """One line on standard error, without control characters from files or Slurm."""
     print(f"clearway: {render.visible(text)}", file=sys.stderr)
 
 
@@ -75,7 +75,7 @@ def duration_option(text: str) -> float:
 
 
 def actor() -> str:
-    """Who runs this: by the process itself, which nobody can set, and only with root's rights by what sudo says."""
+    """The user of this process, which no variable can change; with root's rights also the user that sudo names."""
     user = _user_name(os.getuid())
     behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
     return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
@@ -110,9 +110,9 @@ def ask(
     *,
     quiet: bool = False,
 ) -> Request:
-    """Write a request to the store and wait a little for the daemon's answer; unless ``quiet`` it is printed.
+    """Write a request to the store and wait a little for the daemon's answer, which is printed unless ``quiet``.
 
-    Where there is none in time, or where it is refused, the command ends; but a quiet one shows its own refusal.
+    The command ends when no answer comes in time and, unless ``quiet``, when the request is refused.
     """
     with stored(config) as store:
         request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document, rolling_id)

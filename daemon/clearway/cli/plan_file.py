@@ -1,6 +1,6 @@
 """``clearway plan --problem FILE``: an eviction problem from a file, its trade-off curve as JSON or a table.
 
-Needs neither Slurm nor a database. The file is that of ``problem_file``; what is wrong in it is told in one line,
+Needs neither Slurm nor a database. The file is that of ``problem_file``; an error in it is one line on standard error,
 with exit status 2. Durations are rounded up to whole steps. The curve has one entry for every step from 0 to
 ``max_delay_s``, the last one included when it is a multiple of ``step_s``.
 """
@@ -85,7 +85,7 @@ def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:
         if not point.feasible:
             table.add_row(within, "-", *("-" for _ in back), "-", "-", "not possible")
             continue
-        jobs = ", ".join(f"{planned.job_id} {planned.action.value}" for planned in point.actions)
+        jobs = ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions)
         table.add_row(
             within,
             f"{(point.lost_work_node_s or 0) / 3_600:,.2f}",

@@ -1,4 +1,4 @@
-"""What is said of a wrong problem file: one line that names the field, what belongs there, and what stands there."""
+"""Errors of a problem file: one line that names the field, what belongs there, and what it holds."""
 
 from __future__ import annotations
 
@@ -31,24 +31,11 @@ WANTED = {
     "contiguous": "true or false",
     "one_switch": "true or false",
 } | dict.fromkeys(("features", "partitions", "required_nodes", "excluded_nodes", "node_names"), NAMES)
-WANTED |= dict.fromkeys(
-    (
-        "checkpoint_s",
-        "ready_s",
-        "return_node_s",
-        "file_system_s",
-        "gpus",
-        "cores",
-        "memory_mib",
-        "gpus_per_node",
-        "cores_per_node",
-        "memory_mib_per_node",
-        "preempt_priority",
-        "ran_s",
-        "waited_s",
-    ),
-    "an integer >= 0",
-)
+_COUNTS = (
+    "checkpoint_s", "ready_s", "return_node_s", "file_system_s", "gpus", "cores", "memory_mib", "gpus_per_node",
+    "cores_per_node", "memory_mib_per_node", "preempt_priority", "ran_s", "waited_s",
+)  # fmt: skip
+WANTED |= dict.fromkeys(_COUNTS, "an integer >= 0")
 
 
 class BadProblemError(Exception):

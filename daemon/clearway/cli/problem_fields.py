@@ -1,4 +1,4 @@
-"""The fields of a problem file, and with them its JSON schema. How they fit together is told in ``problem_file``."""
+"""The fields of a problem file, and with them its JSON schema. ``problem_file`` says how they fit together."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _gpus(untyped: int, by_type: dict[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 class NodeFields(AmountFields):
-    held: AmountFields = Field(AmountFields(), description="what jobs hold that are no candidates: they stay")
+    held: AmountFields = Field(AmountFields(), description="what jobs hold that are no candidates and stay")
     features: list[_Text] = []
     partitions: list[_Text] = []
     switch: _Text | None = Field(None, description="its leaf switch")
@@ -121,7 +121,7 @@ class NodeFields(AmountFields):
 
 class NeedsFields(_Strict):
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
-    gpus_per_node: _Amount = Field(0, description="of whatever type")
+    gpus_per_node: _Amount = Field(0, description="GPUs of any type")
     gpus_per_node_by_type: dict[_Text, _Amount] = {}
     cores_per_node: _Amount = 0
     memory_mib_per_node: _Amount = 0
@@ -154,14 +154,18 @@ class OptionFields(_Strict):
     )
     action: _Action
     lost_work_node_s: _LostWork = 0
-    checkpoint_s: _Seconds = Field(0, description="on the file system, where checkpoints are written one by one")
-    ready_s: _Seconds = Field(0, description="no deadline before it can use this option")
+    checkpoint_s: _Seconds = Field(
+        0, description="time on the file system, seconds; checkpoints are written one by one"
+    )
+    ready_s: _Seconds = Field(0, description="earliest deadline that can use this option, seconds")
     file_system_s: _Seconds | None = Field(
         None,
-        description="how long its data takes with the whole file system, where checkpoints share it; at most "
-        "checkpoint_s; without it, others wait for it",
+        description="time that its data takes with the whole file system, seconds, where checkpoints share it; at most "
+        "checkpoint_s; null: other checkpoints wait for it",
     )
-    return_node_s: _Seconds = Field(0, description="what coming back costs; it counts where lost work is equal")
+    return_node_s: _Seconds = Field(
+        0, description="cost of its return, node-seconds; it counts where lost work is equal"
+    )
 
 
 class CandidateFields(_Strict):
@@ -176,22 +180,24 @@ class CandidateFields(_Strict):
         }
     )
     job_id: _Text
-    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(1, description="when nobody shares them")
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(1, description="number of nodes that no other job shares")
     node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field(
         [], validate_default=False, json_schema_extra={"uniqueItems": True}
     )
-    holds: AmountFields = Field(AmountFields(), description="on each of its nodes; without it, whole nodes")
-    holds_by_node: dict[_Text, AmountFields] = Field({}, description="where it is not the same on each")
+    holds: AmountFields = Field(AmountFields(), description="what it holds on each of its nodes; default: whole nodes")
+    holds_by_node: dict[_Text, AmountFields] = Field({}, description="by node, where it differs")
     options: Annotated[list[OptionFields], Field(min_length=1)] = Field([], validate_default=False)
-    lost_work_node_s: _LostWork = Field(0, description="when it is killed")
+    lost_work_node_s: _LostWork = Field(0, description="when it is requeued without a checkpoint, node-seconds")
     app_checkpoint_s: _Seconds | None = None
     sys_checkpoint_s: _Seconds | None = None
     preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = Field(
-        0, description="of its QoS or its partition's tier: slurm-default takes the lowest first"
+        0, description="of its QoS or its partition's tier; slurm-default takes the lowest first"
     )
-    ran_s: _Seconds = Field(0, description="since it started; for the rules that look at it")
-    remaining_s: _Seconds | None = Field(None, description="until its time limit; null: none, or not known")
-    waited_s: _Seconds = Field(0, description="from its submission to its start")
+    ran_s: _Seconds = Field(0, description="time since its start, seconds; some rules look at it")
+    remaining_s: _Seconds | None = Field(
+        None, description="time until its time limit, seconds; null: none, or not known"
+    )
+    waited_s: _Seconds = Field(0, description="time from its submission to its start, seconds")
 
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
@@ -228,7 +234,7 @@ class ProblemFields(_Strict):
     nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = Field(0, description="whole nodes")
     needs: NeedsFields | None = Field(
         None,
-        description="what the urgent job asks, instead of nodes_needed",
+        description="what the urgent job needs, instead of nodes_needed",
         json_schema_extra={"type": "object"},
     )
     nodes: dict[_Text, NodeFields] = Field(

@@ -140,7 +140,7 @@ def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResourc
 
 
 def _for_the_rules(fields: CandidateFields) -> dict[str, Any]:
-    """What the exact planners do not look at."""
+    """What only the rules use."""
     return fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
 
 
@@ -169,7 +169,7 @@ def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amoun
     types = [gpu_type for gpu_type, _ in has.gpus]
     amounts = fields.amounts()
     if fields.gpus and types != [""]:
-        demand(len(types) < 2, f"{place}.gpus", f"must be told by type, as node {shown(name)} has several")
+        demand(len(types) < 2, f"{place}.gpus", f"must be given by type, as node {shown(name)} has several")
         amounts = Amounts(fields.cores, fields.memory_mib, tuple((gpu_type, fields.gpus) for gpu_type in types))
         demand(bool(types), f"{place}.gpus", f"must be at most what node {shown(name)} has (0), not {fields.gpus}")
     limits = [("cores", amounts.cores, has.cores), ("memory_mib", amounts.memory_mib, has.memory_mib)]

@@ -1,4 +1,4 @@
-"""``clearway compact`` and ``clearway promote``: what they say, to the loop and to people."""
+"""``clearway compact`` and ``clearway promote``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from clearway.model.plan import NoPlan
 from clearway.store.base import Store
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 
 
 def compact(

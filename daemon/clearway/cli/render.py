@@ -42,7 +42,7 @@ _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
 _NARROW = 100  # characters
-_SENTENCES = frozenset({"why", "outcome", "note", "detail", ""})
+_SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "cheapest action", ""})
 
 
 def visible(text: str) -> str:
@@ -85,8 +85,8 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
     made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
-        # Only sentences are broken where the screen is narrow: half an id or half a time is of no use, and what is
-        # left of a number that is cut must not be taken for the number.
+        # Only sentences are broken on a narrow screen: half an id or half a time is of no use, and the rest of a
+        # number that was cut must not be taken for the number.
         sentence = name in _SENTENCES
         overflow: OverflowMethod = "fold" if sentence else "ellipsis"
         made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
@@ -124,7 +124,7 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
 
 
 def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
-    made = table("job", "", "why", title="Every job, and why")
+    made = table("job", "", "why", title="Every job, with the reason")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
     order = {Choice.CHOSEN: 0, Choice.SPARED: 1, Choice.EXEMPT: 2}
     exempt = 0
@@ -149,7 +149,7 @@ def preemption_table(eviction: Operation) -> Table:
             p.job.display_id,
             p.job.user,
             str(p.job.num_nodes),
-            p.action.value,
+            p.action.shown,
             p.state.value,
             node_hours(p.actual_lost_node_s),
             node_hours(p.predicted_lost_node_s),

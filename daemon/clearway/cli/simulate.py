@@ -1,4 +1,4 @@
-"""``clearway simulate``: what schedulers would have made of a recorded workload."""
+"""``clearway simulate``: a recorded workload under other schedulers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clearway.simulation.traces.trace import Trace
 
 _BROKEN_SHOWN = 5
 _NO_DECIMALS_FROM = 1_000
-_WORTH_A_BAR = 20_000  # jobs: fewer are done before anybody has read it
+_WORTH_A_BAR = 20_000  # jobs: fewer are done before a bar could be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def simulate(question: Question, sweep: SweepOptions, output: str, save: Path | 
         with open_sweep(sweep, len(question.schedulers), quiet=True) as workers:
             found = workers(_replayed, [(question, name) for name in question.schedulers], lambda each: each.scheduler)
     if output == "json":
-        render.print_json(_document(trace, nodes, found))
+        render.print_json(replayed_trace(trace, nodes) | {"schedulers": [each.as_json() for each in found]})
     else:
         render.console().print(_page(trace, nodes, found))
 
@@ -77,7 +77,7 @@ def _recorded(question: Question) -> Trace:
 
 def _save(question: Question, path: Path) -> None:
     try:
-        with path.open("x", encoding="utf-8") as out:  # nobody's record is overwritten
+        with path.open("x", encoding="utf-8") as out:  # never over an existing file
             write_swf(_recorded(question), out)
     except OSError as error:
         raise SimulationError(f"cannot write {path}: {error.strerror}") from None
@@ -156,7 +156,8 @@ def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Ca
         yield lambda ended: progress.update(task, completed=ended)
 
 
-def _document(trace: Trace, nodes: int, found: list[Measures]) -> dict[str, Any]:
+def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
+    """What was replayed, for programs."""
     return {
         "trace": trace.name,
         "jobs": len(trace.jobs),
@@ -164,7 +165,6 @@ def _document(trace: Trace, nodes: int, found: list[Measures]) -> dict[str, Any]
         "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
         "too_large": sum(job.size > nodes for job in trace.jobs),
         "nodes": nodes,
-        "schedulers": [each.as_json() for each in found],
     }
 
 

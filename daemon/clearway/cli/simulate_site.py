@@ -1,4 +1,4 @@
-"""``clearway simulate --config``: what Clearway would have made of a site's own accounted jobs."""
+"""``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
-from clearway.cli.simulate import progress_bar, tell_left_out
+from clearway.cli.simulate import progress_bar, replayed_trace, tell_left_out
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import plugins
 from clearway.config.configuration import Config, load_config
@@ -72,7 +71,8 @@ def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> N
         with open_sweep(sweep, len(courses), quiet=True) as workers:
             runs = workers(_run, [(record, *course) for course in courses], lambda run: run.name)
     if output == "json":
-        render.print_json(_document(trace, nodes, urgent, config, runs))
+        own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [run.as_json() for run in runs]}
+        render.print_json(replayed_trace(trace, nodes) | own)
         return
     for line in untold(config):
         print(f"clearway: {line}", file=sys.stderr)
@@ -121,20 +121,6 @@ def _nodes(question: SiteQuestion, config: Config) -> int:
     if not nodes:
         raise SimulationError("sinfo knows no node; give --nodes")
     return nodes
-
-
-def _document(trace: Trace, nodes: int, urgent: UrgentJobs, config: Config, runs: list[SiteRun]) -> dict[str, Any]:
-    return {
-        "trace": trace.name,
-        "jobs": len(trace.jobs),
-        "never_ran": trace.never_ran,
-        "broken_lines": [{"line": line.number, "why": line.why} for line in trace.broken],
-        "too_large": sum(job.size > nodes for job in trace.jobs),
-        "nodes": nodes,
-        "urgent_jobs": urgent.by_rule(),
-        "limits": list(untold(config)),
-        "runs": [run.as_json() for run in runs],
-    }
 
 
 def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: list[SiteRun]) -> Group:

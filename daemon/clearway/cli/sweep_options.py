@@ -36,9 +36,11 @@ class SweepOptions:
     ] = Cluster.LOCAL
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes at once, else one for each processor; with slurm of each job, else one."),
+        typer.Option(
+            min=1, help="Number of processes; default: one a processor. With slurm: of each job; default: one."
+        ),
     ] = None
-    jobs: Annotated[int | None, typer.Option(min=1, help="With slurm: how many jobs; else 4.")] = None
+    jobs: Annotated[int | None, typer.Option(min=1, help="With slurm: number of jobs; default: 4.")] = None
     partition: Annotated[str | None, typer.Option(help="With slurm: the jobs' partition.")] = None
     account: Annotated[str | None, typer.Option(help="With slurm: the jobs' account.")] = None
     walltime: Annotated[str | None, typer.Option(help="With slurm: the jobs' time limit, such as 2:00:00.")] = None
@@ -66,7 +68,7 @@ def sweeping(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def open_sweep(options: SweepOptions, tasks: int | None = None, *, quiet: bool = False) -> Iterator[Sweep]:
-    """Workers that are gone after this block, however it ends. ``tasks``: as many as there will be, where known.
+    """Workers that are gone after this block, however it ends. ``tasks`` is their number, where it is known.
 
     ``quiet``: progress is a bar on a terminal, and nothing elsewhere.
 
@@ -78,7 +80,7 @@ def open_sweep(options: SweepOptions, tasks: int | None = None, *, quiet: bool =
 
 
 def alone(options: SweepOptions, tasks: int) -> bool:
-    """Whether so many tasks are one process's work, which may as well be this one."""
+    """Whether one process would do all these tasks; then this one can."""
     return options.cluster is Cluster.LOCAL and min(_processes(options), tasks) == 1
 
 
@@ -143,7 +145,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def _ended_properly() -> Iterator[None]:
-    """To be asked to end, or to lose the terminal, is no reason to leave jobs or processes behind."""
+    """A signal to end, or the loss of the terminal, must not leave jobs or processes behind."""
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)

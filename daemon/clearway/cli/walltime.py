@@ -35,9 +35,9 @@ walltime_app = typer.Typer(
 )
 
 MOST_CHUNKS = 200_000
-"""More take hundreds of MiB; epsilon or --chunks says how fine it need be."""
+"""More take hundreds of MiB; a larger epsilon or fewer --chunks is the way out."""
 LONGEST_S = 300.0
-"""Usually so many steps take seconds, at worst their square counts: then the command gives up after this."""
+"""This many steps usually take seconds. The time may grow with their square: the command gives up after this."""
 _BAR = 40
 _SHORT_BAR = 24  # beside the other columns on a terminal of 80
 _PLOT_ROWS = 20
@@ -64,18 +64,20 @@ DistributionOption = Annotated[
     ),
 ]
 UnitOption = Annotated[Unit, typer.Option(help="Unit of the distribution's parameters, and of the times in a file.")]
-CheckpointOption = Annotated[float, typer.Option(help="Seconds that a checkpoint takes.")]
-RestartOption = Annotated[float, typer.Option(help="Seconds that a restart takes.")]
-AlphaOption = Annotated[float, typer.Option(help="Cost of a second asked for.")]
-BetaOption = Annotated[float, typer.Option(help="Cost of a second used.")]
-GammaOption = Annotated[float, typer.Option(help="Cost of a request, in the same unit.")]
-EpsilonOption = Annotated[float, typer.Option(help="At most so far above the least cost (0.1: 10 %).")]
+CheckpointOption = Annotated[float, typer.Option(help="Duration of a checkpoint, seconds.")]
+RestartOption = Annotated[float, typer.Option(help="Duration of a restart, seconds.")]
+AlphaOption = Annotated[float, typer.Option(help="Cost per second requested.")]
+BetaOption = Annotated[float, typer.Option(help="Cost per second used.")]
+GammaOption = Annotated[float, typer.Option(help="Cost per request, in the same unit.")]
+EpsilonOption = Annotated[float, typer.Option(help="Allowed excess over the least cost (0.1: 10 %).")]
 StrategyOption = Annotated[
     Strategy, typer.Option(help="Best checkpoints, all, or none; -per: requests of equal steps.")
 ]
 ChunksOption = Annotated[
     int | None,
-    typer.Option("--chunks", help="Cut the times into so many steps, instead of what epsilon or the best period says."),
+    typer.Option(
+        "--chunks", help="Number of steps that the times are cut into; default: by epsilon or the best period."
+    ),
 ]
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML), for history:.")
@@ -121,7 +123,7 @@ def bad_input(command: str) -> Iterator[None]:
 def made_plan(
     strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None
 ) -> SequencePlan:
-    """The plan, of a size that can be computed while somebody waits.
+    """The plan, small enough for an interactive command.
 
     Raises:
         WalltimeError: see ``request_sequence.plan``; or it is too large.

@@ -1,4 +1,4 @@
-"""``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and where such jobs are.
+"""``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and the state of such jobs.
 
 It needs Slurm and the launcher on the nodes, and no daemon. The folder of a chain belongs to its user; the job's
 launcher writes to it, so it must lie where the nodes can write too (a home directory usually does).
@@ -51,7 +51,7 @@ ChainsOption = Annotated[
 
 
 def submit(
-    sbatch: Annotated[list[str], typer.Argument(help="What sbatch is given, after --: its options and the script.")],
+    sbatch: Annotated[list[str], typer.Argument(help="Arguments of sbatch, after --: its options and the script.")],
     distribution: options.DistributionOption,
     unit: options.UnitOption = options.Unit.HOURS,
     checkpoint_s: options.CheckpointOption = 360.0,
@@ -65,7 +65,7 @@ def submit(
     config: options.ConfigOption = DEFAULT_CONFIG,
     chains: ChainsOption = DEFAULT_CHAINS,
 ) -> None:
-    """Submit a job that asks for one walltime after the other, as planned, until its program has ended."""
+    """Submit a job that requests one walltime after another, as planned, until its program has ended."""
     with options.bad_input("submit"):
         costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
         _, times = read_distribution(distribution, unit.seconds, config)
@@ -78,9 +78,9 @@ def submit(
 def status(
     chains: ChainsOption = DEFAULT_CHAINS,
     output: OutputOption = Output.TABLE,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete the folders of those that are over.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete the folders of finished chains.")] = False,
 ) -> None:
-    """Your chains, a line each: which request, how much work is safe, and what came of it."""
+    """Your chains, one line each: the current request, the work saved, and the state."""
     where = chains.expanduser()
     folders = sorted(path.parent for path in where.glob("*/plan"))
     queue = _queue() if folders else {}
@@ -120,7 +120,7 @@ def status(
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
-    """Refuse what a chain decides itself, or cannot be.
+    """Refuse arguments that a chain sets itself, and arrays.
 
     Raises:
         WalltimeError: with the argument, and where it stands.
@@ -145,7 +145,7 @@ def _check_arguments(sbatch: Sequence[str]) -> None:
 
 
 def _files(sbatch: Sequence[str]) -> list[Path]:
-    """The script, and whatever else sbatch is given that is a file."""
+    """The script, and every other argument that is a file."""
     return [path for path in (Path(each) for each in sbatch if not each.startswith("-")) if path.is_file()]
 
 
@@ -197,7 +197,7 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
     )
 
 
-# -- where they are --------------------------------------------------------------------------------------------
+# -- the state of chains --------------------------------------------------------------------------------------------
 
 
 def _queue() -> dict[str, SlurmView] | None:

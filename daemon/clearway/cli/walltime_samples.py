@@ -79,8 +79,8 @@ def _from_sacct(rest: str) -> list[float]:
         raise WalltimeError(str(error)) from None
     found = elapsed_times.read(answer)
     if not found:
-        who = f"no job {asked['name']!r} of user {asked['user']!r}"
-        raise WalltimeError(f"sacct: {who} has completed in the last {days} days")
+        asked_for = f"no job {asked['name']!r} of user {asked['user']!r}"
+        raise WalltimeError(f"sacct: {asked_for} has completed in the last {days} days")
     return found
 
 

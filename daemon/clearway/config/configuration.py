@@ -35,18 +35,22 @@ class DaemonConfig(_Section):
         Mode.OBSERVE,
         description="observe: plan and record only. approve: an operator confirms each eviction. automatic: act.",
     )
-    poll_interval: PositiveDuration = Field(2.0, description="time between cycles while nothing is under way")
-    active_interval: PositiveDuration = Field(0.5, description="time between cycles while an eviction is under way")
-    stale_after: PositiveDuration = Field(60.0, description="/liveness answers 503 when no cycle succeeded for so long")
-    keep_history: Duration = Field(365 * 86_400.0, description="finished evictions older than this are deleted")
+    poll_interval: PositiveDuration = Field(2.0, description="time between two cycles while no eviction is under way")
+    active_interval: PositiveDuration = Field(0.5, description="time between two cycles while an eviction is under way")
+    stale_after: PositiveDuration = Field(
+        60.0, description="/liveness answers 503 when no cycle has succeeded for longer than this"
+    )
+    keep_history: Duration = Field(
+        365 * 86_400.0, description="finished evictions older than this are deleted; 0: as soon as they are finished"
+    )
     log_format: Literal["json", "text"] = Field("text", description="one line a cycle, as text or as JSON")
 
 
 class SlurmConfig(_Section):
     backend: Literal["auto", "cli", "pyslurm"] = Field(
-        "auto", description="auto: pyslurm when it loads and answers, else the command line tools"
+        "auto", description="auto: pyslurm when it can be loaded and answers, else the command line tools"
     )
-    conf: Path | None = Field(None, description="slurm.conf; None: SLURM_CONF or Slurm's own default")
+    conf: Path | None = Field(None, description="path of slurm.conf; None: SLURM_CONF or Slurm's own default")
     timeout: PositiveDuration = Field(20.0, description="time limit of one call to Slurm")
 
 
@@ -62,13 +66,13 @@ class ApiConfig(_Section):
     port: int = Field(8642, ge=0, le=65_535, description="port to listen on; 0: any free one")
     token_file: Path | None = Field(
         None,
-        description="file with one 'name:token' a line; whoever sends such a token may change state. "
-        "Without it the REST API only reads",
+        description="file with one 'name:token' a line; a request with such a token may change state. None: the REST "
+        "API only reads",
     )
 
 
 class PreemptorRule(_Section):
-    """Which pending jobs are preemptors. All conditions that are given must hold; at least one must be."""
+    """Which pending jobs are preemptors. All given conditions must hold; at least one must be given."""
 
     name: str = Field("", description="name of this rule in plans and logs")
     partition: tuple[str, ...] = Field((), description="partitions")
@@ -78,7 +82,7 @@ class PreemptorRule(_Section):
     job_name: tuple[str, ...] = Field((), description="job names; * and ? are wildcards")
     comment: bool = Field(default=False, description="the job's Comment must hold clearway:max_delay=...")
     max_delay: Duration = Field(
-        600.0, description="how long such a job may wait; its own clearway:max_delay=... is preferred"
+        600.0, description="how long such a job may wait; the job's own clearway:max_delay=... is preferred"
     )
 
     @model_validator(mode="after")
@@ -91,183 +95,215 @@ class PreemptorRule(_Section):
 class CandidatesConfig(_Section):
     """Which running jobs may be preempted, and how."""
 
-    partitions: tuple[str, ...] = Field((), description="only jobs in these partitions; empty: in any")
-    protected_partitions: tuple[str, ...] = Field((), description="never jobs in these partitions")
-    protected_qos: tuple[str, ...] = Field((), description="never jobs with these qualities of service")
-    protected_accounts: tuple[str, ...] = Field((), description="never jobs of these accounts")
-    protected_users: tuple[str, ...] = Field((), description="never jobs of these users")
-    min_runtime: Duration = Field(
-        60.0, description="never jobs that have run for less than this; twice as long after each preemption of the job"
+    partitions: tuple[str, ...] = Field(
+        (), description="only jobs in these partitions may be preempted; empty: jobs in any partition"
     )
-    spare_before_end: Duration = Field(0.0, description="never jobs whose time limit ends within this")
-    max_preemptions: int = Field(3, ge=0, description="never jobs that were preempted so often already")
+    protected_partitions: tuple[str, ...] = Field((), description="jobs in these partitions are never preempted")
+    protected_qos: tuple[str, ...] = Field((), description="jobs with these QoS are never preempted")
+    protected_accounts: tuple[str, ...] = Field((), description="jobs of these accounts are never preempted")
+    protected_users: tuple[str, ...] = Field((), description="jobs of these users are never preempted")
+    min_runtime: Duration = Field(
+        60.0,
+        description="jobs that have run for less than this are never preempted; doubled by each preemption; 0: none",
+    )
+    spare_before_end: Duration = Field(
+        0.0, description="jobs whose time limit ends within this are never preempted; 0: no such rule"
+    )
+    max_preemptions: int = Field(
+        3, ge=0, description="maximum number of preemptions of one job; 0: no job is preempted"
+    )
     allow_kill: bool = Field(
-        default=True, description="whether requeueing without a checkpoint (losing work) is allowed at all"
+        default=True, description="whether jobs may be requeued without a checkpoint, which loses work"
     )
     allow_cancel: bool = Field(
-        default=False, description="whether jobs that cannot be requeued may be cancelled, for good"
+        default=False, description="whether jobs that cannot be requeued may be cancelled for good"
     )
     allow_suspend: bool = Field(
         default=False,
-        description="whether jobs may be suspended in memory, where every node has enough for the urgent job as well",
+        description="whether jobs may be suspended, on nodes with enough memory for the urgent job as well",
     )
 
 
 class BudgetConfig(_Section):
-    """What preemption may cost within any hour; an eviction that would exceed it waits for approval."""
+    """What preemption may cost within any hour. An eviction that would exceed it waits for approval."""
 
-    jobs_per_hour: int | None = Field(None, ge=0, description="most jobs preempted in an hour; None: no limit")
+    jobs_per_hour: int | None = Field(
+        None, ge=0, description="maximum jobs preempted in an hour; 0: all evictions wait for approval; None: no limit"
+    )
     lost_node_hours_per_hour: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="most node-hours lost in an hour; None: no limit"
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="maximum node-hours lost in an hour; 0: no work may be lost; None: no limit",
     )
 
 
 class CostsConfig(_Section):
     """The CoSim paper, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
 
-    file_system_mib_s: Positive = Field(10_000.0, description="Ba, aggregate write bandwidth of the file system")
-    node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node")
+    file_system_mib_s: Positive = Field(10_000.0, description="Ba, aggregate write bandwidth of the file system, MiB/s")
+    node_mib_s: Positive = Field(1_000.0, description="Bc, write bandwidth of one node, MiB/s")
     app_memory_fraction: float = Field(
-        0.4, gt=0, le=1, description="share of its memory that an application checkpoint holds, when unknown"
+        0.4,
+        gt=0,
+        le=1,
+        description="share of a job's memory that an application checkpoint holds, where its size is not known",
     )
-    checkpoint_overhead: Duration = Field(2.0, description="added to each checkpoint: signal, flush, answer")
+    checkpoint_overhead: Duration = Field(
+        2.0, description="time added to each checkpoint for signal, flush and answer; 0: none"
+    )
     restart_weight: float = Field(
         1.0,
         ge=0,
         le=1_000,
-        description="of plans that lose equally much work the one is made whose jobs come back at the least cost: "
-        "their nodes x (restart_weight x time to restart + queueing_weight x time in the queue)",
+        description="weight of the restart time in the cost of a job's return, which is its nodes x (restart_weight x "
+        "time to restart + queueing_weight x time in the queue). Of plans that lose the same work, the "
+        "one with the lowest return cost is made. 0: not counted",
     )
-    queueing_weight: float = Field(1.0, ge=0, le=1_000, description="see restart_weight; both 0: not counted")
+    queueing_weight: float = Field(
+        1.0, ge=0, le=1_000, description="weight of the time in the queue, see restart_weight; 0: not counted"
+    )
 
 
 class LearningConfig(_Section):
-    """What earlier checkpoints of a user's application under a checkpointer say about its next one."""
+    """How the next checkpoint of an application is predicted from its earlier ones under the same checkpointer."""
 
     quantile: float = Field(
-        0.9, gt=0, le=1, description="a checkpoint is expected to take as long as this share of the earlier ones did"
+        0.9, gt=0, le=1, description="a checkpoint is expected to take this quantile of the earlier durations"
     )
     min_samples: int = Field(
         5,
         ge=1,
-        description="with fewer checkpoints of an application the longest counts; with fewer of a checkpointer, "
-        "applications without any go by the model",
+        description="with fewer checkpoints of an application, the longest of them is expected; with fewer "
+        "checkpoints of a checkpointer, the model of [costs] counts for applications without any",
     )
     failures: int = Field(
-        2, ge=1, description="after so many failed or late checkpoints in a row an application is not asked any more"
+        2, ge=1, description="failed or late checkpoints in a row after which an application is not asked any more"
     )
-    forgive_after: Duration = Field(7 * 86_400.0, description="... until so long after the last of them")
+    forgive_after: Duration = Field(
+        7 * 86_400.0, description="such an application is asked again when its last failure is this old; 0: at once"
+    )
 
 
 class PlanningConfig(_Section):
     planner: str = Field("eviction-dp", description="name of a registered planner")
-    steps: int = Field(60, ge=1, le=3_600, description="points of the trade-off curve; durations round up to them")
+    steps: int = Field(
+        60, ge=1, le=3_600, description="points on the trade-off curve; durations are rounded up to whole steps"
+    )
     end_confidence: float | None = Field(
         None,
         gt=0.5,
         lt=1,
-        description="count on it that a running job ends in time where earlier jobs of its user and name make that at "
-        "least so likely; None: count on time limits alone",
+        description="a running job is expected to end in time where earlier jobs of its user and name make that at "
+        "least this likely; None: time limits alone count",
     )
     checkpoints: Literal["serial", "shared"] = Field(
         "serial",
-        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all those of a "
-        "plan at once, as small jobs do not fill the file system; they are in time however it shares bandwidth, and "
-        "execution.concurrent_checkpoints does not count for them. Drains with a deadline do so where they must; "
-        "several urgent jobs in a cycle, other drains and moves still write one after another",
+        description="serial: checkpoints are written one after another, as in the CoSim paper. shared: all "
+        "checkpoints of a plan are written at once, because small jobs do not fill the file system; each "
+        "is in time however the bandwidth is shared, and execution.concurrent_checkpoints does not apply "
+        "to them. Drains with a deadline share where they must. Several urgent jobs in one cycle, other "
+        "drains and moves still write one after another",
     )
     explanation_time: Duration = Field(
         30.0,
-        description="computing time, in the pauses between cycles, to find out what else each plan could have been; "
-        "what is not found by then stays unknown, 0: plans are not explained",
+        description="computing time for explaining a plan, in the pauses between cycles; what is not found in time "
+        "stays unknown; 0: plans are not explained",
     )
 
 
 class ExecutionConfig(_Section):
     kill_allowance: Duration = Field(
         10.0,
-        description="from requeue to empty nodes: Slurm's KillWait, epilog, and the preemptor's own start",
+        description="time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor; 0: none",
     )
     late_checkpoint: Literal["kill", "wait"] = Field(
         "wait",
-        description="a checkpoint that would be late: kill the job after all, or plan anew without it and, "
-        "where that is impossible, let the urgent job wait",
+        description="a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is "
+        "planned anew without the job, or the urgent job waits",
     )
     concurrent_checkpoints: int = Field(
-        1, ge=1, description="checkpoints on the file system at a time, over all evictions under way"
+        1, ge=1, description="maximum checkpoints on the file system at a time, over all evictions under way"
     )
     checkpoint_bandwidth_mib_s: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="what checkpoints together may take of the file system's bandwidth; None: costs.file_system_mib_s",
+        description="maximum bandwidth that all checkpoints together may use, MiB/s; None: costs.file_system_mib_s",
     )
     approval_time: Duration = Field(
-        60.0, description="approve mode: so much of the delay is left for an operator to confirm a plan"
+        60.0, description="approve mode: part of the delay that is left for an operator to confirm a plan; 0: none"
     )
     placement_grace: Duration = Field(
         900.0,
-        description="the placement (Slurm reservation) ends so long after the deadline, whatever happens",
+        description="time from the deadline to the end of the placement (Slurm reservation) in any case; 0: none",
     )
-    retry_after: Duration = Field(5.0, description="a command without visible effect is given again after this")
-    give_up_after: int = Field(5, ge=1, description="... so often, then it counts as failed")
+    retry_after: Duration = Field(
+        5.0, description="a command without visible effect is given again after this time; 0: in every cycle"
+    )
+    give_up_after: int = Field(
+        5, ge=1, description="maximum attempts of a command; after the last one it counts as failed"
+    )
     landing_patience: PositiveDuration = Field(
-        150.0, description="a moved job that has not started on its new node after this starts wherever it can"
+        150.0, description="a moved job that has not started on its new node within this time may start on any node"
     )
-    watch_return: Duration = Field(86_400.0, description="how long the return of preemptees is watched")
+    watch_return: Duration = Field(
+        86_400.0, description="how long the return of preempted jobs is watched; 0: not at all"
+    )
 
 
 class EternalConfig(_Section):
-    """Jobs without a meaningful end, which run where nothing else does and leave for every other job."""
+    """Jobs without a meaningful end. They run where nothing else does, and leave for every other job."""
 
     partitions: tuple[str, ...] = Field((), description="partitions of eternal jobs; empty: there are none")
     max_delay: PositiveDuration = Field(
-        300.0, description="how long an ordinary job may wait for eternal jobs to save themselves"
+        300.0, description="how long an ordinary job may wait while eternal jobs are saved"
     )
     patience: Duration = Field(
-        15.0, description="an ordinary job has waited for so long before eternal jobs make room: Slurm had its turn"
+        15.0, description="how long an ordinary job waits for Slurm before eternal jobs make room; 0: not at all"
     )
-    at_once: int = Field(4, ge=1, description="most ordinary jobs at a time that room is being made for")
+    at_once: int = Field(4, ge=1, description="maximum ordinary jobs that room is made for at a time")
     min_runtime: Duration = Field(
         60.0,
-        description="never eternal jobs that have run for less than this, however often they were preempted; "
-        "candidates.min_runtime and candidates.max_preemptions are not for them",
+        description="eternal jobs that have run for less than this are never preempted; 0: no minimum. "
+        "candidates.min_runtime and candidates.max_preemptions do not apply to eternal jobs",
     )
 
 
 class DrainConfig(_Section):
-    """Emptying nodes on request (``clearway drain``): who may ask, and how long it waits."""
+    """Emptying nodes on request (``clearway drain``): which users may ask, and how long a drain waits."""
 
     operators: tuple[str, ...] = Field(
         (),
-        description="users, and names of REST tokens, that may drain nodes beside root and Slurm's own operators and "
-        "administrators",
+        description="users and REST tokens that may drain nodes, besides root and Slurm's operators and administrators",
     )
-    owners: bool = Field(default=False, description="whether users may drain nodes on which all jobs are their own")
+    owners: bool = Field(default=False, description="whether users may drain nodes on which every job is their own")
     patience: PositiveDuration = Field(
-        900.0, description="without a deadline, how much longer than expected checkpoints may take"
+        900.0, description="drains without a deadline: how much longer than expected checkpoints may take"
     )
 
 
 class _MovesConfig(_Section):
-    enabled: bool = Field(default=False, description="whether the daemon does it of its own accord, by daemon.mode")
-    period: PositiveDuration = Field(600.0, description="how often it looks, when enabled")
-    jobs_per_hour: int = Field(10, ge=0, description="most jobs moved for this in an hour, requested moves included")
+    enabled: bool = Field(
+        default=False, description="whether the daemon moves jobs without being asked, as far as daemon.mode allows"
+    )
+    period: PositiveDuration = Field(600.0, description="time between two searches for moves, when enabled")
+    jobs_per_hour: int = Field(
+        10, ge=0, description="maximum jobs moved for this in an hour, requested moves included; 0: none"
+    )
     worth: float = Field(
-        2.0, ge=1, allow_inf_nan=False, description="how many times the cost (node-seconds) the gain must exceed"
+        2.0, ge=1, allow_inf_nan=False, description="minimum ratio of a move's gain to its cost, both in node-seconds"
     )
     min_gain: float = Field(
-        0.5, ge=0, allow_inf_nan=False, description="node-hours; whatever gains less altogether is left alone"
+        0.5, ge=0, allow_inf_nan=False, description="minimum gain of all moves together, node-hours; 0: no minimum"
     )
 
 
 class CompactionConfig(_MovesConfig):
     """Moving jobs off the emptiest nodes, so that whole nodes become empty (the Slurm+DMTCP paper, Algorithm 1)."""
 
-    partitions: tuple[str, ...] = Field((), description="only nodes of these partitions; empty: of any")
-    power_down: bool = Field(
-        default=False, description="whether emptied nodes are powered down (Slurm's POWER_DOWN, where the site has it)"
-    )
+    partitions: tuple[str, ...] = Field((), description="only nodes of these partitions; empty: nodes of any partition")
+    power_down: bool = Field(default=False, description="whether emptied nodes are powered down (Slurm's POWER_DOWN)")
 
 
 class PromotionConfig(_MovesConfig):
@@ -275,8 +311,8 @@ class PromotionConfig(_MovesConfig):
 
     order: tuple[str, ...] = Field(
         (),
-        description="feature=NAME or partition=NAME, best nodes first; what is not named comes last; empty: by Slurm's "
-        "node weight, the lowest first",
+        description="feature=NAME or partition=NAME, best nodes first, unnamed nodes last; empty: by Slurm's node "
+        "weight",
     )
     scarce: tuple[str, ...] = Field((), description="feature=NAME or partition=NAME of nodes that are scarce")
 

@@ -1,1 +1,1 @@
-"""Which jobs may be preempted and who may ask for it; what earlier decisions already claim. Pure."""
+"""Which jobs may leave their nodes and how, which users may ask for it, and what is under way already. Pure."""

@@ -1,8 +1,8 @@
-"""Who may drain nodes. Pure; what Slurm says of a user is passed in.
+"""Which users may drain nodes and move jobs. Pure; what Slurm says of a user is passed in.
 
-The Slurm+DMTCP paper's smigrate asks whether the user has enough privileges. Here: root, those that the
-configuration names, whom Slurm calls an operator or administrator and, where the site lets them, users on whose nodes
-nobody else's job is.
+The Slurm+DMTCP paper's smigrate asks whether the user has enough privileges. These users
+have: root, those that the configuration names, operators and administrators of Slurm and, where the site allows it,
+users whose jobs alone are on the nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def may_not_drain(
     config: DrainConfig,
     admin_level: Callable[[str], AdminLevel],
 ) -> str:
-    """Why this actor may not drain these nodes; empty when he may. Slurm is asked only when nothing else decides."""
+    """Why this actor may not drain these nodes; empty where that is allowed. Slurm is asked last."""
     user = user_of(actor)
     if user == "root" or user in config.operators:
         return ""
@@ -35,12 +35,12 @@ def may_not_drain(
             return ""
     if admin_level(user) is not AdminLevel.NONE:
         return ""
-    only = " and not all jobs there are his" if config.owners else ""
+    only = ", nor the owner of all jobs on these nodes" if config.owners else ""
     return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators{only}"
 
 
 def may_not_move(actor: str, config: DrainConfig, admin_level: Callable[[str], AdminLevel]) -> str:
-    """Why this actor may not have jobs of everybody moved; empty when he may."""
+    """Why this actor may not have the jobs of all users moved; empty where that is allowed."""
     user = user_of(actor)
     if user == "root" or user in config.operators or admin_level(user) is not AdminLevel.NONE:
         return ""

@@ -18,8 +18,8 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
-    lasting: frozenset[str] = frozenset()  # jobs that were to end by themselves and did not: not counted on again
-    promised: frozenset[str] = frozenset()  # leave for other evictions in time for this one: what is left over is free
+    lasting: frozenset[str] = frozenset()  # jobs that did not end by themselves as planned: not counted on again
+    promised: frozenset[str] = frozenset()  # leave for operations due no later: nodes left over are free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
     evictions: tuple[Operation, ...] = ()  # whose checkpoints keep the file system
 
@@ -32,7 +32,7 @@ def promised_by(evictions: Iterable[Operation]) -> frozenset[str]:
 def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = None) -> UnderWay:
     """What operations that are being carried out claim; proposals claim nothing.
 
-    What their jobs leave over counts as free for a plan with a ``deadline`` that is no earlier than theirs.
+    With a ``deadline``, jobs that leave for operations due no later than that are ``promised``.
     """
     acting = [e for e in evictions if e.state.acting]
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
@@ -44,7 +44,7 @@ def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = Non
     )
 
 
-def under_way_beside(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:
+def under_way_for_replan(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:
     """What another plan for the rest of an operation goes by; ``stuck``: jobs and nodes that did not go as planned."""
     ends = {p.job_id for p in e.preemptions if p.action is Action.END}
     failed = frozenset(stuck)

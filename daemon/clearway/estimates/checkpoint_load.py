@@ -2,12 +2,13 @@
 
 What was promised first is kept: a plan that is made later counts the time that the checkpoints of others still take.
 
-Model: each plan's checkpoints are complete within e + W seconds once they may begin (``planning.shared_bandwidth``; W
-is the time of their data with the whole file system, e the longest rest); one after another e = 0. So plans that begin
-one after another in any order are complete within the sum of their (e + W), and to begin earlier beside others, as
-``may_join`` allows, takes no longer. A new plan that is in time after all others keeps them in time wherever the order
-by ``latest`` puts it: those behind it are due later than it is, and all are complete by then. It need not count one
-that has not begun if that is due later, and can wait for as long as the new plan may take at most.
+Model: each plan's checkpoints are complete within e + W seconds once they may begin (see
+``planning.formulation.shared_bandwidth``; W is the time of their data with the whole file system, e the longest rest);
+one after another e = 0. So plans that begin one after another in any order are complete within the sum of their
+(e + W), and to begin earlier beside others, as ``may_join`` allows, takes no longer. A new plan that is in time after
+all others keeps them in time wherever the order by ``latest`` puts it: those behind it are due later than it is, and
+all are complete by then. It need not count a plan that has not begun if that is due later, and can wait for as long as
+the new plan may take at most.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from clearway.config.configuration import Config, CostsConfig, ExecutionConfig
-from clearway.estimates.checkpoint_order import Write, complete_by, delays_nobody, has_room, may_join, next_to_ask
-from clearway.estimates.costs import (
-    checkpoint_rate_mib_s,
+from clearway.estimates.checkpoint_order import (
+    CheckpointWrite,
+    complete_by,
+    has_room,
+    keeps_others_in_time,
+    may_join,
+    next_to_ask,
 )
+from clearway.estimates.costs import checkpoint_rate_mib_s
 from clearway.estimates.deadlines import latest_of
 from clearway.model.claims import CheckpointHow, read_claims
 from clearway.model.cluster import ClusterSnapshot
@@ -30,32 +36,32 @@ from clearway.model.operations import CHECKPOINTS, Operation, Preemption, Preemp
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """Checkpoints that shall be asked for, are being written, and were written while others were."""
+class CheckpointLoad:
+    """Checkpoints that wait, those that are being written, and complete ones that were written beside these."""
 
-    waiting: tuple[Write, ...]
-    running: tuple[Write, ...]
-    complete: tuple[Write, ...]
-    first: Write | None = None  # of those that wait
+    waiting: tuple[CheckpointWrite, ...]
+    running: tuple[CheckpointWrite, ...]
+    complete: tuple[CheckpointWrite, ...]
+    first: CheckpointWrite | None = None  # the next of those that wait to be asked for
 
 
-def write_of(
+def checkpoint_write_of(
     e: Operation, p: Preemption, snapshot: ClusterSnapshot, costs: CostsConfig, execution: ExecutionConfig
-) -> Write | None:
+) -> CheckpointWrite | None:
     """What this preemption's checkpoint asks of the file system; None where it asks nothing that is known."""
     claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
     if p.action not in CHECKPOINTS or claims is None or claims.checkpoint in (None, CheckpointHow.NONE):
         return None
     own_pace = claims.checkpoint is CheckpointHow.INTERVAL
-    whole_s = next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None)
-    if own_pace and whole_s is None:
+    file_system_s = next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None)
+    if own_pace and file_system_s is None:
         return None  # when it writes, and for how long, is not known
-    return Write(
+    return CheckpointWrite(
         job_id=p.job_id,
         seconds=p.predicted_checkpoint_s,
         latest=latest_of(e, execution),
         rate_mib_s=checkpoint_rate_mib_s(p.job, claims, costs),
-        whole_s=whole_s,
+        file_system_s=file_system_s,
         own_pace=own_pace,
         plan=e.eviction_id,
         begun=p.asked_at,
@@ -63,20 +69,21 @@ def write_of(
     )
 
 
-def writes_of(
+def checkpoint_load_of(
     evictions: Iterable[Operation],
-    write: Callable[[Operation, Preemption], Write | None],
+    write: Callable[[Operation, Preemption], CheckpointWrite | None],
     may_begin: Callable[[Operation, Preemption], bool],
     counts_late: Callable[[Operation], bool],
     now: datetime,
-) -> Writes:
-    """Of all these evictions.
+) -> CheckpointLoad:
+    """The checkpoints of all these evictions.
 
-    What is being written long past its time would hold up all others: it counts where its eviction ``counts_late``.
+    One that is being written long past its time would delay all others: it counts only where its eviction
+    ``counts_late``. ``write`` describes a checkpoint; ``may_begin`` says whether one that waits has its turn.
     """
-    waiting: list[Write] = []
-    running: list[Write] = []
-    complete: list[Write] = []
+    waiting: list[CheckpointWrite] = []
+    running: list[CheckpointWrite] = []
+    complete: list[CheckpointWrite] = []
     for e in evictions:
         for p in e.preemptions:
             each = write(e, p)
@@ -89,38 +96,41 @@ def writes_of(
             elif each.done is not None:
                 complete.append(each)
     first = next_to_ask([each for each in waiting if not each.own_pace], now)
-    return Writes(tuple(waiting), tuple(running), tuple(complete), first)
+    return CheckpointLoad(tuple(waiting), tuple(running), tuple(complete), first)
 
 
-def may_begin(write: Write, writes: Writes, limit: int, bandwidth_mib_s: float) -> bool:
-    """Whether this one of those that wait may be asked for now; ``limit`` is for those that do not share."""
-    begun = (*writes.running, *writes.complete)
-    if write.whole_s is not None:
-        return may_join(write, writes.first, begun)
-    if writes.first is None or writes.first.job_id != write.job_id:
+def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidth_mib_s: float) -> bool:
+    """Whether this waiting checkpoint may be asked for now; ``limit`` holds for those that do not share."""
+    begun = (*load.running, *load.complete)
+    if write.file_system_s is not None:
+        return may_join(write, load.first, begun)
+    if load.first is None or load.first.job_id != write.job_id:
         return False
-    asked = [each for each in writes.running if not each.own_pace]
-    return has_room(write, asked, limit, bandwidth_mib_s) and delays_nobody(write, begun, sharing=True)
+    asked = [each for each in load.running if not each.own_pace]
+    return has_room(write, asked, limit, bandwidth_mib_s) and keeps_others_in_time(write, begun, sharing=True)
 
 
-def busy_s(writes: Writes, now: datetime, horizon_s: float) -> int:
-    """Seconds within which all those that a plan with so much time has to let go first are complete."""
-    known = (*writes.running, *writes.complete)
+def clear_after_s(load: CheckpointLoad, now: datetime, horizon_s: float) -> int:
+    """Seconds until all checkpoints are complete that come before those of a new plan.
+
+    ``horizon_s`` is how long the new plan may take.
+    """
+    known = (*load.running, *load.complete)
     beside_s, end = 0.0, now
-    for each in writes.running:
+    for each in load.running:
         complete = complete_by(each, known)
-        # What a job writes in its own time is waited for only if it would be late otherwise.
+        # What a job load in its own time is waited for only if it would be late otherwise.
         if each.own_pace and complete + timedelta(seconds=horizon_s) <= each.latest:
-            beside_s += each.whole
+            beside_s += each.occupies_s
         else:
             end = max(end, complete)
-    plans: defaultdict[int, list[Write]] = defaultdict(list)
-    for each in writes.waiting:
-        if now + timedelta(seconds=each.seconds) <= each.latest:  # the others come last, and make nobody late
+    plans: defaultdict[int, list[CheckpointWrite]] = defaultdict(list)
+    for each in load.waiting:
+        if now + timedelta(seconds=each.seconds) <= each.latest:  # the others come last, and make none late
             plans[each.plan].append(each)
     counted_s = before_s = max(beside_s, (end - now).total_seconds())
     for waiting in sorted(plans.values(), key=lambda some: (some[0].latest, some[0].plan)):
-        takes_s = sum(each.whole for each in waiting) + max(each.seconds - each.whole for each in waiting)
+        takes_s = sum(each.occupies_s for each in waiting) + max(each.seconds - each.occupies_s for each in waiting)
         before_s += takes_s
         slack_s = (waiting[0].latest - now).total_seconds() - before_s
         if slack_s < horizon_s or waiting[0].latest <= now + timedelta(seconds=horizon_s):
@@ -138,17 +148,17 @@ def shared_bandwidth(config: Config) -> float | None:
 def file_system_busy_s(
     others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
 ) -> int:
-    """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``writes``.
+    """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``clear_after_s``.
 
     0 where checkpoints are planned one after another.
     """
     if shared_bandwidth(config) is None:
         return 0
-    writes = writes_of(
+    load = checkpoint_load_of(
         others,
-        lambda e, p: write_of(e, p, snapshot, config.costs, config.execution),
+        lambda e, p: checkpoint_write_of(e, p, snapshot, config.costs, config.execution),
         lambda e, _: not isinstance(e, Relocation),  # one that has not begun is called off
         lambda _: False,
         now,
     )
-    return busy_s(writes, now, horizon_s)
+    return clear_after_s(load, now, horizon_s)

@@ -3,7 +3,7 @@
 A checkpointer has two halves. On the compute node, where there is nothing but a POSIX shell, its driver
 (``NAME.sh`` beside the Python file) does the work for the launcher ``clearway-run``. In the daemon its Python class
 says what the planner must know (which action it is, how long and how large a checkpoint will be), and runs the same
-driver for whoever wants to save a program from Python. A new checkpointer is one Python file with its driver, and
+driver for callers that save a program from Python. A new checkpointer is one Python file with its driver, and
 one entry point in the group ``clearway.checkpointers``.
 
 A driver is run as ``sh NAME.sh VERB ...`` with a time limit on each call. It answers in lines ``key=value`` on its

@@ -104,7 +104,7 @@ def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | Non
 
 
 def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: History) -> int:
-    """What coming back costs: nodes x time until the job computes again, in whole node-seconds."""
+    """What the return of a preempted job costs: nodes x time until it computes again, in whole node-seconds."""
     nodes = max(1, job.num_nodes)
     return round(nodes * (costs.queueing_weight * history.queueing_s(nodes) + costs.restart_weight * restart_s))
 
@@ -122,7 +122,7 @@ def preemption_options(
     actions: Mapping[str, Action] = BY_ITSELF,
     shared_mib_s: float | None = None,
 ) -> tuple[Option, ...]:
-    """The ways a candidate can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
+    """The ways in which a job can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
 
     ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another.
     """
@@ -153,7 +153,7 @@ def preemption_options(
 
 
 def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> Action | None:
-    """Which action a checkpoint of this job is; None when it claims none, or by a checkpointer nobody knows."""
+    """Which action a checkpoint of this job is; None when it claims none, or names an unknown checkpointer."""
     if claims is None or claims.checkpoint in (None, CheckpointHow.NONE):
         return None
     action = actions.get(claims.checkpointer)

@@ -9,7 +9,7 @@ from clearway.model.operations import Operation
 
 
 def approval_s(mode: str, execution: ExecutionConfig) -> float:
-    """Seconds that a plan of this mode leaves for somebody to confirm it."""
+    """Seconds that a plan leaves for an operator to approve it; 0 in modes without approval."""
     return execution.approval_time if mode == Mode.APPROVE else 0.0
 
 

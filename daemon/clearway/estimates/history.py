@@ -13,7 +13,7 @@ from typing import Protocol
 from clearway.config.configuration import Config
 from clearway.estimates import run_times
 from clearway.estimates.learning import History, Requeued
-from clearway.estimates.outcomes import restart_lesson
+from clearway.estimates.outcomes import restart_record
 from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, ignore
@@ -94,7 +94,7 @@ class Memory:
                 continue  # most jobs: not worth parsing
             run = (job.job_id, job.start_time)
             known = self._restarts.get(run)
-            record = restart_lesson(job, now, self.history(config))
+            record = restart_record(job, now, self.history(config))
             if record is None:
                 continue
             if known is not None and (known.restart, known.restart_s) == (record.restart, record.restart_s):
@@ -116,7 +116,7 @@ class Memory:
 
     def look_for_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
-        self._running, ended = run_times.look(self._running, snapshot, preempted)
+        self._running, ended = run_times.update_runs(self._running, snapshot, preempted)
         if not ended:
             return
         self._store.record_runs(ended)

@@ -1,10 +1,10 @@
 """What earlier checkpoints and restarts teach about the next ones. Pure.
 
-Model: what a program saves, and how long that takes, is a matter of who runs what under which checkpointer. So
+Model: what a program saves, and how long that takes, depends on the user, the application and the checkpointer. So
 records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take
 a quantile of what its earlier ones took: the value at rank ceil(quantile x n) of the n measured, the largest of them
 while there are few. A key without records gets the median over all keys of its checkpointer, each key counting once
-with its own median: the user who is preempted most often does not speak for the others.
+with its own median: the user whose jobs are preempted most often does not decide for the others.
 
 Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
 for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
@@ -75,7 +75,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class History:
-    """All records that planning goes by; the empty one knows nothing and trusts everybody."""
+    """All records that planning goes by; the empty one knows nothing and trusts every application."""
 
     checkpoints: tuple[CheckpointRecord, ...] = ()
     restarts: tuple[RestartRecord, ...] = ()

@@ -1,4 +1,4 @@
-"""From what a preemption and a run of a job have shown to the records of ``clearway.estimates.learning``. Pure.
+"""Outcomes of checkpoints and restarts, as the records that ``clearway.estimates.learning`` goes by. Pure.
 
 A checkpoint's record is made when its preemption leaves the state ``checkpointing``, whatever comes next: that is
 when its outcome is known. The executor stores it before it stores the new state, so a daemon that is killed in between
@@ -20,7 +20,7 @@ from clearway.model.operations import Operation, Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 
 
-def checkpoint_lesson(
+def checkpoint_record(
     eviction: Operation,
     before: Preemption,
     after: Preemption,
@@ -32,7 +32,7 @@ def checkpoint_lesson(
 ) -> CheckpointRecord | None:
     """What became of the checkpoint that ``before`` was waiting for; None while it waits on, or was called off in time.
 
-    ``seen`` is the job in the newest snapshot, None when nobody has looked or Slurm has forgotten it; ``latest`` is
+    ``seen`` is the job in the newest snapshot, None when there is none or Slurm has forgotten the job; ``latest`` is
     when its nodes had to begin to empty.
     """
     asked, waited_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
@@ -68,7 +68,7 @@ def checkpoint_lesson(
     )
 
 
-def restart_lesson(job: Job, now: datetime, history: History) -> RestartRecord | None:
+def restart_record(job: Job, now: datetime, history: History) -> RestartRecord | None:
     """How this run of a job went on from a checkpoint; None while it does not say, or cannot be believed.
 
     A requeued job still carries the words of its earlier run. Of a start that took longer than this run is old they

@@ -53,27 +53,27 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedRun:
     """A run as it was last seen on its nodes; ``leaving_at``: since when it has been COMPLETING."""
 
     job: Job
     leaving_at: datetime | None = None
 
 
-Runs = Mapping[tuple[str, datetime], Seen]
+Runs = Mapping[tuple[str, datetime], ObservedRun]
 
 
-def look(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[str]) -> tuple[Runs, list[RunRecord]]:
-    """What runs now, to be passed in again with the next snapshot, and which runs have ended since, by job id."""
+def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[str]) -> tuple[Runs, list[RunRecord]]:
+    """The runs of this snapshot, to be passed in again with the next one; and those that have ended, by job id."""
     if snapshot.unreadable:
         return before, []  # a job that cannot be read has not ended
-    now: dict[tuple[str, datetime], Seen] = {}
+    now: dict[tuple[str, datetime], ObservedRun] = {}
     for job in snapshot.jobs:
         if job.start_time is None:
             continue
         run = (job.job_id, job.start_time)
         if job.state is JobState.RUNNING:
-            now[run] = Seen(job)
+            now[run] = ObservedRun(job)
         elif job.state is JobState.COMPLETING and run in before:
             now[run] = replace(before[run], leaving_at=before[run].leaving_at or snapshot.taken_at)
     known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED}
@@ -103,7 +103,7 @@ def advice_on(records: Iterable[RunRecord]) -> Advice | None:
 
 
 def sentence(of: Advice) -> str:
-    """What to tell the owner."""
+    """The advice as a sentence for the jobs' owner."""
     takes = f"take {format_duration(of.median_s)} (nine in ten at most {format_duration(of.most_s)})"
     if of.jobs < ENOUGH:
         return f"only {of.jobs} known: too few to advise; so far they {takes}"
@@ -113,9 +113,9 @@ def sentence(of: Advice) -> str:
     return f"{said}; {of.cut} of {of.jobs} were cut by their time limit" if of.cut else said
 
 
-def _record(seen: Seen, ended_at: datetime) -> RunRecord:
+def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
     job = seen.job
-    assert job.start_time is not None  # noqa: S101 - only such are looked at
+    assert job.start_time is not None  # noqa: S101 - only runs with a start are kept
     key, lasted_s = run_key(job), (ended_at - job.start_time).total_seconds()
     return RunRecord(
         job_id=job.job_id,

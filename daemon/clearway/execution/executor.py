@@ -246,5 +246,5 @@ class Executor:
 
     def _learn(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
         """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
-        for lesson in self._checkpoints.lessons(before, after, snapshot, now):
-            self._learn_record(lesson)
+        for record in self._checkpoints.records(before, after, snapshot, now):
+            self._learn_record(record)

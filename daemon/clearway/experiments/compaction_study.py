@@ -1,16 +1,19 @@
 """The Slurm+DMTCP paper's simulations of moved jobs again (Figures 3 and 4, Table 2), by Clearway's own planning.
 
+The paper: "Job migration in HPC clusters by means of checkpoint/restart", The Journal of Supercomputing, 2019, DOI
+10.1007/s11227-019-02857-y.
+
 Eight nodes of 16 processors, a day, jobs of exponential sizes and run times at random times, as many as are 25, 50, 75
 or 90 % of the machine's processor time. The same jobs are replayed with and without moves. Compaction has one
 partition; promotion two, of which the better one has two nodes, and every job tries that first.
 
-A move takes what the paper measured for saving and restarting tasks of 1,000 MB each (its Table 1, the dearest column;
-in between by straight lines). The planner does not know how long a job will run, only the mean of all: of an
-exponential run time nothing more can be known, however long it has run.
+A move takes what the paper measured for saving and restarting tasks of 1,000 MB each (its Table 1, the column of the
+longest times; in between by straight lines). The planner does not know how long a job will run, only the mean of all:
+of an exponential run time nothing more can be known, however long it has run.
 
 The paper gives neither the mean size nor the mean run time. Four processors and three hours ("a few hours", it says of
 recorded workloads) bring the share of partly used nodes without moves near the paper's, but for the load of 90 %, where
-it is larger; other run times stand beside.
+it is larger. The report shows other run times too.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ def study(seeds: int, sweep: Sweep) -> CompactionStudy:
 
 
 def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) -> Cell:
-    """A replay; the same seed draws the same jobs, whatever moves them."""
+    """A replay; the same seed draws the same jobs, with and without moves."""
     high = [Host(f"high{number}", PROCESSORS, rank=1) for number in range(HIGH_NODES if partitions == 2 else 0)]
     low = [Host(f"low{number}", PROCESSORS) for number in range(NODES - len(high))]
     mean_s = mean_run_h * HOUR_S

@@ -1,17 +1,18 @@
 """How long nodes take to become empty: by waiting, or by a drain that moves their jobs; on recorded workloads.
 
-The comparison of the Slurm+DMTCP paper's section on draining, in numbers of real machines. A workload is replayed under
-EASY backfilling. At busy moments, drawn by a seed, some nodes are chosen: one that is busy, or several in a row as a
-rack has them. From the very same moment three ways are compared:
+The comparison of the Slurm+DMTCP paper's section on draining ("Job migration in HPC clusters by means of
+checkpoint/restart", The Journal of Supercomputing, 2019, DOI 10.1007/s11227-019-02857-y), in numbers of real machines.
+A workload is replayed under EASY backfilling. At busy moments, drawn by a seed, some nodes are chosen: one that is
+busy, or several in a row as a rack has them. From the very same moment three ways are compared:
 
-- ``wait``: nothing new starts there, and the jobs that are there run to their ends (Slurm's DRAIN). As each job's
-  true run time is recorded, so is when the last one is over.
-- ``drain``: Clearway's own plan (``migration.drain.plan_drain``) for images of so many GiB a node. Checkpoints are
-  written one after another, as the plan reckons; who ends before its turn ends by itself. The nodes of a job are free
+- ``wait``: nothing new starts there, and the jobs that are there run to their ends (Slurm's DRAIN). Each job's
+  true run time is recorded, and so is the end of the last one.
+- ``drain``: Clearway's own plan (``drain.plan.plan_drain``) for images of so many GiB a node. Checkpoints are written
+  one after another, in the plan's order; a job that ends before its turn ends by itself. The nodes of a job are free
   when it is saved, and at most ``execution.kill_allowance`` later.
 - ``requeue``: the same plan where no job can be saved and the order is forced: quick, and all the work is repeated.
 
-Idle node-hours are those of the chosen nodes, from when nobody is on a node until the last one is empty. What a moved
+Idle node-hours are those of the chosen nodes, from when a node holds no job until the last one is empty. What a moved
 job stands still for (its checkpoint and reading it again) is counted on all its nodes. Where and when moved jobs go on
 is not simulated.
 """
@@ -187,8 +188,8 @@ def emptied(machine: Machine, chosen: frozenset[int], way: str, image_gib: int) 
         nodes=tuple(cluster.names[number] for number in sorted(chosen)), actor="study", force=way == REQUEUE
     )
     snapshot = cluster.snapshot(())
-    nobody = UnderWay(jobs=frozenset(), nodes=frozenset(), promised=frozenset())
-    plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=nobody)
+    none = UnderWay(jobs=frozenset(), nodes=frozenset(), promised=frozenset())
+    plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=none)
     if isinstance(plan, NoPlan):
         raise SimulationError(f"no drain is possible: {plan.why}")
     write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}

@@ -7,41 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from clearway.experiments import compaction_study, drain_study
+from clearway.experiments import compaction_study, drain_study, page
 from clearway.experiments.compaction_study import LOADS, CompactionStudy
 from clearway.experiments.cosim_study import DELAYS_S, CosimStudy
 from clearway.experiments.drain_study import IMAGES_GIB, MANY, DrainStudy, quantile
-from clearway.experiments.page import head
 from clearway.experiments.realtime_study import RealtimeStudy
 from clearway.experiments.stochastic_report import near
 from clearway.experiments.stochastic_study import Study
 from clearway.experiments.urgent_study import UrgentStudy
 from clearway.model.durations import format_duration
-
-_STYLE = (
-    "body{max-width:50em}"
-    "dt{font-weight:bold}dd{margin:0 0 .4em 1.5em}section{border-top:1px solid #ddd;padding-top:.2em}"
-    ".missing{color:#b2182b}"
-)
-_ABOUT = """\
-<h1>Clearway's experiments</h1>
-<p>Clearway makes room on a Slurm cluster for urgent jobs, at the least loss to everyone else. These are the experiments
-of the papers that it is built from, made again on this machine with Clearway's own code. Each has a report with tables,
-figures and the paper's numbers beside ours, and a table (CSV) for other programs. Nothing here needed a cluster:
-recorded workloads are replayed, or jobs are drawn with seeds, so that everything but measured times comes out the same
-again.</p>
-<h2>Words that all reports use</h2><dl>
-<dt>Slowdown</dt><dd>The time from a job's submission to its end, divided by the time that it computes. 1: it started at
-once. 2: it waited as long as it computed.</dd>
-<dt>Urgent Lateness</dt><dd>The largest slowdown of any urgent job: how bad it ever got.</dd>
-<dt>Response, turnaround</dt><dd>The time from submission to end.</dd>
-<dt>Preemption</dt><dd>A running job leaves its nodes for an urgent one: it is suspended, saved (checkpointed) and
-continued later, or started anew.</dd>
-<dt>Lost work</dt><dd>What a preempted job has to do again, in node-hours: one node for one hour.</dd>
-<dt>EASY, conservative backfilling</dt><dd>The two usual ways of clusters to let small jobs overtake where that delays
-nobody who matters; nobody is urgent to them. They are what the others are measured by.</dd></dl>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,66 +32,51 @@ class Entry:
 
 
 def as_html(entries: Iterable[Entry]) -> str:
-    parts = [
-        head("Clearway's experiments", _STYLE),
-        _ABOUT,
-        *map(_section, entries),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _section(entry: Entry) -> str:
-    parts = [f"<section><h2>{escape(entry.title)}</h2>", f"<p><i>{escape(entry.question)}</i></p>"]
-    if entry.missing:
-        parts.append(f"<p class=missing>Not made: {escape(entry.missing)}.</p>")
-    else:
-        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in entry.found)
-        link = f'<p><a href="{entry.name}/report.html">The report</a></p>'
-        parts += [f"<ul>{items}</ul>", f"<p>How to read it: {escape(entry.reading)}</p>", link]
-    return "\n".join([*parts, "</section>"])
+    return page.html("index.html", entries=list(entries))
 
 
 COSIM = Entry(
     "cosim",
-    "Who makes room? (CoSim)",
+    "Which jobs make room? (CoSim)",
     "Many jobs could leave for an urgent one. Which choice loses least, and how long does it take to find it?",
     "In the first figures a low line is a quick answer; one step up is ten times as long. In the others the line is "
-    "what the quick but careless choice loses more than the best: zero would be as good.",
+    "what the quick greedy choice loses more than the best one: zero is as good.",
 )
 STOCHASTIC = Entry(
     "stochastic",
     "How long to ask for? (stochastic jobs)",
     "A job's run time is not known beforehand. Which time limits, and which checkpoints, cost least on average?",
-    "Costs are multiples of what Clearway's method comes to: 1 is as good, 2 twice as dear. Lines near the bottom "
-    "are cheap strategies.",
+    "Costs are multiples of what Clearway's method comes to: 1 is as good, 2 costs twice as much. Lines near the "
+    "bottom are cheap strategies.",
 )
 COMPACTION = Entry(
     "compaction",
     "Do moves make whole nodes free? (Slurm+DMTCP)",
     "Small jobs are scattered over the nodes. What is gained by moving them together while they run?",
-    "In each pair of columns the left one is a day without moves, the right one with them; the middle colour, nodes "
-    "that are partly used, ought to shrink.",
+    "In each pair of columns the left one is a day without moves, the right one with them. The middle colour, nodes "
+    "that are partly used, is to shrink.",
 )
 DRAIN = Entry(
     "drain",
     "How soon is a node empty? (Slurm+DMTCP)",
     "Nodes have to be emptied for maintenance. How long does that take by waiting, and how long when jobs are moved?",
-    "A bar reaches from the time that half of the drains take to the time that nine in ten take. Each mark to the "
-    "right is many times as long: seconds, minutes, hours, days.",
+    "A bar reaches from the time within which half of the drains end to that of nine in ten. The axis is logarithmic: "
+    "its marks are a second, a minute, an hour and a day.",
 )
 URGENT = Entry(
     "urgent",
     "How late are urgent jobs? (UJFB)",
-    "Urgent jobs come to a busy machine. How long do they wait under each scheduler, and who pays for it?",
-    "Urgent Lateness is the worst delay of an urgent job (1 is none), the other figures what regular jobs bear. Low "
-    "bars are good everywhere; axes are logarithmic, so a bar twice as high is many times as much.",
+    "Urgent jobs come to a busy machine. How long do they wait under each scheduler, and what do regular jobs lose?",
+    "Urgent Lateness is the worst delay of an urgent job (1 is none); the other figures are those of regular jobs. A "
+    "dot further left is better. Axes are logarithmic: equal steps to the right multiply by equal factors.",
 )
 REALTIME = Entry(
     "realtime",
     "What do real-time jobs cost the others? (WCJS)",
     "A share of the jobs wants to start within a fraction of its length. What do batch jobs lose by that?",
     "Each box holds the middle half of the jobs, the line in it the median, the dot the mean; whiskers leave out one "
-    "job in twenty at either end. Low boxes on the left are quick urgent jobs, on the right content batch jobs.",
+    "job in twenty at either end. Low boxes on the left are urgent jobs that start soon, on the right "
+    "batch jobs that lose little.",
 )
 
 
@@ -189,6 +149,6 @@ def realtime(study: RealtimeStudy) -> list[str]:
             changes.append(f"{name} {own:+.0%} and {others:+.0%}")
         sentences.append(
             f"Mira, {week}, one job in ten urgent: mean slowdowns of urgent and of batch jobs beside a machine that "
-            f"treats all alike: {'; '.join(changes)}."
+            f"treats all jobs alike: {'; '.join(changes)}."
         )
     return sentences + _absent(study.absent)

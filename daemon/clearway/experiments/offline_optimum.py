@@ -1,11 +1,11 @@
 """The best schedule that could have been made had all jobs been known in advance, for a handful of jobs.
 
-Model (WCJS paper, section 5): rigid jobs on a machine of blocks (512 nodes each on Mira); a job of 2**k blocks runs on
-2**k neighbouring ones that begin at a multiple of it. A batch job may be interrupted once, by whatever job; it goes
-on in the same blocks and pays its overhead twice, to be written and to be read, and each part does at least a
-tenth of its work (constraint 51). Urgent jobs are never interrupted. The mean slowdown of the batch jobs is least
-(objective 36) while that of the urgent ones stays within a threshold (constraint 37, as the text says: the mean); a
-threshold that no schedule keeps to is loosened step by step.
+Model (WCJS paper, DOI 10.48550/arXiv.2103.13130, section 5): rigid jobs on a machine of blocks (512 nodes each on
+Mira); a job of 2**k blocks runs on 2**k neighbouring ones that begin at a multiple of it. A batch job may be
+interrupted once, by any job; it goes on in the same blocks and pays its overhead twice, to be written and to be read,
+and each part does at least a tenth of its work (constraint 51). Urgent jobs are never interrupted. The mean slowdown of
+the batch jobs is least (objective 36) while that of the urgent ones stays within a threshold (constraint 37, as the
+text says: the mean); a threshold that no schedule keeps to is loosened step by step.
 
 The paper orders jobs by numbered sequences in each partition, which needs jobs x partitions x sequences binary
 variables. Here a binary variable says for each two parts which one is first; it counts only where their blocks

@@ -1,22 +1,49 @@
-"""How every report's page begins: one file that needs no other, to be read on a desk and on a telephone. Pure."""
+"""How a report is written: an HTML page that needs no other file, from a template, and a table (CSV) beside it. Pure.
+
+The templates stand in ``templates/``; all of them extend ``base.html`` and show tables with the macro of
+``table.html``. What a template is given is escaped, but for charts (``chart``).
+"""
 
 from __future__ import annotations
 
-# Wide tables are moved within the page, not the page. The figures' colours are those of a light page.
-_COMMON = (
-    ":root{color-scheme:only light}"
-    "body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{display:block;overflow-x:auto;border-collapse:collapse;font-size:14px}"
-    "td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}"
-    "svg{max-width:100%;font:11px sans-serif}"
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("clearway.experiments"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
 )
 
 
-def head(title: str, style: str) -> str:
-    """What stands before the page's first heading; ``style`` is CSS of its own, and follows the common one."""
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title>\n<style>{_COMMON}{style}</style>"
-    )
+class Missed(str):
+    """The text of a table's cell whose number misses its target: it is shown in red."""
+
+    __slots__ = ()
+
+
+def marked(text: str, *, good: bool) -> str:
+    return text if good else Missed(text)
+
+
+_ENVIRONMENT.tests["missed"] = lambda cell: isinstance(cell, Missed)
+
+
+def html(template: str, **known: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render(known)
+
+
+def as_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Comma-separated values."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,5 +1,7 @@
 """The WCJS paper's simulations again (its section 7), on two weeks of Mira, and Clearway beside them.
 
+The paper: "Towards Accommodating Real-time Jobs on HPC Platforms", 2021, DOI 10.48550/arXiv.2103.13130.
+
 A cell is one week, one way to choose the real-time jobs, one share of them and one approach, over all seeds. The
 machine is 96 blocks of 512 nodes and a partition is any set of blocks: what the torus would forbid is left out, for
 all approaches alike. Slowdowns are bounded at 10 minutes (the paper's Definition 2) and turnaround is the time from
@@ -58,7 +60,7 @@ OPTIMUM_LIMIT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """A scheduler and how preempted jobs are saved; None: nobody is preempted."""
+    """A scheduler and how preempted jobs are saved; None: no job is preempted."""
 
     name: str
     make: Callable[[CheckpointModel], Scheduler]
@@ -183,7 +185,7 @@ def bounded_slowdown(outcome: Outcome) -> float:
 
 
 def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> list[Outcome]:
-    """What became of each job, beside the job as it was submitted: without the time that checkpoints add."""
+    """The outcome of each job, with the job as it was submitted: without the time that checkpoints add."""
     chosen = _BY_NAME[approach]
     model = chosen.model()
     submitted = {job.job_id: job for job in jobs}

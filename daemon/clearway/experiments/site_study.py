@@ -1,10 +1,10 @@
-"""A site's own months again, without Clearway and with it: what its rules would have done to whom. Pure.
+"""A site's own months again, without Clearway and with it: what its rules would have done to which jobs. Pure.
 
 Which jobs are urgent is what the site's own rules say of each record. The machine is one pool of ``nodes``, which
 every partition has whole. The record does not say what a job could have saved, nor how much memory it held: every
 preempted job is requeued and loses its work, where in truth jobs that make checkpoints lose less.
 
-The runs: ``easy`` (submission order, nobody is urgent), ``urgent first`` (urgent jobs stand before all others, nobody
+The runs: ``easy`` (submission order, no job is urgent), ``urgent first`` (urgent jobs stand before all others, none
 is preempted), and Clearway with the configured planner and with each other rule as its planner.
 """
 
@@ -35,7 +35,7 @@ _RECORDED = datetime(2000, 1, 1, tzinfo=UTC)  # no rule asks when
 
 @dataclass(frozen=True, slots=True)
 class UrgentJobs:
-    """Who is urgent: the rule's number in the configuration by job_id."""
+    """The urgent jobs: the number of the rule in the configuration, by job_id."""
 
     rules: tuple[PreemptorRule, ...]
     rule_of: dict[int, int]
@@ -51,10 +51,10 @@ class UrgentJobs:
 
 @dataclass(frozen=True, slots=True)
 class SiteRun:
-    """What one run came to. ``late`` urgent jobs waited longer than their rule lets them."""
+    """The result of one run. ``late`` urgent jobs waited longer than their rule allows."""
 
     name: str
-    planner: str | None  # None: nobody is preempted
+    planner: str | None  # None: no job is preempted
     urgent_wait_s: Spread
     late: int
     other_wait_s: Spread | None  # None: there are urgent jobs only
@@ -67,10 +67,10 @@ class SiteRun:
 
 
 def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
-    """Who of the record is urgent, by the first rule that matches.
+    """The jobs of the record that are urgent, by the first rule that matches.
 
     Raises:
-        SimulationError: nobody is, so that there is nothing to compare.
+        SimulationError: no job is urgent, so that there is nothing to compare.
     """
     rule_of: dict[int, int] = {}
     for job in trace.jobs:
@@ -79,7 +79,7 @@ def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
             rule_of[job.job_id] = rules.index(rule)
     if not rule_of:
         if not rules:
-            raise SimulationError("the configuration has no [[preemptors]]: nobody is urgent")
+            raise SimulationError("the configuration has no [[preemptors]]: no job is urgent")
         raise SimulationError(f"{trace.name}: none of {len(trace.jobs):,} jobs is urgent by the [[preemptors]] rules")
     return UrgentJobs(rules, rule_of)
 
@@ -109,13 +109,13 @@ def schedulers(
 ) -> Iterator[tuple[str, str | None, Scheduler]]:
     """Each run's name, planner and scheduler, in the order in which they are shown."""
     partitions = tuple(sorted({names_of(job).partition for job in trace.jobs}))
-    nobody = config.model_copy(update={"preemptors": ()})
+    without = config.model_copy(update={"preemptors": ()})
 
     def clearway(by: Config, planner: Planner | None) -> Scheduler:
         return Clearway(NoCheckpoints(), config=by, planner=planner, max_delay_s=None, partitions=partitions)
 
     yield "easy", None, Easy()
-    yield "urgent first", None, clearway(nobody, None)
+    yield "urgent first", None, clearway(without, None)
     for place, (name, make) in enumerate(planners):
         yield "clearway" if place == 0 else name, name, clearway(config, make())
 
@@ -143,12 +143,12 @@ def evaluate(name: str, planner: str | None, replayed: Replay, urgent: UrgentJob
 
 
 def untold(config: Config) -> tuple[str, ...]:
-    """What of this configuration the record cannot answer, a sentence each."""
-    found = ["the record does not say what a job could have saved: whoever is preempted loses its work"]
+    """What the record cannot tell for this configuration, one sentence each."""
+    found = ["the record does not say what a job could have saved: a preempted job loses its work"]
     if any(rule.comment for rule in config.preemptors):
         found.append("the record holds no Comments: a rule with comment = true matches no job")
     if config.candidates.allow_suspend:
-        found.append("the record does not say how much memory a job held: nobody is suspended")
+        found.append("the record does not say how much memory a job held: no job is suspended")
     if config.budget.jobs_per_hour is not None or config.budget.lost_node_hours_per_hour is not None:
         found.append("[budget] is not kept: every plan is carried out")
     return tuple(found)

@@ -1,5 +1,7 @@
 """The stochastic-jobs paper's Table 2 and Figures 5 to 7, computed again from its formulas.
 
+The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
+
 Two readings of the table are computed. *As stated*: alpha = 1, beta = gamma = 0, C = R = 360 s. *As the cells show*:
 gamma = 360 s as well, that is 0.1 h for every request whether it restarts or not; and a NO-CKPT-PER request after the
 first is shorter by the distribution's lower bound a. The second reading was found by taking the cells apart: for the

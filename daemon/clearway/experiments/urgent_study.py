@@ -1,5 +1,8 @@
 """The UJFB paper's job scheduling experiments again (its section V-B to V-D), on the same recorded workloads.
 
+The paper: "Preemptive Parallel Job Scheduling for Heterogeneous Systems Supporting Urgent Computing", IEEE Access,
+2021, DOI 10.1109/ACCESS.2021.3053162.
+
 Three workloads get urgent jobs injected at busy times, DWD's has its own. Every scheduler replays the same jobs, with
 the run time as the limit, as the paper does. A cell is one workload, one seed, one scheduler; cells are independent, so
 they run side by side and their order does not matter.

@@ -1,6 +1,6 @@
 """What a job says of itself in its Comment: ``clearway:key=value,key=value`` anywhere in the text. Pure.
 
-The Comment is owner-writable, so a claim can only hurt the one who makes it: one that cannot be read, or
+The Comment is owner-writable, so a claim can only hurt the job that makes it: a claim that cannot be read, or
 that contradicts what Slurm knows (a checkpoint from the future), counts as no claim at all.
 """
 
@@ -51,7 +51,7 @@ class Claims:
     max_delay_s: float | None = None
     checkpoint: CheckpointHow | None = None
     signal: str = "USR1"
-    to: str = "batch"  # who gets the signal: the batch shell, or the steps
+    to: str = "batch"  # what gets the signal: the batch shell, or the steps
     interval_s: float | None = None
     last: datetime | None = None  # when the newest complete checkpoint was finished
     state: SaveState | None = None

@@ -1,4 +1,4 @@
-"""The one place that reads the time; everything else is told."""
+"""The one place that reads the time; all other code is given it."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Job:
     features: str = ""
     licenses: str = ""
     gres: str = ""  # what it asks for per node or per job beside processors and memory
-    # On, or asked of, each of its nodes, by type ("" where it may be any); None where that cannot be told.
+    # On, or asked of, each of its nodes, by type ("" where it may be any); None where that is not known.
     gpus: tuple[tuple[str, int], ...] | None = ()
     exclusive: bool = True  # has, or wants, whole nodes; also where that is not known
     required_nodes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Node:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing new starts on it because somebody said so (DRAIN, DRAINING, DRAINED)."""
+        """Whether nothing new starts on it because it was drained (DRAIN, DRAINING, DRAINED)."""
         return "DRAIN" in self.raw_state
 
 
@@ -163,10 +163,10 @@ class PreemptPriorities:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Which leaf switch each node is under, where Slurm tells (``TopologyPlugin=topology/tree``)."""
+    """The leaf switch of each node, where Slurm knows it (``TopologyPlugin=topology/tree``)."""
 
     switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
-    unknown: str = "nobody has asked for it"  # why it is not known; "" where it is
+    unknown: str = "it has not been read"  # why it is not known; "" where it is
 
 
 @dataclass(frozen=True)

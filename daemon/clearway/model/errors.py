@@ -54,7 +54,7 @@ class SlurmRefusedError(SlurmError):
 
 
 class JobNotRunningError(SlurmRefusedError):
-    """The job is not in the run that a decision was made for; acting on it would hurt somebody else's work."""
+    """The job is not in the run that a decision was made for; acting on it would hurt other work."""
 
 
 class WalltimeError(ClearwayError):

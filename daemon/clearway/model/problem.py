@@ -1,4 +1,4 @@
-"""The eviction problem: who could leave, in which ways, at what cost. Frozen data; units are in the names."""
+"""The eviction problem: which jobs could leave, in which ways, at what cost. Frozen data; units are in the names."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ class Action(StrEnum):
     APP_CHECKPOINT = "app_checkpoint"
     SYS_CHECKPOINT = "sys_checkpoint"
     SUSPEND = "suspend"
+
+    @property
+    def shown(self) -> str:
+        """As people read it: Slurm's users take "kill" for cancelling."""
+        return "requeue without checkpoint" if self is Action.KILL else self.value
 
     __hash__ = str.__hash__  # it equals its text; Enum's own hash is not that of the text, and slow
 
@@ -48,7 +53,7 @@ class Amounts:
 
     cores: int = 0
     memory_mib: int = 0
-    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is told
+    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is known
 
     def gpus_of(self, gpu_type: str) -> int:
         """GPUs of one type; "" counts every type."""
@@ -82,11 +87,11 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A running job that policy lets go, with its options.
+    """A running job that policy allows to preempt, with its options.
 
-    ``nodes`` counts the nodes that its leaving frees when nobody shares them. With ``node_names`` those
+    ``nodes`` counts the nodes that its leaving frees when no other job shares them. With ``node_names`` those
     nodes are known by name, and a node counts as freed only when every candidate that names it leaves,
-    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` then tells
+    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` is then
     what the job holds on each of them, in the same order, and without it the job holds whole nodes.
 
     The exact planners need nothing else; what follows ``node_names`` is for the rules
@@ -102,7 +107,7 @@ class Candidate:
     remaining_s: float | None = None  # until its time limit; None: unlimited, or not known
     waited_s: float = 0.0  # from submission to the start of this run
     preempt_priority: int = 0  # of its QoS or its partition's tier; Slurm's own preemption takes the lowest first
-    job_nodes: int = 0  # that it holds, whoever could use them; 0: as many as ``nodes``
+    job_nodes: int = 0  # that it holds, usable by the preemptor or not; 0: as many as ``nodes``
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class EvictionProblem:
     preemptor_nodes: int = 0  # that the preemptor asks for, idle ones included; 0: as many as ``nodes_needed``
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
-    busy_s: int = 0  # checkpoints that were promised before keep the file system for so long
+    busy_s: int = 0  # time for which earlier checkpoints keep the file system
 
     @property
     def waiting_nodes(self) -> int:

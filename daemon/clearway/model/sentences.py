@@ -11,7 +11,7 @@ def what_becomes(planned: PlannedAction) -> str:
     """What the action means for its job, as a sentence without its end."""
     match planned.action:
         case Action.KILL:
-            return f"requeued without a checkpoint, losing {_node_hours(planned.lost_work_node_s)}"
+            return f"requeued without a checkpoint, losing {node_hours(planned.lost_work_node_s)}"
         case Action.APP_CHECKPOINT:
             return f"saves itself within {format_duration(planned.checkpoint_s)}, losing nothing"
         case Action.SYS_CHECKPOINT:
@@ -22,7 +22,7 @@ def what_becomes(planned: PlannedAction) -> str:
             return "ends by itself"
 
 
-def _node_hours(node_s: float) -> str:
+def node_hours(node_s: float) -> str:
     hours = node_s / 3_600
     return f"{hours:,.1f} node-hours" if hours >= 1 else f"{node_s:,.0f} node-seconds"
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
+from clearway.planning.formulation.places import over_places
 
 
 class Planner(Protocol):
     """Solves the eviction problem for every deadline at once.
 
     Minimises, in this order: lost work, the cost of coming back (``Option.return_node_s``), checkpoint time (whole
-    steps), preemptees, then the list of (job_id, action) of the preemptees sorted by job_id, compared as text and by
-    ``ACTION_ORDER``.
+    steps), preemptees (see ``model.Cost``), then the list of (job_id, action) of the preemptees sorted by job_id,
+    compared as text and by ``ACTION_ORDER``.
     Pure: the answer depends on the problem alone, never on the order of its candidates.
     """
 
@@ -21,3 +23,23 @@ class Planner(Protocol):
     def name(self) -> str: ...
 
     def solve(self, problem: EvictionProblem) -> Curve: ...
+
+
+class PlainPlanner(ABC):
+    """A planner that need only know plain problems.
+
+    A problem is plain when its nodes may lie anywhere and checkpoints are written one after another. Every other one is
+    reduced to plain ones here (see ``formulation.places`` and ``formulation.shared_bandwidth``).
+    """
+
+    def solve(self, problem: EvictionProblem) -> Curve:
+        """The curve of any problem.
+
+        Raises:
+            ValueError: the problem contradicts itself, or is more than this planner takes.
+        """
+        return over_places(problem, self.solve_plain)
+
+    @abstractmethod
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
+        """The curve of a plain problem."""

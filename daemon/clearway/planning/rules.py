@@ -1,8 +1,8 @@
 """The rules of today's schedulers and of a paper, as one table: which job goes first, and how it goes.
 
 A row holds the key by which jobs are sorted (the least goes first, ties by job_id), the actions that the rule prefers,
-and whether it spares jobs that turn out not to be needed; ``baselines.in_order`` does the rest. A job that offers none
-of the preferred actions leaves by its cheapest option that fits into the deadline.
+and whether it spares jobs that turn out not to be needed; ``baselines.priority_rule`` does the rest. A job that offers
+none of the preferred actions leaves by its cheapest option that fits into the deadline.
 
 slurm-default: what Slurm does by itself (preempt/qos, preempt/partition_prio). The jobs of the lowest priority (of
 their QoS or partition) go first, of these the smallest, and each is requeued. Then Slurm tries to do with fewer jobs:
@@ -27,7 +27,7 @@ time is suspended first; nothing is pruned. Where the paper is silent: the remai
 a job without one goes first. The backfilling before any preemption is the scheduler's: a planner is asked only when no
 nodes are free.
 
-Cost: see ``baselines.in_order``.
+Cost: see ``baselines.priority_rule``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from functools import partial
 from math import inf
 
 from clearway.model.problem import Action, Candidate
-from clearway.planning.baselines.in_order import Rule, by_cost
+from clearway.planning.baselines.priority_rule import Rule, by_cost
 from clearway.planning.formulation.windows import Way
 
 _REPETITIONS = 2  # of Slurm's search

@@ -24,10 +24,10 @@ from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
 from clearway.model.report import Waiting
 from clearway.planning.base import Planner
-from clearway.preemption.batch import Consider, beside_plans, decide_together
+from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
-from clearway.preemption.plan import Considered, consider, decide, free_already
+from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import left_alone, why_left_alone
 from clearway.preemption.validation import over_budget, plan_misfit
@@ -135,7 +135,7 @@ class MakingRoom:
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
-            decided = decide_together(
+            decided = decide_batch(
                 fresh,
                 self._consideration(context, tuple(claimed)),
                 cycle.snapshot,
@@ -213,17 +213,15 @@ class MakingRoom:
         plan = decide(preemptor, soon, self.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
-    def _consideration(self, context: PlanningContext, claimed: Sequence[Plan]) -> Consider:
+    def _consideration(self, context: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
         """``claimed`` are plans for those who had their turn before."""
 
-        def consider_one(
-            preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()
-        ) -> Considered | NoPlan:
+        def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
-            under_way = beside_plans(under_way, (*claimed, *beside), preemptor.deadline)
-            return consider(preemptor, replace(context, under_way=under_way), self.planner, whole=whole)
+            under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
+            return solve_alone(preemptor, replace(context, under_way=under_way), self.planner, whole=whole)
 
-        return consider_one
+        return solve_one
 
     def _store_plan(self, plan: Plan, cycle: _Cycle) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""

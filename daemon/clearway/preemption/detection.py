@@ -1,4 +1,4 @@
-"""Who is a preemptor, and by when it must run. Pure."""
+"""Which waiting jobs are preemptors, and by when they must run. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.preemptor import Preemptor
 
-# Slurm's reasons for "it waits for nodes"; any other (held, dependency, limits, begin time) is not ours to solve.
+# Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
 
 
@@ -45,7 +45,7 @@ def preemptors(
 
 
 def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:
-    """Why Clearway must leave this job to Slurm: on doubt it does nothing, and says so."""
+    """Why Clearway leaves this job to Slurm; empty where it does not. When in doubt, it does nothing and says why."""
     reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
     if job.priority == 0:
         return "it is held"
@@ -76,7 +76,7 @@ def _complex(features: str) -> bool:
 
 
 def imagined(nodes: int, max_delay_s: float, partition: str, now: datetime) -> Preemptor:
-    """A preemptor that nobody has submitted, for questions of the form "what if"."""
+    """A preemptor that is not submitted, for questions of the form "what if"."""
     job = Job(
         job_id="what-if",
         user="",
@@ -90,7 +90,7 @@ def imagined(nodes: int, max_delay_s: float, partition: str, now: datetime) -> P
 
 
 def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -> str:
-    """Where urgent jobs run when nobody says so: the first partition of a rule, else the largest one."""
+    """Where urgent jobs run unless told otherwise: the first partition of a rule, else the largest partition."""
     named = next((name for rule in rules for name in rule.partition), None)
     sizes = Counter(name for node in snapshot.nodes for name in node.partitions)
     return named or max(sizes, key=lambda name: (sizes[name], name), default="")

@@ -63,7 +63,7 @@ def _least(curve: Curve) -> Cost | None:
 
 @dataclass
 class Explaining:
-    """An explanation in the making: one solution a ``step``."""
+    """An explanation that is being worked out: one solution a ``step``."""
 
     plan: OperationPlan
     planner: Planner
@@ -92,7 +92,7 @@ class Explaining:
                 self._found.get(candidate.job_id),
             )
             for candidate in self._problem.candidates
-            if self._chosen.get(candidate.job_id) is not Action.END  # nobody makes it leave
+            if self._chosen.get(candidate.job_id) is not Action.END  # it leaves by itself
         ]
         return Explanation(
             cost=self.plan.chosen.cost,

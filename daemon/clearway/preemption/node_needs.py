@@ -24,11 +24,10 @@ from clearway.planning.formulation.places import by_switch, in_a_row
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The nodes of a problem with needs, and who holds what of those that could serve."""
+    """The nodes of a problem with needs, and what each job holds of those that could serve."""
 
     nodes: tuple[NodeResources, ...]
     holds: Mapping[str, Mapping[str, Amounts]]  # job_id -> node -> amounts: of those that may leave
-    blocked: frozenset[str]  # nodes that could serve, were it not for those that stay
 
 
 def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, whole: bool = False) -> Needs | None:
@@ -64,7 +63,6 @@ def share(
     """
     nodes: list[NodeResources] = []
     holds: dict[str, dict[str, Amounts]] = {}
-    blocked = set()
     for node in snapshot.nodes:
         if node.name in eligible:
             jobs = snapshot.jobs_on.get(node.name, ())
@@ -78,10 +76,9 @@ def share(
                 for job_id in held.keys() & may_leave:
                     holds.setdefault(job_id, {})[node.name] = held[job_id]
                 continue
-            blocked.add(node.name)
         if needs.contiguous:
             nodes.append(NodeResources(node.name, Amounts(), held=Amounts(cores=1)))
-    return Sharing(tuple(nodes), holds, frozenset(blocked))
+    return Sharing(tuple(nodes), holds)
 
 
 def placement_nodes(
@@ -171,7 +168,7 @@ def _in_doubt(job: Job) -> bool:
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:
-    """What each of the jobs that are not leaving anyway holds; "" stands for what nobody is known to hold."""
+    """What each of the jobs that are not leaving anyway holds; "" stands for what no known job holds."""
     known = None if whole else held_by_job(node, jobs)
     if known is not None:
         return {job_id: amounts for job_id, amounts in known.items() if job_id in staying}

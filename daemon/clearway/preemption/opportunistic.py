@@ -8,9 +8,9 @@ preemptor whose only candidates they are.
 Slurm's order is kept. Jobs are looked at by priority. One that is not served yet keeps those behind it that want the
 same nodes from making eternal jobs leave, unless their time limits end before it could start: EASY backfill (Lifka
 1995), with the nodes of eternal jobs counted as free. An urgent job that waits comes before all of them. Jobs that are
-not planned for (arrays, say) are passed over, and who overtakes them gets no node that is idle already: Slurm may be
-keeping it for them. For P pending jobs, H that wait first in line (at most ``_LOOKED_AT``) and N nodes the time is
-O(P (log P + H N)), the memory O(P + H N).
+not planned for (arrays, say) are passed over, and a job that overtakes them gets no node that is idle already: Slurm
+may be keeping it for them. For P pending jobs, H that wait first in line (at most ``_MOST_AHEAD``) and N nodes the time
+is O(P (log P + H N)), the memory O(P + H N).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RULE = "eternal jobs make room"
 _WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
 
 
-_LOOKED_AT = 100  # unserved jobs a cycle that others are compared with
+_MOST_AHEAD = 100  # unserved jobs a cycle that others are compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class _Ahead:
 
 
 @dataclass
-class _Line:
-    """Who waits first, as far as the queue was looked at."""
+class _Queue:
+    """The jobs that wait first, as far as the queue was looked at."""
 
     snapshot: ClusterSnapshot
     settings: EternalConfig
@@ -72,7 +72,7 @@ class _Line:
         return self._reach[job.partitions]
 
     def blocked(self, job: Job) -> bool:
-        """Whether somebody before it could start later than without it."""
+        """Whether a job before it could start later than without it."""
         ends = math.inf
         if job.time_limit_s is not None:
             ends = self.now.timestamp() + self.settings.max_delay + job.time_limit_s
@@ -109,7 +109,7 @@ def ordinary_preemptors(
     left_alone: Callable[[Job], bool] = lambda _: False,
     placements: frozenset[str] = frozenset(),
 ) -> tuple[Preemptor, ...]:
-    """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served`` and who is next.
+    """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served``, then the next.
 
     ``served`` are the ids of jobs with an eviction already, ``urgent`` those urgent jobs that wait without one;
     ``placements``: see ``detection.preemptors``.
@@ -117,10 +117,10 @@ def ordinary_preemptors(
     if not settings.partitions:
         return ()
     waiting = [job for job in snapshot.jobs if _waits(job, settings, rules, now)]
-    line = _Line(snapshot, settings, now)
+    queue = _Queue(snapshot, settings, now)
     for each in urgent:
         if not each.obstacle:
-            line.add(each.job)
+            queue.add(each.job)
     # Whatever reason Slurm gives for them: attached to a placement it may be another one.
     found = [
         ordinary(job, settings, now, placements, snapshot.topology)
@@ -129,17 +129,17 @@ def ordinary_preemptors(
     ]
     room = settings.at_once - len(found)
     for job in _in_order(waiting):
-        if room <= 0 or not line.held or len(line.ahead) >= _LOOKED_AT:
+        if room <= 0 or not queue.held or len(queue.ahead) >= _MOST_AHEAD:
             break
-        if job.job_id in served or line.blocked(job):
+        if job.job_id in served or queue.blocked(job):
             continue
-        nodes = line.reach(job)
+        nodes = queue.reach(job)
         if left_alone(job) or obstacle(job, placements, snapshot.topology):
-            line.passed_over.append(nodes)
+            queue.passed_over.append(nodes)
             continue
-        line.add(job)
-        if nodes & line.held and (now - _since(job)).total_seconds() >= settings.patience:
-            takes_free = not any(nodes & others for others in line.passed_over)
+        queue.add(job)
+        if nodes & queue.held and (now - _since(job)).total_seconds() >= settings.patience:
+            takes_free = not any(nodes & others for others in queue.passed_over)
             found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
             room -= 1
     return tuple(found)
@@ -154,7 +154,7 @@ def ordinary(
     *,
     takes_free: bool = True,
 ) -> Preemptor:
-    """An ordinary job as a preemptor. It has waited before anybody looked at it: its delay counts from now."""
+    """An ordinary job as a preemptor. Its delay counts from now, however long it has waited before."""
     return Preemptor(
         job=job,
         rule=RULE,

@@ -13,7 +13,7 @@ from clearway.model.durations import format_duration
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.model.sentences import _node_hours, kept_by_others, what_becomes
+from clearway.model.sentences import kept_by_others, node_hours, what_becomes
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
@@ -21,13 +21,11 @@ from clearway.preemption.problem import PreparedProblem, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
-
-
 _EXPLAINED_CANDIDATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class Solution:
     """A preemptor's problem, and the best that can be done for it alone."""
 
     prepared: PreparedProblem
@@ -37,13 +35,13 @@ class Considered:
 
 def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
-    found = consider(preemptor, context, planner)
+    found = solve_alone(preemptor, context, planner)
     return found if isinstance(found, NoPlan) else plan_alone(found, context.snapshot, planner, context.now)
 
 
-def consider(
+def solve_alone(
     preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool = False
-) -> Considered | NoPlan:
+) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
     ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs.
@@ -57,14 +55,16 @@ def consider(
     if not preemptor.only_opportunistic and any(j.state.holds_nodes and is_eternal(j, eternal) for j in snapshot.jobs):
         choices.insert(0, replace(preemptor, only_opportunistic=True))
     for each in choices:
-        found = _consider(each, context, planner, whole=whole)
-        if isinstance(found, Considered):
+        found = _best_partition(each, context, planner, whole=whole)
+        if isinstance(found, Solution):
             break
     return found
 
 
-def _consider(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Considered | NoPlan:
-    found: list[Considered] = []
+def _best_partition(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool
+) -> Solution | NoPlan:
+    found: list[Solution] = []
     last = NoPlan("it names no partition")
     for partition in preemptor.job.partitions:
         for prepared in _problems(preemptor, partition, context, whole=whole):
@@ -73,7 +73,7 @@ def _consider(preemptor: Preemptor, context: PlanningContext, planner: Planner, 
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
             else:
-                found.append(Considered(prepared, curve, point))
+                found.append(Solution(prepared, curve, point))
     best = choose([each.point for each in found], preemptor.job.num_nodes)
     return next((each for each in found if each.point is best), last)
 
@@ -89,17 +89,17 @@ def _problems(
 
 
 def plan_alone(
-    considered: Considered, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
+    solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
 ) -> Plan:
-    """The plan that serves a preemptor best, whatever becomes of others; with the reasons where it is ``explained``."""
-    prepared, point = considered.prepared, considered.point
+    """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
+    prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
     verdicts = _explain(prepared, point, nodes, planner) if explained else ()
-    return plan_of(considered, point, nodes, verdicts, snapshot, now)
+    return plan_of(solution, point, nodes, verdicts, snapshot, now)
 
 
 def plan_of(
-    considered: Considered,
+    solution: Solution,
     point: CurvePoint,
     nodes: tuple[str, ...],
     verdicts: Sequence[Verdict],
@@ -109,7 +109,7 @@ def plan_of(
     depends_on: Sequence[str] = (),
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
-    prepared, preemptor = considered.prepared, considered.prepared.preemptor
+    prepared, preemptor = solution.prepared, solution.prepared.preemptor
     gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
@@ -117,7 +117,7 @@ def plan_of(
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
         problem=prepared.problem,
-        curve=considered.curve,
+        curve=solution.curve,
         chosen=point,
         placement_nodes=nodes,
         free_nodes=prepared.free_nodes,
@@ -211,10 +211,10 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     own, other = point.cost, without.cost
     more_node_s = other.lost_work_node_s - own.lost_work_node_s
     if more_node_s > 0:
-        return f"without it {_node_hours(more_node_s)} more would be lost"
+        return f"without it {node_hours(more_node_s)} more would be lost"
     more_node_s = other.return_node_s - own.return_node_s
     if more_node_s > 0:
-        return f"without it coming back would cost {_node_hours(more_node_s)} more"
+        return f"without it coming back would cost {node_hours(more_node_s)} more"
     more_s = other.checkpoint_s - own.checkpoint_s
     if more_s > 0:
         return f"without it checkpoints would take {format_duration(more_s)} longer"
@@ -227,7 +227,7 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
 
 
 def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    """Whether nobody has to leave for this plan: Slurm can start the preemptor by itself."""
+    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
     holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
     others = [job for job in holders if job.job_id not in plan.staying]
     return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
@@ -237,7 +237,7 @@ def _cheapest(options: tuple[Option, ...]) -> str:
     best = min(options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s, option.ready_s))
     match best.action:
         case Action.KILL:
-            return f"requeueing it would lose {_node_hours(best.lost_work_node_s)}"
+            return f"requeueing it would lose {node_hours(best.lost_work_node_s)}"
         case Action.END:
             return f"it ends by itself within {format_duration(best.ready_s)}"
         case Action.SUSPEND:

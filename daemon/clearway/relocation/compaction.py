@@ -10,10 +10,10 @@ of all placements, and when that gains more than it costs:
   one of the largest gain is taken.
 - cost: see ``moves``.
 
-Nobody is moved onto an empty node, so each emptied node is one partly used node less. Which nodes are emptied goes by
+No job is moved onto an empty node, so each emptied node is one partly used node less. Which nodes are emptied goes by
 the paper's order, not by search: another set of nodes may gain more.
 
-Only for times when no job waits that Slurm could place; who calls sees to that, as Slurm fills gaps by itself.
+Only for times when no job waits that Slurm could place: the caller sees to that, as Slurm fills gaps by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Reside
 
 @dataclass(frozen=True, slots=True)
 class _Emptying:
-    """One node and everybody on it, with a place for each of their parts."""
+    """One node and all jobs on it, with a place for each of their parts."""
 
     jobs: tuple[Resident, ...]
     targets: tuple[str, ...]  # in the order of the jobs

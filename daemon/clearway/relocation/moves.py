@@ -1,4 +1,4 @@
-"""What all moves of running jobs have in common: who holds what, what a move costs, when it is worth it. Pure.
+"""What all moves of running jobs have in common: what jobs hold, what a move costs, when it is worth it. Pure.
 
 A job holds processors on nodes, a part on each. To move a part the whole job is saved, requeued and restarted: all of
 its processors stand still for ``move_s``. It keeps its shape: a part stays whole, on a node of its own. Jobs are saved
@@ -6,7 +6,7 @@ one after another, since they share a file system, and run until their turn come
 
 A plan is made only when its gain in node-seconds exceeds its cost: the processors that stand still meanwhile, in nodes,
 times how long they do. What is not known is not moved: neither a job without an expected end nor one that cannot be
-saved. Fitting goes by processors alone; who asks names the nodes that a job may use in all other respects.
+saved. Fitting goes by processors alone; the caller names the nodes that a job may use in all other respects.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MovePlan:
     """Jobs to move, in the order in which they are saved; parts of one job follow each other."""
 
     moves: tuple[Move, ...] = ()
-    emptied: tuple[str, ...] = ()  # nodes that nobody holds afterwards, in the order in which they become empty
+    emptied: tuple[str, ...] = ()  # nodes that no job holds afterwards, in the order in which they become empty
     gain_node_s: float = 0.0
     cost_node_s: float = 0.0
     exact: bool = True  # False: a search was cut short, so a better placement may have been missed

@@ -49,7 +49,7 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
         spent_node_s += cost
         moves += risen
         for move in risen:
-            # What they leave is given to nobody yet: it is theirs until they have been saved.
+            # What they leave is not given away yet: they hold it until they have been saved.
             free[move.target] -= move.processors
             held_by[move.source] -= 1
             held_by[move.target] += 1
@@ -92,7 +92,7 @@ def _risen(job: Resident, by_name: Mapping[str, Host], free: Mapping[str, int]) 
         if not better:
             return ()
         highest = max(_standing(job, host) for host in better)
-        # Scarce nodes are for those who need them: even such a job leaves them alone where others are as good.
+        # Scarce nodes are for jobs that need them: even such a job leaves them alone where others are as good.
         best = min(
             (host for host in better if _standing(job, host) == highest),
             key=lambda host: (host.scarce, free[host.name], host.name),

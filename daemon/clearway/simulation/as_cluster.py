@@ -52,7 +52,7 @@ class AsCluster:
         )
 
     def snapshot(self, waiting: Iterable[ReplayedJob], closed: Collection[int] = ()) -> ClusterSnapshot:
-        """Everybody who has nodes, and those of the waiting jobs that are given; ``closed`` nodes take nobody."""
+        """All jobs that have nodes, and the waiting jobs that are given; ``closed`` nodes take no job."""
         machine = self._machine
         jobs = [self._job(job, JobState.PENDING) for job in waiting]
         jobs += [self._job(job, JobState.RUNNING) for _, _, job in machine.running]

@@ -172,7 +172,7 @@ class SimulatedBackend:
         return shown
 
     def _topology(self, jobs: Sequence[Job]) -> Topology:
-        """As of a cluster with topology/tree where it has switches; told only to who asks for one."""
+        """As of a cluster with topology/tree where it has switches; shown only to a caller that asks for it."""
         if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
             return Topology()
         if not self._cluster.switch_of:

@@ -1,13 +1,14 @@
-"""What checkpoints cost in a replay, and what they save: the four schemes of the WCJS paper, section 4.2.
+"""What checkpoints cost in a replay, and what they save: the four schemes of the WCJS paper (DOI
+10.48550/arXiv.2103.13130), section 4.2.
 
 - ``NoCheckpoints`` (equations 1-5): a preempted job begins again.
-- ``SystemCheckpoints`` (6-10): every batch job is saved each so many seconds, whatever it is.
+- ``SystemCheckpoints`` (6-10): every batch job is saved at a fixed interval, whatever it is.
 - ``ApplicationCheckpoints`` (11-15): each job saves itself as often as keeps the time it spends on that within a
   share of its time limit, evenly over the limit (section 7.1.4; the paper takes 5 % and 10 %).
 - ``JustInTime`` (16-20): a job is saved when it is preempted, and leaves when its image is written.
 
-The periodic schemes lengthen the run: a job that is preempted falls back to the end of its last checkpoint. Whoever
-comes back first reads its image. Urgent jobs are never preempted and save nothing.
+The periodic schemes lengthen the run: a job that is preempted falls back to the end of its last checkpoint. A job
+that returns first reads its image. Urgent jobs are never preempted and save nothing.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class SimulatedCluster:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
     def _on_written(self) -> None:
-        """The rates were others when this was foreseen if a write has begun or gone since: then none is complete."""
+        """No write is complete where another one has begun or stopped since this event was planned."""
         self._file_system.advance(self.now)
         for job_id in self._file_system.complete:
             self._file_system.forget(job_id)
@@ -339,7 +339,7 @@ class SimulatedCluster:
     # -- scheduling ----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """First fit in the order of priority, submit time and id; reserved nodes only for who is let in."""
+        """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
         free = {name for name, cpus in self._free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:

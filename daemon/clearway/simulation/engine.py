@@ -36,12 +36,12 @@ from clearway.model.errors import SimulationError
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.trace import TraceJob, in_order
 
-LARGEST_MACHINE = 20_000_000  # nodes or processors: twice what the largest of all machines has
+LARGEST_MACHINE = 20_000_000  # nodes or processors: twice the largest machine of today
 _LATEST_S = 1e11  # three thousand years: what comes later is not in a calendar
 
 
 class Scheduler(Protocol):
-    """Who starts next. One object schedules one replay."""
+    """Decides which job starts next. One object schedules one replay."""
 
     name: str
 
@@ -56,12 +56,12 @@ class Scheduler(Protocol):
         """A preempted job has left its nodes; it waits, or is suspended."""
 
     def schedule(self) -> None:
-        """Called once at each instant, when everything that happens then has been told."""
+        """Called once at each instant, after all other calls of that instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one job; seconds."""
+    """The result for one job; seconds."""
 
     job: TraceJob
     start_s: float

@@ -1,7 +1,7 @@
-"""A shared file system: who writes how fast when several write at once. Pure.
+"""A shared file system: how fast each job writes when several write at once. Pure.
 
-Model: max-min fair sharing with a greatest rate for each writer. Bandwidth is shared equally; who can take less than an
-equal share leaves the rest to the others. It never idles while a writer could take more.
+Model: max-min fair sharing with a greatest rate for each writer. Bandwidth is shared equally; a writer that can take
+less than an equal share leaves the rest to the others. Bandwidth is never idle while a writer could take more.
 
 Cost: O(n log n) for the rates of n writers; a whole history takes n of these.
 """

@@ -86,7 +86,7 @@ class ReplayedJob:
 
 
 class Machine:
-    """The nodes, and who holds them. Only the methods without an underscore are a scheduler's to call."""
+    """The nodes, and the jobs that hold them. Only the methods without an underscore are a scheduler's to call."""
 
     def __init__(self, nodes: int, seed: int = 0) -> None:
         self.nodes = nodes
@@ -97,14 +97,14 @@ class Machine:
         self.leaving: dict[int, ReplayedJob] = {}  # by index; still on their nodes
         self.suspended: dict[int, ReplayedJob] = {}  # by index
         self.kept: dict[int, ReplayedJob] = {}  # node: the suspended job that returns to it
-        self.kept_free: dict[int, None] = {}  # those of them that nobody computes on, in the order they came
+        self.kept_free: dict[int, None] = {}  # those of them that no job computes on, in the order they came
         self.busy_node_s: float = 0
         self._events: list[tuple[float, int, int, ReplayedJob | None]] = []  # time, index, epoch, job
         self._wakes = 0
 
     @property
     def used(self) -> int:
-        """Nodes that somebody holds; those kept for a suspended job only when another computes there."""
+        """Nodes that a job holds; those kept for a suspended job only when another computes there."""
         return self.nodes - len(self.free) - len(self.kept_free)
 
     def start(self, job: ReplayedJob, *, beside: Iterable[ReplayedJob] = ()) -> None:
@@ -133,12 +133,12 @@ class Machine:
         heapq.heappush(self._events, (begun_s + job.run_s - job.done_s, job.index, job.epoch, job))
 
     def can_resume(self, job: ReplayedJob) -> bool:
-        """Whether nobody computes on the nodes of this suspended job."""
+        """Whether no other job computes on the nodes of this suspended job."""
         kept_free = self.kept_free
         return all(node in kept_free for node in job.nodes)
 
     def kept_for(self, beside: Iterable[ReplayedJob]) -> list[int]:
-        """The nodes that these suspended jobs keep and nobody computes on, in the order they came."""
+        """The nodes that these suspended jobs keep and no job computes on, in the order they came."""
         if not self.kept_free:
             return []
         indexes = {job.index for job in beside}
@@ -178,15 +178,15 @@ class Machine:
         heapq.heappush(self._events, (time_s, -1, self._wakes, None))
 
     def free_later(self) -> list[tuple[float, int]]:
-        """When how many more nodes become free for ordinary jobs, by time, as far as limits tell.
+        """Moments at which nodes become free for ordinary jobs, and how many, by the limits of the jobs; ascending.
 
-        A node that is kept becomes free when the suspended job, back on it as soon as everybody else has left its
+        A node that is kept becomes free when the suspended job, back on it as soon as all others have left its
         nodes, is done.
         """
         if not self.kept and not self.leaving:
             return [(end_s, job.size) for end_s, _, job in self.running]
         coming = []
-        away_s: dict[int, float] = {}  # node: when whoever computes on a kept node is expected to leave it
+        away_s: dict[int, float] = {}  # node: when the job that computes on a kept node is expected to leave it
         kept = self.kept
         for end_s, _, job in self.running:
             ordinary = job.size

@@ -1,11 +1,11 @@
-"""What a replay came to: for its jobs in categories, and for the machine.
+"""The figures of a replay: for its jobs in categories, and for the machine.
 
 For each job, in seconds: wait (all time that it did not compute), response (from submission to end; the WCJS paper
 calls it turnaround), slowdown = response / run time (equation 2 of the UJFB paper), and bounded slowdown, which takes
 a run time below ten minutes for ten minutes and is at least 1, so that the shortest jobs do not decide the mean. Urgent
 Lateness is the largest slowdown of an urgent job (equation 4 of the UJFB paper).
 
-For the machine: utilisation is the share of its node-seconds that somebody held, from the first submission to the
+For the machine: utilisation is the share of its node-seconds that jobs held, from the first submission to the
 last end; productive utilisation leaves out what was held for work done again and for saving and restoring
 (equation 26 of the WCJS paper). Lost node-hours are work done again; saved node-hours are those that preempted jobs
 did not have to do again, since their work so far was kept.

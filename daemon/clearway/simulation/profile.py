@@ -1,4 +1,4 @@
-"""How many nodes are free from when to when, as far as limits tell: the plan of conservative backfilling.
+"""How many nodes are free in each interval, by the limits of the jobs: the plan of conservative backfilling.
 
 A list of moments, ascending, and beside it how many nodes are free from each to the next; from the last on for
 ever. Finding a place costs one pass over the moments at most, taking or giving one a pass over those it covers.
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 class Profile:
     def __init__(self, now_s: float, free: int, coming: Iterable[tuple[float, int]] = ()) -> None:
-        """``coming``: when how many more become free, by time; what is overdue comes now."""
+        """``coming``: moments at which nodes become free, and how many; moments that have passed count as now."""
         self.times: list[float] = [now_s]
         self.free: list[int] = [free]
         for time_s, more in coming:

@@ -2,9 +2,9 @@
 
 The replay behind the studies of the Slurm+DMTCP paper (its section 4): a job asks for processors, which may lie on
 several nodes. A job that fits on one node gets the fullest such node, another one as few nodes as possible. With
-several partitions it takes the first in which it fits at once. Nobody overtakes.
+several partitions it takes the first in which it fits at once. No job overtakes.
 
-When nobody waits, moves are planned every ``period_s``. The jobs of a plan are moved one after another: until a job's
+When no job waits, moves are planned every ``period_s``. The jobs of a plan are moved one after another: until a job's
 turn it runs on, then it stands still for ``move_s`` and ends later by so much; its old and its new place are held until
 its move is over. A job that ends before its turn is not moved.
 """
@@ -65,7 +65,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What became of a replay until its horizon."""
+    """The result of a replay until its horizon."""
 
     usage: dict[str, Usage]  # by node
     moved_jobs: int

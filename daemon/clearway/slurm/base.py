@@ -20,7 +20,7 @@ class SlurmBackend(Protocol):
     def snapshot(self) -> ClusterSnapshot:
         """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.
 
-        Leaf switches are told while a waiting job asks for one, or why they are not known: one query every minutes.
+        Leaf switches, or why they are not known, come while a waiting job asks for one: one query every few minutes.
         """
         ...
 
@@ -37,7 +37,7 @@ class SlurmBackend(Protocol):
         ...
 
     def cancel(self, job: Job) -> None:
-        """End this run of the job for good. Same look just before as ``requeue``."""
+        """End this run of the job for good. The job is checked just before, as in ``requeue``."""
         ...
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
@@ -55,7 +55,7 @@ class SlurmBackend(Protocol):
         ...
 
     def first_in_queue(self, job_id: str) -> None:
-        """Give the job the priority ``FIRST``: Slurm starts it before everybody else, where it fits."""
+        """Give the job the priority ``FIRST``: Slurm starts it before all others, where it fits."""
         ...
 
     def usual_priority(self, job_id: str) -> None:
@@ -89,7 +89,7 @@ class SlurmBackend(Protocol):
         ...
 
     def drain(self, node: str, reason: str) -> None:
-        """Let nothing new start on the node. Refused when somebody else drained it."""
+        """Let nothing new start on the node. Refused when it was drained for another reason."""
         ...
 
     def undrain(self, node: str, reason: str) -> None:
@@ -97,7 +97,7 @@ class SlurmBackend(Protocol):
         ...
 
     def power_down(self, node: str) -> None:
-        """Let Slurm's power saving switch the node off once nobody is on it."""
+        """Let Slurm's power saving switch the node off once no job is on it."""
         ...
 
     def suspend(self, job: Job) -> None: ...
@@ -105,7 +105,7 @@ class SlurmBackend(Protocol):
     def resume(self, job: Job) -> None: ...
 
     def admin_level(self, user: str) -> AdminLevel:
-        """What rights Slurm gives this user; without accounting nobody has any."""
+        """What rights Slurm gives this user; ``NONE`` without accounting."""
         ...
 
     def close(self) -> None: ...

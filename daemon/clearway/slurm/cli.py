@@ -1,7 +1,7 @@
 """Slurm through its own commands: squeue, scontrol, scancel. Works with every Slurm release from 22.05 on.
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
-new ones have come, every ten minutes two for what Slurm's own preemption goes by, and every five minutes one for the
+new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
 leaf switches while a waiting job asks for one. An array's last task is named by its array and index: its own id would
 requeue the whole array.
 """
@@ -35,7 +35,7 @@ _REFUSALS = {
 
 
 class CliBackend(GuardedBackend):
-    """The ``cli`` backend. ``now`` tells aware UTC; ``timeout_s`` limits each command."""
+    """The ``cli`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each command."""
 
     name = "cli"
 

@@ -1,7 +1,7 @@
 """What the real backends do alike: changes look at the job or the node just before, and can be repeated.
 
-Slurm would do as it is told: requeue a job that has completed (it runs a second time), or wait forever to signal a
-job that does not run. Between the look and the act is a gap of some milliseconds that no client can close.
+Slurm itself would requeue a job that has completed, which runs a second time, or wait forever to signal a job that
+does not run. Between the look and the act is a gap of some milliseconds that no client can close.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Act(Enum):
 
 
 class Refusal(Enum):
-    """A no of Slurm that is as good as done."""
+    """A refusal of Slurm that means success: what was asked for is already so."""
 
     PENDING = auto()  # the job waits already
     FINISHED = auto()  # the job has ended
@@ -53,7 +53,7 @@ class GuardedBackend(ABC):
         self._rest = rest
         self._preempt = PreemptReader()
         self._topology = TopologyReader()
-        self._skipped_reservations: tuple[Skipped, ...] = ()  # told with the next snapshot
+        self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     @abstractmethod
     def _look(self, job_id: str) -> tuple[Job, str] | None:
@@ -174,7 +174,7 @@ class GuardedBackend(ABC):
         try:
             self._create(reservation)
         except SlurmRefusedError:
-            # Slurm tells of an overlap, not that the name exists.
+            # Slurm reports an overlap, not that the name exists.
             existing = {item.name: set(item.nodes) for item in self.reservations()}
             if existing.get(reservation.name) != set(reservation.nodes):
                 raise
@@ -196,7 +196,7 @@ class GuardedBackend(ABC):
     def drain(self, node: str, reason: str) -> None:
         status = self._node_status(node)
         if status.reason and status.reason != reason:
-            raise SlurmRefusedError(f"node {node} has a reason of somebody else: {status.reason[:120]}")
+            raise SlurmRefusedError(f"node {node} has another reason: {status.reason[:120]}")
         if not status.drained:
             self._set_drained(node, reason)
 
@@ -205,7 +205,7 @@ class GuardedBackend(ABC):
         if not status.drained:
             return
         if status.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained by somebody else: {status.reason[:120]}")
+            raise SlurmRefusedError(f"node {node} was drained for another reason: {status.reason[:120]}")
         self._set_drained(node, None)
 
     def power_down(self, node: str) -> None:

@@ -1,7 +1,7 @@
 """Slurm through pyslurm, which lives in a process of its own (``pyslurm_process``).
 
 Two queries read everything, a third names the reservations when a node is in one. Two of ``scontrol``, every ten
-minutes, tell what Slurm's own preemption goes by; one more tells of the switches while a waiting job asks for one.
+minutes, read the order of Slurm's own preemption; one more reads the switches while a waiting job asks for one.
 Numbers name exactly one job here: scontrol and scancel take the id of an array's last task for the whole array.
 """
 
@@ -29,7 +29,7 @@ _PYSLURM_FLAGS = {ours: theirs for theirs, ours in records.RESERVATION_FLAGS.ite
 
 
 class PyslurmBackend(GuardedBackend):
-    """The ``pyslurm`` backend. ``now`` tells aware UTC; ``timeout_s`` limits each call."""
+    """The ``pyslurm`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each call."""
 
     name = "pyslurm"
 

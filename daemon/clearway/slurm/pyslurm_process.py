@@ -67,7 +67,7 @@ class WorkerProcess:
         return None if self._process is None else self._process.pid
 
     def call(self, name: str, /, **args: object) -> Any:
-        """The answer of one call. Raises SlurmError; after a time-out nobody knows whether Slurm acted."""
+        """The answer of one call. Raises SlurmError; after a time-out it is not known whether Slurm acted."""
         with self._lock:
             deadline = self._monotonic() + self._timeout_s
             if self._process is None:

@@ -7,7 +7,6 @@ without pyslurm. A record that cannot be read becomes a ``Skipped``, as in ``par
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.slurm import parse
-from clearway.slurm.parse import FieldError
+from clearway.slurm.parse import FieldError, fields
 
 Record = Mapping[str, Any]
 T = TypeVar("T", Job, Node, Reservation)
@@ -33,7 +32,6 @@ RESERVATION_FLAGS = {
     "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER",
 }
 _MAX_PRIORITY = 0xFFFFFFFE
-_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 
 
 def read_jobs(records: Sequence[Record]) -> tuple[list[Job], list[Skipped]]:
@@ -73,7 +71,7 @@ def read_job(record: Record) -> Job:
         user=_text(record, "user_name"),
         state=state,
         raw_state=word,
-        partitions=_names(_text(record, "partition")),
+        partitions=fields.names(_text(record, "partition")),
         num_nodes=num_nodes,
         submit_time=submit_time,
         name=_text(record, "name"),
@@ -132,12 +130,7 @@ def _array(record: Record) -> tuple[str | None, int | None, int]:
     waiting = _text(record, "array_tasks_waiting")
     if not waiting:
         return str(array_id), _number(record, "array_task_id"), 1
-    tasks = 0
-    for part in waiting.split(","):
-        found = _TASKS.fullmatch(part)
-        if found is None or int(found[3] or 1) < 1:
-            raise FieldError(f"array_tasks_waiting is {waiting[:40]!r}")
-        tasks += max(0, int(found[2] or found[1]) - int(found[1])) // int(found[3] or 1) + 1
+    tasks = fields.count_tasks(waiting, "array_tasks_waiting")
     return str(array_id), int(waiting) if waiting.isdecimal() else None, tasks
 
 
@@ -173,7 +166,7 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
 
 
 def _gpus(record: Record, key: str) -> parse.Gpus | None:
-    """By type, where types are told: Slurm counts them once more without, where its accounting tracks both."""
+    """By type, where types are known: Slurm counts them once more without, where its accounting tracks both."""
     try:
         found = parse.gpus(",".join(_texts(record, key)), key)
     except FieldError:
@@ -186,7 +179,7 @@ def _gpus(record: Record, key: str) -> parse.Gpus | None:
 
 
 def _gpus_of_job(record: Record, num_nodes: int) -> parse.Gpus | None:
-    """On each node; None where only the whole job's are told, and it has several nodes."""
+    """On each node; None where only the number for the whole job is known, and the job has several nodes."""
     per_node, of_job = ",".join(_texts(record, "gres_per_node")), _texts(record, "gres_of_job")
     if per_node or not of_job:
         return parse.gpus_asked(per_node, "", "", "", nodes=num_nodes, tasks=0)
@@ -295,7 +288,3 @@ def _time(record: Record, key: str) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
     except (OverflowError, OSError, ValueError):
         raise FieldError(f"{key} is {seconds}, not a time") from None
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(name for name in value.split(",") if name)

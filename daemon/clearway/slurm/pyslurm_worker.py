@@ -1,7 +1,7 @@
 """The process that pyslurm lives in: ``python -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
 
 libslurm holds the interpreter's lock through every call, can hang for half a minute and can abort the process: here
-that hurts nobody, ``pyslurm_process`` ends this process and starts another. Requests and answers are JSON, each
+that does no harm: ``pyslurm_process`` ends this process and starts another. Requests and answers are JSON, each
 behind its length in four bytes, on standard input and output. At the end of the input the worker ends.
 
 It passes on what pyslurm says and decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
@@ -24,68 +24,23 @@ MAX_FRAME = 512 * 1024 * 1024
 INVALID_JOB_ID = 2017  # Slurm's ESLURM_INVALID_JOB_ID
 
 _JOB_FIELDS = (
-    "id",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "heterogeneous_id",
-    "heterogeneous_offset",
-    "state",
-    "state_reason",
-    "partition",
-    "account",
-    "qos",
-    "num_nodes",
-    "allocated_nodes",
-    "cpus",
-    "min_cpus_per_node",
-    "ntasks",
-    "cpus_per_task",
-    "resource_sharing",
-    "required_switches",
-    "time_limit",
-    "start_time",
-    "submit_time",
-    "eligible_time",
-    "reservation",
-    "constraints",
-    "licenses",
-    "required_nodes",
-    "excluded_nodes",
-    "requires_contiguous_nodes",
-    "priority",
-    "is_requeueable",
-    "requeue_count",
-    "is_batch_job",
-)
+    "id", "array_id", "array_task_id", "array_tasks_waiting", "heterogeneous_id", "heterogeneous_offset", "state",
+    "state_reason", "partition", "account", "qos", "num_nodes", "allocated_nodes", "cpus", "min_cpus_per_node",
+    "ntasks", "cpus_per_task", "resource_sharing", "required_switches", "time_limit", "start_time", "submit_time",
+    "eligible_time", "reservation", "constraints", "licenses", "required_nodes", "excluded_nodes",
+    "requires_contiguous_nodes", "priority", "is_requeueable", "requeue_count", "is_batch_job",
+)  # fmt: skip
 # Free text of users: bytes that are no UTF-8 must not make the whole record unreadable.
 _JOB_TEXTS = ("name", "comment")
 _NODE_FIELDS = (
-    "name",
-    "state",
-    "total_cpus",
-    "effective_cpus",
-    "allocated_cpus",
-    "weight",
-    "real_memory",
-    "memory_reserved_for_system",
-    "allocated_memory",
-    "threads_per_core",
-    "partitions",
-    "active_features",
-)
+    "name", "state", "total_cpus", "effective_cpus", "allocated_cpus", "weight", "real_memory",
+    "memory_reserved_for_system", "allocated_memory", "threads_per_core", "partitions", "active_features",
+)  # fmt: skip
 _RESERVATION_FIELDS = ("name", "nodes", "users", "start_time", "end_time")
 _ENDED = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "TIMEOUT",
-)
+)  # fmt: skip
 _NEEDED = ("Job", "Jobs", "JobSubmitDescription", "Node", "Nodes", "Reservation", "Reservations", "ReservationFlags")
 
 
@@ -233,10 +188,10 @@ def _untracked_gres(config: Any) -> list[str]:
 
 
 def _has_ended(job: Any) -> bool:
-    """Whether the job is only remembered; on doubt it is passed on."""
+    """Whether Slurm only remembers the job; when in doubt, the job is passed on."""
     try:
         return job.state in _ENDED
-    except Exception:  # noqa: BLE001 - whatever it is, the record will say so
+    except Exception:  # noqa: BLE001 - the record will say what it was
         return False
 
 
@@ -267,7 +222,7 @@ def _node(node: Any) -> dict[str, Any]:
     try:
         record["reason"] = node.reason
     except UnicodeDecodeError:
-        record["reason"] = "(not UTF-8)"  # somebody's reason, and certainly not ours
+        record["reason"] = "(not UTF-8)"  # certainly not ours
     try:
         record["gres"] = _counted(node.configured_gres)
         record["allocated_gres"] = _counted(node.allocated_gres)
@@ -313,7 +268,7 @@ def _user_name(user_id: int | None) -> str:
 
 
 def _dependencies(found: dict[str, Any] | None) -> str:
-    """As one text, "afterok:7,singleton"; who waits for what is all that matters."""
+    """As one text, "afterok:7,singleton": only what the job waits for matters."""
     if not found:
         return ""
     parts = [f"{kind}:{':'.join(map(str, jobs))}" for kind, jobs in found.items() if jobs and isinstance(jobs, list)]
@@ -330,7 +285,7 @@ def frame(value: object) -> bytes:
 
 
 def answer(calls: Calls, request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request. Whatever goes wrong is an answer too."""
+    """Carry out one request. Every error is an answer too."""
     try:
         call: Callable[..., Any] = getattr(calls, request["call"])
         return {"ok": call(**request["args"])}

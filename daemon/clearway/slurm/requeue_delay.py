@@ -20,7 +20,7 @@ REST_S = 1.1  # credentials and revocations are told apart by whole seconds
 class RequeueRest:
     """Remembers since when requeued jobs are seen waiting; by then their last process had gone.
 
-    The time between two looks counts, so slurmctld's clock may differ from ours. All jobs that one snapshot saw
+    The time between two snapshots counts, so slurmctld's clock may differ from ours. All jobs that one snapshot saw
     have rested once the first of them has: it costs a cycle ``REST_S`` at most.
     """
 

@@ -1,4 +1,4 @@
-"""What Slurm's accounting says of a user. Neither squeue nor pyslurm's records tell."""
+"""A user's rights, from Slurm's accounting: neither squeue nor pyslurm's records show them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clearway.slurm.process import Commands
 
 
 def admin_level(commands: Commands, user: str) -> AdminLevel:
-    """``NONE`` also for a user whom the accounting does not know, and where there is no accounting."""
+    """``NONE`` also for a user that the accounting does not know, and where there is no accounting."""
     try:
         told = commands.run(
             ["sacctmgr", "--noheader", "--parsable2", "show", "user", checked(user), "format=AdminLevel"]

@@ -122,7 +122,7 @@ class Store(Protocol):
         ...
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool:
-        """Keep what became of a checkpoint; the same one again replaces the first. True when it is new."""
+        """Keep the outcome of a checkpoint; the same one again replaces the first. True when it is new."""
         ...
 
     def record_restart(self, record: RestartRecord) -> bool:
@@ -163,7 +163,7 @@ class Store(Protocol):
         ...
 
     def release_lease(self, owner: str) -> None:
-        """Let another one act at once; nothing happens when somebody else holds the lease."""
+        """Let another daemon act at once; nothing happens when another daemon holds the lease."""
         ...
 
     def prune(self, before: datetime) -> int:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
-ANSWER_TIMEOUT_S = 30  # a server that says nothing for so long costs a cycle, not the daemon
+ANSWER_TIMEOUT_S = 30  # a server that is silent for longer costs a cycle, not the daemon
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -183,7 +183,7 @@ def _sqlite(url: URL) -> Engine:
 def _use_wal(cursor: DBAPICursor) -> None:
     """The first connection to a new file switches it for good; others that do so just then are turned away.
 
-    SQLite does not wait for locks here, whatever its busy timeout.
+    SQLite does not wait for locks here, in spite of its busy timeout.
     """
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:

@@ -33,7 +33,7 @@ def upgrade(database: Database) -> None:
     if current_revision(database) == HEAD:
         return
     with database.writing() as connection, _locked(connection):
-        if _revision(connection) != HEAD:  # somebody else may have been quicker
+        if _revision(connection) != HEAD:  # another process may have been quicker
             _run(connection, HEAD, down=False)
 
 

@@ -35,7 +35,7 @@ def read(connection: Connection, eviction_ids: Sequence[int]) -> dict[int, list[
 
 
 def requeued(connection: Connection) -> tuple[Requeued, ...]:
-    """Preemptees that came back from the queue, newest first: as many as planning goes by."""
+    """Preemptees that came back from the queue, newest first: as many as planning uses."""
     columns = PREEMPTIONS.c
     query = (
         select(columns.num_nodes, columns.vacated_at, columns.returned_at)

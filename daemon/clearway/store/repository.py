@@ -333,7 +333,7 @@ class SqlStore:
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
-            self._set_document(key, document)  # somebody else made the row in between: now there is one to update
+            self._set_document(key, document)  # another process made the row in between: now there is one to update
 
     def _set_document(self, key: str, document: str) -> None:
         with self._database.writing() as connection:
@@ -341,7 +341,7 @@ class SqlStore:
             if connection.execute(query).rowcount == 0:
                 connection.execute(insert(KEPT_VALUES).values(name=key, document=document))
 
-    # Who may act
+    # The lease: which daemon may act
 
     def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
         """One UPDATE that compares and sets: of two at the same time the second sees what the first one wrote."""

@@ -19,23 +19,10 @@ Values = dict[str, Any]
 
 # Fields of ``Preemption`` that are columns of the same name.
 _PREEMPTION_FIELDS = (
-    "action",
-    "state",
-    "state_since",
-    "attempted_at",
-    "attempts",
-    "asked_at",
-    "checkpointed_at",
-    "requeued_at",
-    "vacated_at",
-    "returned_at",
-    "predicted_lost_node_s",
-    "predicted_checkpoint_s",
-    "actual_lost_node_s",
-    "actual_checkpoint_s",
-    "reason",
-    "note",
-)
+    "action", "state", "state_since", "attempted_at", "attempts", "asked_at", "checkpointed_at", "requeued_at",
+    "vacated_at", "returned_at", "predicted_lost_node_s", "predicted_checkpoint_s", "actual_lost_node_s",
+    "actual_checkpoint_s", "reason", "note",
+)  # fmt: skip
 
 
 OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation)}

@@ -2,7 +2,7 @@
 
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
 has at most one row in ``explanations``.
-Whatever hangs on an eviction goes with it; ``checkpoint_history``, ``restart_history`` and
+Rows that belong to an eviction are deleted with it; ``checkpoint_history``, ``restart_history`` and
 ``run_history`` stand for themselves.
 Ids are never given out twice.
 """
@@ -133,7 +133,7 @@ class PreemptionRow(Base):
 
 
 class StepRow(Base):
-    """The journal: what was intended, and what came of it."""
+    """The journal: what was intended, and the result."""
 
     __tablename__ = "steps"
     __table_args__ = (Index(None, "eviction_id"), _OWN_IDS)
@@ -179,16 +179,16 @@ class RollingDrainRow(Base):
     state: Mapped[RollingState] = mapped_column(word(RollingState))
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
-    document: Mapped[str]  # the whole ``records.RollingDrain``: whose turn it is, and why others were skipped
+    document: Mapped[str]  # the whole ``model.rolling.RollingDrain``: the turn of each node, and why nodes were skipped
 
 
 class CheckpointHistoryRow(Base):
-    """What became of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
+    """The outcome of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
 
     __tablename__ = "checkpoint_history"
     __table_args__ = (Index(None, "ended_at"), TABLE_OPTIONS)
 
-    # No foreign key: what a checkpoint took stays true whatever becomes of its eviction.
+    # No foreign key: the duration of a checkpoint stays true without its eviction.
     eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
     asked_at: Mapped[datetime] = mapped_column(primary_key=True)
@@ -252,7 +252,7 @@ class ValueRow(Base):
 
 
 class LeaseRow(Base):
-    """Who may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
+    """The daemon that may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
 
     __tablename__ = "leases"
     __table_args__ = (TABLE_OPTIONS,)

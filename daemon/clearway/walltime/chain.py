@@ -1,7 +1,8 @@
 """A chain: one job that asks for one walltime after the other, and the folder in which it keeps where it is. Pure.
 
-The folder's files and who writes them are described in ``plugins/slurm/clearway-chain``, the part of the launcher that
-runs in the job. Here is what `clearway walltime submit` puts into it, and how `clearway walltime status` reads it.
+The folder's files and the programs that write them are described in ``plugins/slurm/clearway-chain``, the part of the
+launcher that runs in the job. Here is what `clearway walltime submit` puts into it, and how `clearway walltime status`
+reads it.
 """
 
 from __future__ import annotations

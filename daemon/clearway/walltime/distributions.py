@@ -1,5 +1,7 @@
 """How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), and those of samples.
 
+The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
+
 Model: every distribution has a finite support [low, high]. One that has none is truncated at its quantile 1 - 1e-7, as
 in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
 (``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units).

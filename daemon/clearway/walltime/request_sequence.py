@@ -1,5 +1,7 @@
 """Which walltimes to request, and after which to checkpoint: the strategies of the stochastic-jobs paper.
 
+The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
+
 DYN-PROG-COUNT(X, eps) (Algorithm 1) cuts the support [a, b] into n = ceil(c0 / eps) equal chunks and solves Theorem 2
 on them; its expected cost is at most 1 + eps times the least possible (Theorem 3). ALL-CKPT and NO-CKPT are the same
 with the checkpoints fixed. The periodic strategies (Algorithm 2) end their requests at equal distances. A discrete

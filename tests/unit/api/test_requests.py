@@ -17,6 +17,14 @@ from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld, token_file
 CHANGES = ("/api/v1/pause", "/api/v1/resume", "/api/v1/evictions/1/approve", "/api/v1/evictions/1/cancel")
 
 
+def test_the_document_names_the_scheme_of_every_change_and_of_nothing_else(api: ApiWorld) -> None:
+    document = api.client.get("/api/v1/openapi.json").json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert ("security" in operation) == ("202" in operation["responses"]), path
+
+
 @pytest.mark.parametrize("path", CHANGES)
 @pytest.mark.parametrize(
     "headers",

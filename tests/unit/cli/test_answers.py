@@ -122,7 +122,7 @@ def test_a_dry_run_begins_with_what_would_be_done(
     shown = site.run("drain", nodes, "--dry-run").stdout
     assert shown.startswith(first)
     assert ("Trade-off" in shown) == (nodes == "n1")
-    assert ("Every job, and why" in shown) == (nodes == "n1")
+    assert ("Every job, with the reason" in shown) == (nodes == "n1")
 
 
 def test_a_dry_run_of_moves_tells_where_they_go(moves: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -370,7 +370,7 @@ def test_show(site: Site) -> None:
     assert [p["state"] for p in found["preemptions"]] == ["planned", "planned"]
     assert found["curve"][0]["max_delay_s"] == 0
     shown = site.run("evictions", "show", 1).stdout
-    for text in ("Trade-off", "Every job, and why", "What was done", "<- chosen"):
+    for text in ("Trade-off", "Every job, with the reason", "What was done", "<- chosen"):
         assert text in shown
 
 
@@ -394,7 +394,13 @@ def test_explain(site: Site) -> None:
     assert found["rules"][0]["more_lost_work_node_s"] == 0
     assert (found["exact"], found["gap_ratio"], found["complete"]) == (True, 0.0, True)
     shown = site.run("explain", 1).stdout
-    for text in ("Why these jobs", "Why not those", "What simple rules would have lost", "slurm-default", "<- chosen"):
+    for text in (
+        "Why these jobs",
+        "Why not the other jobs",
+        "What simple rules would have lost",
+        "slurm-default",
+        "<- chosen",
+    ):
         assert text in shown
 
 

@@ -30,11 +30,11 @@ def test_the_cheapest_way_is_one_that_there_is_time_for(capsys: pytest.CaptureFi
     lines = page(
         EvictionProblem(1, 120, 60, (Candidate("1", 1, (Option(Action.KILL, 3_600),)), Candidate("2", 1, late))), capsys
     )
-    assert "2 1 kill 2.0 +1.0 node-hours" in lines
+    assert "2 1 requeue without checkpoint 2.0 +1.0 node-hours" in lines
 
 
 def test_a_small_difference_is_not_shown_as_none(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [Candidate(job_id, 1, (Option(Action.KILL, lost),)) for job_id, lost in (("1", 40), ("2", 76), ("3", 400))]
     lines = page(EvictionProblem(1, 0, 60, tuple(jobs)), capsys)
-    assert "1 1 kill 0.0 +0.01 node-hours" in lines
-    assert "3 1 kill 0.1 +0.1 node-hours" in lines
+    assert "1 1 requeue without checkpoint 0.0 +0.01 node-hours" in lines
+    assert "3 1 requeue without checkpoint 0.1 +0.1 node-hours" in lines

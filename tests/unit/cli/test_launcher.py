@@ -66,6 +66,8 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     subprocess.run(build, cwd=ROOT, check=True, timeout=240, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")
+    templates = {file.name for file in (tmp_path / "site/clearway/experiments/templates").iterdir()}
+    assert templates == {file.name for file in (ROOT / "daemon/clearway/experiments/templates").iterdir()}
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
     assert runs(tmp_path / "bin") == 5
     (tmp_path / "bin" / "clearway-generations").unlink()

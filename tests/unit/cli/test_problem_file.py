@@ -243,7 +243,7 @@ SEEN_BY_READER = [  # what a schema cannot say
         _set(("needs", "required_nodes"), ["n1", "n2", "n3"]),
         "needs.required_nodes: 3 certain nodes, but needs.nodes is 2",
     ),
-    (_set(("nodes", "n2", "gpus_by_type"), {"a100": 4, "h100": 4}), "nodes.n2.held.gpus: must be told by type"),
+    (_set(("nodes", "n2", "gpus_by_type"), {"a100": 4, "h100": 4}), "nodes.n2.held.gpus: must be given by type"),
     (_set(("needs", "required_nodes"), ["n1", "x"]), 'needs.required_nodes[1]: "x" is not among nodes'),
     (_set(("candidates", 1, "job_id"), "7"), 'candidates[1].job_id: "7" is already the job_id of candidates[0]'),
 ]

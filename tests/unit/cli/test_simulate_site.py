@@ -104,7 +104,7 @@ def test_people_get_a_table_and_what_is_not_known(record: Path, tmp_path: Path) 
     rows = {row.split("  ")[0]: row.split()[-7:] for row in result.stdout.splitlines()}
     assert rows["easy"] == ["133", "133", "133", "1", "0.0", "0.0", "0"]
     assert rows["youngest-first"] == ["0.0", "0.0", "0.0", "0", "14.2", "0.8", "1"]
-    for known in ("loses its work", "nobody is suspended", "[budget] is not kept"):
+    for known in ("loses its work", "no job is suspended", "[budget] is not kept"):
         assert known in result.stderr
 
 
@@ -152,7 +152,7 @@ def test_what_sacct_refuses_is_one_line(
     ("text", "options", "expected"),
     [
         (URGENT, (), "does not say how large the machine is; give --nodes"),
-        ("", ("--nodes", "4"), "the configuration has no [[preemptors]]: nobody is urgent"),
+        ("", ("--nodes", "4"), "the configuration has no [[preemptors]]: no job is urgent"),
         (URGENT.replace("high", "low"), ("--nodes", "4"), "none of 3 jobs is urgent by the [[preemptors]] rules"),
         (URGENT, ("--nodes", "1"), "jobs: no job fits 1 nodes; the smallest asks for 2"),
         (f'{URGENT}[planning]\nplanner = "x"\n', ("--nodes", "4"), "unknown planner 'x'"),

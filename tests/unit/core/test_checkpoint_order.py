@@ -11,15 +11,15 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.estimates.checkpoint_order import Write, has_room, may_join, next_to_ask
+from clearway.estimates.checkpoint_order import CheckpointWrite, has_room, may_join, next_to_ask
 from tests.builders import NOW, after
 
 
-def write(job_id: str, seconds: float = 10.0, due_s: float = 60.0, rate_mib_s: float = 100.0) -> Write:
-    return Write(job_id=job_id, seconds=seconds, latest=after(due_s), rate_mib_s=rate_mib_s)
+def write(job_id: str, seconds: float = 10.0, due_s: float = 60.0, rate_mib_s: float = 100.0) -> CheckpointWrite:
+    return CheckpointWrite(job_id=job_id, seconds=seconds, latest=after(due_s), rate_mib_s=rate_mib_s)
 
 
-def late(order: Sequence[Write]) -> int:
+def late(order: Sequence[CheckpointWrite]) -> int:
     """How many are late when they are written one after another in this order."""
     now, count = NOW, 0
     for each in order:
@@ -28,7 +28,7 @@ def late(order: Sequence[Write]) -> int:
     return count
 
 
-def by_rule(waiting: Sequence[Write]) -> list[Write]:
+def by_rule(waiting: Sequence[CheckpointWrite]) -> list[CheckpointWrite]:
     rest, order = list(waiting), []
     now: datetime = NOW
     while first := next_to_ask(rest, now):
@@ -74,8 +74,12 @@ def test_room_by_number_and_by_bandwidth() -> None:
     assert not has_room(one, [two], 2, 1_099.0)
 
 
-def shared(job_id: str, plan: int, seconds: float, whole_s: float | None, latest: datetime, **times: datetime) -> Write:
-    return Write(job_id=job_id, seconds=seconds, latest=latest, whole_s=whole_s, plan=plan, **times)
+def shared(
+    job_id: str, plan: int, seconds: float, file_system_s: float | None, latest: datetime, **times: datetime
+) -> CheckpointWrite:
+    return CheckpointWrite(
+        job_id=job_id, seconds=seconds, latest=latest, file_system_s=file_system_s, plan=plan, **times
+    )
 
 
 def test_who_shares_the_file_system_joins_its_own_plan_at_once() -> None:
@@ -83,8 +87,8 @@ def test_who_shares_the_file_system_joins_its_own_plan_at_once() -> None:
     own, other = shared("2", 1, 30, 15, after(40)), shared("3", 2, 30, 10, after(400))
     assert may_join(own, own, [running])
     assert may_join(other, other, [running]), "20 s of its own and 10 + 10 s of both: complete by then"
-    assert not may_join(replace(other, whole_s=10.5), other, [running])
-    assert not may_join(replace(other, whole_s=None), other, [running]), "it would take all for 30 s"
+    assert not may_join(replace(other, file_system_s=10.5), other, [running])
+    assert not may_join(replace(other, file_system_s=None), other, [running]), "it would take all for 30 s"
 
 
 def test_nobody_joins_before_another_plan_that_is_more_urgent() -> None:
@@ -139,5 +143,5 @@ def test_no_plan_is_late_whoever_joins_and_however_they_share(rng: Random) -> No
         now += timedelta(seconds=1)
 
 
-def _whole(write: Write) -> float:
-    return write.seconds if write.whole_s is None else write.whole_s
+def _whole(write: CheckpointWrite) -> float:
+    return write.seconds if write.file_system_s is None else write.file_system_s

@@ -125,7 +125,7 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"required_nodes": ("n1", "n2")}, "", id="required nodes"),
         pytest.param({"required_nodes": ("n1", "n2", "n3")}, "3 certain nodes, but for fewer", id="too many"),
         pytest.param({"contiguous": True}, "", id="contiguous"),
-        pytest.param({"switches": 1}, "is not known: nobody has asked for it", id="unknown switches"),
+        pytest.param({"switches": 1}, "is not known: it has not been read", id="unknown switches"),
         pytest.param({"switches": 2}, "at most 2 leaf switches; only one can be planned for", id="two switches"),
         pytest.param({"features": "big|fast"}, "'big|fast' is more than names joined by &", id="either feature"),
         pytest.param({"features": "[rack1*2&rack2*2]"}, "is more than names", id="counted features"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.estimates.history import Memory
-from clearway.estimates.run_times import RunKey, RunRecord, Seen, advice_on, look, sentence
+from clearway.estimates.run_times import ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.store.repository import SqlStore
 from clearway.walltime.remaining import RunTimes, advice
@@ -19,9 +19,9 @@ RUNNING = job("101", name="fit", time_limit_s=7_200)
 
 
 def ended(then: list[Job], now: ClusterSnapshot, preempted: tuple[str, ...] = ()) -> list[RunRecord]:
-    runs, none = look({}, snapshot(then), ())
+    runs, none = update_runs({}, snapshot(then), ())
     assert none == []
-    return look(runs, now, preempted)[1]
+    return update_runs(runs, now, preempted)[1]
 
 
 def at(seconds: float, *jobs: Job, **fields: Any) -> ClusterSnapshot:
@@ -37,12 +37,12 @@ def test_a_run_that_is_seen_no_more_has_ended() -> None:
 
 
 def test_its_end_is_when_it_began_to_complete() -> None:
-    runs, _ = look({}, snapshot([RUNNING]), ())
+    runs, _ = update_runs({}, snapshot([RUNNING]), ())
     completing = replace(RUNNING, state=JobState.COMPLETING)
     for seconds in (10, 20, 30):
-        runs, none = look(runs, at(seconds, completing), ())
+        runs, none = update_runs(runs, at(seconds, completing), ())
         assert none == []
-    assert look(runs, at(40), ())[1][0].run_s == 3_610.0
+    assert update_runs(runs, at(40), ())[1][0].run_s == 3_610.0
 
 
 def test_what_was_requeued_suspended_or_preempted_says_nothing() -> None:
@@ -51,16 +51,16 @@ def test_what_was_requeued_suspended_or_preempted_says_nothing() -> None:
     for now in (waiting, again, replace(RUNNING, state=JobState.SUSPENDED)):
         assert ended([RUNNING], at(10, now)) == []
     assert ended([RUNNING], at(10), preempted=("101",)) == []
-    runs, _ = look({}, snapshot([RUNNING]), ())
-    runs, _ = look(runs, at(1, replace(RUNNING, state=JobState.COMPLETING)), ())
-    runs, none = look(runs, at(2, waiting), ())
+    runs, _ = update_runs({}, snapshot([RUNNING]), ())
+    runs, _ = update_runs(runs, at(1, replace(RUNNING, state=JobState.COMPLETING)), ())
+    runs, none = update_runs(runs, at(2, waiting), ())
     assert (dict(runs), none) == ({}, [])
 
 
 def test_a_job_that_cannot_be_read_has_not_ended() -> None:
     unreadable = at(10, skipped=(Skipped(kind="job", ident="101", why="?"),))
-    runs, _ = look({}, snapshot([RUNNING]), ())
-    assert look(runs, unreadable, ()) == (runs, [])
+    runs, _ = update_runs({}, snapshot([RUNNING]), ())
+    assert update_runs(runs, unreadable, ()) == (runs, [])
 
 
 def test_the_time_limit_cuts() -> None:
@@ -99,10 +99,10 @@ def test_the_daemon_remembers(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_of_what_was_not_seen_to_run() -> None:
-    assert look({}, at(0), ()) == ({}, [])
-    runs, none = look({}, at(0, replace(RUNNING, state=JobState.COMPLETING)), ())
+    assert update_runs({}, at(0), ()) == ({}, [])
+    runs, none = update_runs({}, at(0, replace(RUNNING, state=JobState.COMPLETING)), ())
     assert (dict(runs), none) == ({}, [])
-    assert dict(look({}, at(0, RUNNING), ())[0]) == {("101", RUNNING.start_time): Seen(RUNNING)}
+    assert dict(update_runs({}, at(0, RUNNING), ())[0]) == {("101", RUNNING.start_time): ObservedRun(RUNNING)}
 
 
 def test_advice_is_a_sentence() -> None:

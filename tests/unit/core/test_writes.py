@@ -6,49 +6,55 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from clearway.estimates.checkpoint_load import Writes, busy_s, may_begin
-from clearway.estimates.checkpoint_order import Write, next_to_ask
+from clearway.estimates.checkpoint_load import CheckpointLoad, clear_after_s, may_begin
+from clearway.estimates.checkpoint_order import CheckpointWrite, next_to_ask
 from tests.builders import NOW, after
 
 SOON_S = 1e-3  # datetimes are whole microseconds
 
 
-def write(job_id: str, plan: int, seconds: float, whole_s: float | None, latest: datetime, **more: object) -> Write:
-    return Write(job_id=job_id, seconds=seconds, latest=latest, whole_s=whole_s, plan=plan, **more)  # type: ignore[arg-type]
+def write(
+    job_id: str, plan: int, seconds: float, file_system_s: float | None, latest: datetime, **more: object
+) -> CheckpointWrite:
+    return CheckpointWrite(
+        job_id=job_id, seconds=seconds, latest=latest, file_system_s=file_system_s, plan=plan, **more
+    )  # type: ignore[arg-type]
 
 
-def seen(*waiting: Write, running: tuple[Write, ...] = (), complete: tuple[Write, ...] = ()) -> Writes:
+def seen(
+    *waiting: CheckpointWrite, running: tuple[CheckpointWrite, ...] = (), complete: tuple[CheckpointWrite, ...] = ()
+) -> CheckpointLoad:
     first = next_to_ask([each for each in waiting if not each.own_pace], NOW)
-    return Writes(waiting, running, complete, first)
+    return CheckpointLoad(waiting, running, complete, first)
 
 
 def test_nothing_under_way_keeps_nobody_waiting() -> None:
-    assert busy_s(seen(), NOW, 60) == 0
+    assert clear_after_s(seen(), NOW, 60) == 0
 
 
 def test_what_is_being_written_counts_until_it_is_complete() -> None:
     running = write("1", 1, 30, 10, after(25), begun=after(-8))
     beside = write("2", 1, 20, 5, after(25), begun=after(-8))
-    assert busy_s(seen(running=(running,)), NOW, 60) == 22
-    assert busy_s(seen(running=(running, beside)), NOW, 60) == 27
+    assert clear_after_s(seen(running=(running,)), NOW, 60) == 22
+    assert clear_after_s(seen(running=(running, beside)), NOW, 60) == 27
 
 
 def test_who_waits_counts_with_all_that_its_plan_takes_unless_it_has_time() -> None:
     waiting = [write("1", 1, 30, 10, after(90)), write("2", 1, 40, 5, after(90))]
-    assert busy_s(seen(*waiting), NOW, 60) == 10 + 5 + 35
+    assert clear_after_s(seen(*waiting), NOW, 60) == 10 + 5 + 35
     later = [replace(each, latest=after(110)) for each in waiting]
-    assert busy_s(seen(*later), NOW, 60) == 0, "50 s, and 60 s for the new one: it is complete by 110 s"
-    assert busy_s(seen(*later), NOW, 61) == 50
+    assert clear_after_s(seen(*later), NOW, 60) == 0, "50 s, and 60 s for the new one: it is complete by 110 s"
+    assert clear_after_s(seen(*later), NOW, 61) == 50
 
 
 def test_who_can_not_be_in_time_any_more_counts_no_longer() -> None:
-    assert busy_s(seen(write("1", 1, 30, None, after(29))), NOW, 60) == 0
+    assert clear_after_s(seen(write("1", 1, 30, None, after(29))), NOW, 60) == 0
 
 
 def test_a_job_that_saves_itself_in_its_own_time_keeps_only_what_it_writes() -> None:
     own = write("1", 1, 300, 7, after(400), own_pace=True, begun=NOW)
-    assert busy_s(seen(running=(own,)), NOW, 60) == 7
-    assert busy_s(seen(running=(replace(own, latest=after(310)),)), NOW, 60) == 300, "else it would be late"
+    assert clear_after_s(seen(running=(own,)), NOW, 60) == 7
+    assert clear_after_s(seen(running=(replace(own, latest=after(310)),)), NOW, 60) == 300, "else it would be late"
 
 
 def test_who_does_not_share_begins_only_where_those_who_do_stay_in_time() -> None:
@@ -65,7 +71,7 @@ class FileSystem:
     rng: Random
     at_s: float = 0.0
     limit: int = 1
-    writes: dict[str, Write] = field(default_factory=dict)
+    writes: dict[str, CheckpointWrite] = field(default_factory=dict)
     left: dict[str, float] = field(default_factory=dict)
     rate: dict[str, float] = field(default_factory=dict)
     begins_s: dict[str, float] = field(default_factory=dict)  # of jobs that save themselves in their own time
@@ -75,10 +81,10 @@ class FileSystem:
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.at_s)
 
-    def seen(self) -> Writes:
+    def seen(self) -> CheckpointLoad:
         every = list(self.writes.values())
         waiting = tuple(each for each in every if each.begun is None)
-        return Writes(
+        return CheckpointLoad(
             waiting,
             tuple(each for each in every if each.begun is not None and each.done is None),
             tuple(each for each in every if each.done is not None),
@@ -93,8 +99,8 @@ class FileSystem:
         made = []
         alone = all(each.done is not None for each in self.writes.values())
         for place in range(rng.randint(1, 3)):
-            whole_s = float(rng.randint(1, 20))
-            writing_s = whole_s / rng.choice((0.2, 0.5, 0.5, 1.0))
+            file_system_s = float(rng.randint(1, 20))
+            writing_s = file_system_s / rng.choice((0.2, 0.5, 0.5, 1.0))
             # Beside others it would write with or without a plan, which no plan can count.
             wait_s = float(rng.choice((5, 20, 60))) if shares and alone and rng.random() < 0.4 else 0.0
             job_id = f"{number}.{place}"
@@ -103,16 +109,16 @@ class FileSystem:
                     job_id,
                     number,
                     wait_s + writing_s,
-                    whole_s if shares else None,
+                    file_system_s if shares else None,
                     self.now + timedelta(seconds=within_s),
                     own_pace=wait_s > 0,
-                    rate_mib_s=whole_s / writing_s,
+                    rate_mib_s=file_system_s / writing_s,
                 )
             )
-            self.left[job_id], self.rate[job_id] = whole_s, whole_s / writing_s
+            self.left[job_id], self.rate[job_id] = file_system_s, file_system_s / writing_s
             self.begins_s[job_id] = self.at_s + wait_s * rng.random()
-        takes_s = sum(each.whole for each in made) + max(each.seconds - each.whole for each in made)
-        if busy_s(self.seen(), self.now, within_s) + takes_s > within_s:
+        takes_s = sum(each.occupies_s for each in made) + max(each.seconds - each.occupies_s for each in made)
+        if clear_after_s(self.seen(), self.now, within_s) + takes_s > within_s:
             self.refused += 1
             return
         self.writes |= {each.job_id: replace(each, begun=self.now) if each.own_pace else each for each in made}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from clearway.experiments import index_report, realtime_study
-from clearway.experiments.realtime_report import as_csv, as_html, ticks
+from clearway.experiments.chart import ticks
+from clearway.experiments.realtime_report import as_csv, as_html
 from clearway.experiments.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
 from clearway.experiments.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
 from clearway.experiments.sweeps.base import Sweep

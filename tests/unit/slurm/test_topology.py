@@ -45,7 +45,7 @@ def test_the_leaf_switch_of_each_node() -> None:
         ("BlockName=b1 BlockIndex=0 Nodes=node[1-4] BlockSize=4\n", "does not describe a switch"),
         (SHOWN + "BlockName=b1 BlockIndex=0 Nodes=node[1-4] BlockSize=4\n", "does not describe a switch"),
         (SHOWN.replace("node[5-8]", "node[4-8]", 1), "node4 is under two leaf switches, leaf1 and leaf2"),
-        (SHOWN + SHOWN, "leaf1 is told of twice"),
+        (SHOWN + SHOWN, "leaf1 is given twice"),
         (SHOWN.replace("Level=0", "Level=-1"), "does not describe a switch"),
         (SHOWN.replace("Level=0", "Level=0x0"), "does not describe a switch"),
         (SHOWN.replace("LinkSpeed=1", "LinkSpeed=1 Level=1", 1), "does not describe a switch"),

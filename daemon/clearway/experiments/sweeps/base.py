@@ -1,6 +1,6 @@
-"""Sweeps: one function over many tasks that do not depend on each other. Pure; who computes is a ``Workers``.
+"""Sweeps: one function over many tasks that do not depend on each other. Pure; a ``Workers`` computes.
 
-The answers come in the order of the tasks whoever finishes first, and what is random in a task is drawn from a seed
+The answers come in the order of the tasks, whichever ends first, and what is random in a task is drawn from a seed
 that is part of it. So the same tasks give the same answers with one process, with many, and on many machines.
 """
 

@@ -34,7 +34,7 @@ def local_workers(processes: int) -> Iterator[Workers]:
         done = True
     finally:
         with undisturbed():
-            if not done:  # interrupted, or a task failed: nobody waits for the rest
+            if not done:  # interrupted, or a task failed: the rest is not waited for
                 for process in set(multiprocessing.active_children()) - others:
                     process.kill()
             pool.shutdown(cancel_futures=True)
@@ -69,7 +69,7 @@ def _begin() -> None:
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)  # not what our parent does then
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # HiGHS prints to standard output what nobody asked for.
+    # HiGHS prints to standard output without being asked.
     sys.stdout.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

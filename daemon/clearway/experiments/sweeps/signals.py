@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LONGEST_WAIT_S = 0.5  # of whoever waits while signals wait
+LONGEST_WAIT_S = 0.5  # of a thread that waits while signals wait
 Answer = Callable[[int, Any], Any] | int | signal.Handlers | None
 
 
 @contextmanager
 def answered(answer: Callable[[int], Answer], *numbers: int) -> Iterator[None]:
-    """Answer these signals as ``answer`` says of each, and after this block as before, whoever changed that."""
+    """Answer these signals as ``answer`` says of each; after this block as before, even if its code changed that."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         for number in numbers:
@@ -30,7 +30,7 @@ def undisturbed() -> Iterator[None]:
     """Signals that ask to end wait until this block has ended.
 
     Their handlers raise. In the middle of other people's code that could leave a lock locked for ever, for which
-    another thread waits; or it is lost, because nobody hears what is raised while an object is deleted.
+    another thread waits; or it is lost, because an exception raised while an object is deleted is ignored.
     """
     came: list[int] = []
     try:

@@ -1,12 +1,12 @@
 """Sweeps on the machines of a Slurm cluster: Dask's scheduler runs here, its workers in Slurm jobs (dask-jobqueue).
 
 Needs the packages of ``clearway[cluster]``, and on the nodes the same Python and the same files under the same paths.
-Whatever is not said comes from Dask's own configuration (``jobqueue.slurm`` in ``~/.config/dask``).
+Settings that are not given come from Dask's own configuration (``jobqueue.slurm`` in ``~/.config/dask``).
 
-Dask's workers run whatever they are sent, so the connections are TLS with a key made for this sweep, which only its
-user can read. All jobs of a sweep have one name of its own, chosen before the first is submitted: by that name they
-are cancelled on every way out, whatever Dask knows of them. Where this process is killed, the workers end themselves
-a minute after it (``jobqueue.slurm.death-timeout``).
+Dask's workers run all code that they are sent, so the connections are TLS with a key made for this sweep, which only
+its user can read. All jobs of a sweep have one name of its own, chosen before the first is submitted. By that name
+they are cancelled on every way out, also those that Dask does not know. Where this process is killed, the workers end
+themselves a minute after it (``jobqueue.slurm.death-timeout``).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ with answered(signal.getsignal, *ENDING):  # its import makes Ctrl-C a success
 
 T = TypeVar("T")
 
-# Calls that were given up leave tasks whose errors nobody looks at, which asyncio would print.
+# Calls that were given up leave tasks whose errors are not looked at; asyncio would print them.
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 _GIB_PER_PROCESS = 2
-_UNSEEN = "127.0.0.1:0"  # Dask's pages ask nobody for a password
+_UNSEEN = "127.0.0.1:0"  # Dask's pages ask for no password
 _NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", _UNSEEN)
 _LOOK_S = 5.0  # without an answer, before Slurm is asked about the jobs
 _CANCEL_S = 30.0
@@ -207,7 +207,7 @@ def _private_folder(name: str) -> Path:
 
 
 def _security(folder: Path) -> Security:
-    """A certificate that stands for itself: who has its key is one of us."""
+    """A certificate that signs itself: a process that has its key belongs to this sweep."""
     certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={folder.name}"]
     try:

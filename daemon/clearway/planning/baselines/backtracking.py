@@ -14,24 +14,21 @@ from __future__ import annotations
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.windows import Contest, Way, Window
 
 MOST_JOBS = 200
 
 
-class Backtracking:
+class Backtracking(PlainPlanner):
     """Tries everything that can still become better than the best plan so far."""
 
     name = "backtracking"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         if len(problem.candidates) > MOST_JOBS:
             raise ValueError(f"the backtracking planner takes at most {MOST_JOBS} candidates")
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():

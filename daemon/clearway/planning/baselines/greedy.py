@@ -17,22 +17,19 @@ from __future__ import annotations
 
 from clearway.model.plan import Curve
 from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.windows import Contest, Way, Window
 
 _KILL = ACTION_ORDER[Action.KILL]
 
 
-class Greedy:
+class Greedy(PlainPlanner):
     """Checkpoints the most expensive jobs and kills the cheapest."""
 
     name = "greedy"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():

@@ -32,9 +32,9 @@ from types import MappingProxyType
 
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
-from clearway.planning.baselines.in_order import by_cost, offered_ways
+from clearway.planning.base import PlainPlanner
+from clearway.planning.baselines.priority_rule import by_cost, offered_ways
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.windows import Contest, Way, Window
 
 WIDE_NODES = 4_096
@@ -47,7 +47,7 @@ SLOWDOWN_THRESHOLDS: Mapping[tuple[bool, bool], float] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedCost:
+class WeightedCost(PlainPlanner):
     """Scores jobs by their slowdown, the age of their checkpoint and how nearly they are done."""
 
     slowdown_weight: float = 1.0
@@ -56,13 +56,10 @@ class WeightedCost:
     thresholds: Mapping[tuple[bool, bool], float] = field(default_factory=lambda: SLOWDOWN_THRESHOLDS)
     name: str = "weighted-cost"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
-        chosen = EvictionDP().solve(replace(problem, candidates=scored)).points
+        chosen = EvictionDP().solve_plain(replace(problem, candidates=scored)).points
         points = []
         for window in contest.windows():
             offered = offered_ways(contest, window)

@@ -11,8 +11,8 @@ one costs), and for each pair of job and node.
 Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a
 job is paid where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
 
-Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: whoever compares with
-them leaves ``MARGIN``.
+Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: comparisons
+leave ``MARGIN``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SharedRelaxation:
         return float(lost) * self.per_lost + steps * self.per_step + jobs
 
     def bounds(self, deadlines: _Ints) -> list[SharedBound]:
-        """Bounds for prices from nothing to where nobody takes time, finer where they are the best of a deadline."""
+        """Bounds for prices from nothing to where no job takes time, finer where they are the best of a deadline."""
         highest = self._highest_price()
         equal = 1.0 / np.bincount(self._pairs, minlength=self._jobs)[self._pairs]
         free, shares = self._bound(0.0, equal, _FIRST_ROUNDS)
@@ -143,7 +143,7 @@ class _Covers:
         missing: list[int] = []
         first_rows: list[int] = []
         for index, of_class in enumerate(classes):
-            if _everybody(of_class):
+            if _takes_all(of_class):
                 continue
             self._partial.append(index)
             first_rows.append(len(rows))
@@ -166,7 +166,7 @@ class _Covers:
         if not self._partial:
             return costs, taken
         cost = paid[self._pairs]
-        rate = np.full(cost.shape, inf)  # nobody takes what fills up a row
+        rate = np.full(cost.shape, inf)  # what fills up a row is never taken
         np.divide(cost, self._amounts, out=rate, where=self._amounts > 0)
         order = rate.argsort(axis=1)
         amounts = np.take_along_axis(self._amounts, order, axis=1)
@@ -211,7 +211,7 @@ def guide_of(bound: SharedBound, relaxation: SharedRelaxation, group: Sequence[T
     return Guide(price, least, base + slack)
 
 
-def _everybody(of_class: Threshold) -> bool:
+def _takes_all(of_class: Threshold) -> bool:
     return len(of_class.missing) == 1 and of_class.missing[0] == sum(held[0] for held in of_class.held.values())
 
 

@@ -52,7 +52,7 @@ def in_shares(
 ) -> tuple[Solved, int]:
     """The answers of all parts of a problem, and how many of so many ``labels`` were not needed.
 
-    Each part may make an equal share of those that are left, so that nobody takes those of the parts after it.
+    Each part may make an equal share of those that are left, so that no part takes those of the parts after it.
     """
     answers: dict[int, Answer] = {}
     proven, gap = True, 0.0

@@ -33,11 +33,11 @@ from math import gcd
 
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import EvictionProblem
+from clearway.planning.base import PlainPlanner
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.bounds.stages import Solved, Stage, solve_by_core
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.shared_bandwidth import plan_rank
 from clearway.planning.formulation.superfluous import without_superfluous
 from clearway.planning.formulation.windows import Contest, Window
@@ -48,15 +48,12 @@ CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bou
 FEW_CLASSES = 48  # of nodes of which parts count: so many are swept without asking for bounds
 
 
-class EvictionDP:
+class EvictionDP(PlainPlanner):
     """Exact for every deadline, unless ``Curve.exact`` says otherwise; then ``Curve.gap`` bounds what is missing."""
 
     name = "eviction-dp"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         windows = list(contest.windows())
         passes = list(_passes(windows))
@@ -74,7 +71,7 @@ class EvictionDP:
                     else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
                 )
         curve = Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
-        return curve if exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve(problem))
+        return curve if exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
 
 
 def _no_worse(curve: Curve, rule: Curve) -> Curve:

@@ -1,6 +1,6 @@
 """Every choice worth having among jobs that are linked by the nodes they share: label setting, job by job.
 
-Model: a class of nodes is free once its jobs have given back what is missing (``partial_nodes``; where everybody
+Model: a class of nodes is free once its jobs have given back what is missing (``partial_nodes``; where all jobs
 must leave, each job gives back one of as many as there are). Jobs are decided one after another, class by class
 along the links, so that few classes are open (begun and not yet decided) at a time. A state says what each open
 class still misses; a class that is free, or cannot become free any more, is alike in every state. A label is a

@@ -2,10 +2,10 @@
 
 Model: what the jobs that stay hold on a node must leave room for the need, in each resource. A resource is short
 when everything that is held now leaves less than the need; the jobs that leave must then give back at least the
-shortage. Resources that are not short bind nobody, and neither do jobs that hold nothing of those that are, nor
-a resource of which every job gives back at least as large a share as of another.
+shortage. These do not count: resources that are not short, jobs that
+hold nothing of those that are, and a resource of which every job gives back at least as large a share as of another.
 A job that holds more than the shortage counts as holding just that, so that nodes which ask the same of the same
-jobs are one class. Where everybody must leave the class is named by the set of its jobs alone.
+jobs are one class. Where all jobs must leave, the class is named by the set of its jobs alone.
 
 GPUs: a need for a type counts GPUs of that type, a need without one counts all. A node that lacks the
 need even when it is empty, is excluded, or has not the features or the partition, can never serve.

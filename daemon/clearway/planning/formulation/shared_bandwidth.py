@@ -3,7 +3,7 @@
 Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application
 that saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
 (``Option.checkpoint_s``), and with the whole file system w_j = s_j / B (``Option.file_system_s``); e_j = a_j - w_j is
-the rest. All begin at once. Nobody can tell a file system how to share, so nothing is assumed but that it does not
+the rest. All begin at once. A file system cannot be told how to share, so nothing is assumed but that it does not
 idle: at any moment every checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
 
 Then all are complete within

@@ -110,7 +110,7 @@ class Contest:
             yield self._window(first, following - 1)
 
     def every_window(self) -> Window:
-        """All jobs that can be preempted for any deadline, in every way that they have then; nobody ends."""
+        """All jobs that can be preempted for any deadline, in every way that they have then; no job ends."""
         last_step = self.problem.last_step
         ways = dict(self._always)
         for rank, sometimes in self._sometimes.items():
@@ -227,7 +227,7 @@ def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
             raise ValueError(f"job {candidate.job_id}: nodes must be the number of its node names")
         named += len(candidate.node_names)
     names = {name for candidate in candidates for name in candidate.node_names}
-    if len(names) == named:  # nobody shares a node
+    if len(names) == named:  # no node is shared
         return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates)}
     holders: dict[str, list[int]] = defaultdict(list)
     classes: dict[frozenset[int], int] = defaultdict(int)

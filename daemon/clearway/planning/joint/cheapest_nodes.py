@@ -18,7 +18,7 @@ from clearway.model.problem import Action, Amounts, Candidate, NodeResources
 from clearway.planning.joint.nodes import Demand, JointNodes
 from clearway.planning.joint.requests import Request
 
-FEW_NODES = 48  # with so many nobody is left out: the program over all of them is solved in a fraction of a second
+FEW_NODES = 48  # with so many none is left out: the program over all of them is solved in a fraction of a second
 SPARE_NODES = 8  # of each request, beyond what all requests need
 FEW_PLACES = 6  # of each request whose nodes must lie together, beyond one for each request
 

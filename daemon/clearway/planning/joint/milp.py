@@ -18,7 +18,7 @@ from math import inf
 
 from clearway.model.plan import Curve
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.formulation.places import over_places
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.windows import Contest, Way, Window
 from clearway.planning.joint.program import JointProgram
 from clearway.planning.joint.requests import Request
@@ -26,15 +26,12 @@ from clearway.planning.joint.requests import Request
 _ENDS = (Option(Action.END),)
 
 
-class Milp:
+class Milp(PlainPlanner):
     """HiGHS, one key after another, for each deadline anew."""
 
     name = "milp"
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points, exact = [], True
         for window in contest.windows():

@@ -30,7 +30,7 @@ class Demand(NamedTuple):
     missing: Vector
 
     @property
-    def everybody(self) -> bool:
+    def takes_all(self) -> bool:
         """Whether without any one of the jobs too little is given back."""
         return not any(self.met_by([other for other, _ in self.held if other != job_id]) for job_id, _ in self.held)
 
@@ -53,14 +53,14 @@ class NodeClass:
     """Nodes that are alike; requests by their number."""
 
     names: tuple[str, ...]
-    jobs: frozenset[str]  # whose nodes they are
+    jobs: frozenset[str]  # that hold these nodes
     asks: Mapping[int, Demand]
     required_by: frozenset[int]
 
     @cached_property
-    def takes_everybody(self) -> Mapping[int, bool]:
+    def takes_all_jobs(self) -> Mapping[int, bool]:
         """By request: whether all jobs that it counts on have to leave."""
-        return {request: demand.everybody for request, demand in self.asks.items()}
+        return {request: demand.takes_all for request, demand in self.asks.items()}
 
 
 class JointNodes:

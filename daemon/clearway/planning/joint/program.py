@@ -85,7 +85,7 @@ class JointProgram:
         self._uses: list[tuple[int, int]] = [
             (number, phase)
             for number, phase in self._give
-            if len(self._classes[number].names) > 1 and not self._classes[number].takes_everybody[phase]
+            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[phase]
         ]
         places = [(phase, self._nodes.places(phase)) for phase in range(len(self._requests))]
         self._together = [phase for phase, found in places if found is not None]
@@ -228,14 +228,14 @@ class JointProgram:
                 whole = [
                     (column, phase)
                     for column, phase in given[number]
-                    if each.takes_everybody[phase] and any(job_id == other for other, _ in each.asks[phase].held)
+                    if each.takes_all_jobs[phase] and any(job_id == other for other, _ in each.asks[phase].held)
                 ]
                 yield from self._left_rows(count, whole, of_job[job_id], self._ends_s(job_id))
                 yield from self._kept_rows(count, given[number], of_job[job_id])
             for column, phase in given[number]:
                 if phase in each.required_by:
                     yield {column: 1.0}, float(count), float(count)
-                if not each.takes_everybody[phase]:
+                if not each.takes_all_jobs[phase]:
                     yield from self._partial_rows(number, phase, column, of_job)
         yield from self._place_rows(wanted)
 
@@ -291,7 +291,7 @@ class JointProgram:
     # -- from numbers to allocations ----------------------------------------------------------------------------
 
     def _allocations(self, found: _Row) -> tuple[Allocation, ...] | None:
-        """Each job goes for the first request with a node that needs it; one that nobody needs stays.
+        """Each job goes for the first request with a node that needs it; a job that no request needs stays.
 
         None where rounding left a node with less than it needs.
         """

@@ -31,7 +31,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class JointPlan:
     """The allocations of the requests that can be served, the most pressing first.
 
     ``gap``: the share of the lost work that may be lost needlessly, 0.0 when it is proven to be the least.

@@ -1,7 +1,7 @@
-"""Several urgent jobs at once: one problem, so that no job leaves for two of them and none of their plans is in vain.
+"""Several urgent jobs at once: one problem, so that no job leaves for two of them and no plan is in vain.
 
-Model: requests (urgent jobs) need so many nodes each, out of those that can serve them, within their own delays. A
-candidate leaves at most once, by one way, in time for one request; from then on its nodes are free for that request and
+Model: each request (an urgent job's) needs so many nodes, out of those that can serve it, within its own delay. A
+candidate leaves at most once, by one way, in time for one request. From then on its nodes are free for that request and
 for every later one (a job of eight nodes can make room for two that need four). A node that several jobs share is free
 when all of them have left. A suspended job's nodes serve only the request that it was suspended for. Checkpoints are
 written one after another, the most pressing first: those that a request and all earlier ones need must fit into its
@@ -10,15 +10,16 @@ themselves within a request's delay are gone for it at no cost. Delays and check
 rounded down and up.
 
 Method:
-1. One after another (``in_turn``): quick, always valid, but the first may take what only the second had needed.
+1. One request after another (``sequential``): quick and always valid, but the first may take what only the second had
+   needed.
 2. A bound: one request that needs all these nodes within the longest delay loses no more than all of them together.
-   Where the first plan serves everybody and reaches the bound, it is proven (in lost work, where candidates are many).
-3. Else the exact program (``joint_program``) over all candidates where they are few, and over those that any of the
-   solutions so far chose where they are many, as long as time allows.
-Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``): their turns are made
-by ``clearway.preemption.batch``, which compares.
-Where not all requests can be served, they are admitted in the order in which they are given, each if it can be served
-beside those before it.
+   Where the first plan serves all requests and reaches the bound, it is proven (in lost work, where candidates are
+   many).
+3. Else the exact program (``program``): over all candidates where they are few; where they are many, over those that
+   any of the solutions so far chose, as long as time allows.
+Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``); the caller plans
+them in turn and compares. Where not all requests can be served, they are admitted in the order in which they are given,
+each if it can be served beside those before it.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from clearway.model.plan import Cost
 from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
-from clearway.planning.joint.in_turn import in_turn
 from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import Request, Together
+from clearway.planning.joint.requests import JointPlan, Request
+from clearway.planning.joint.sequential import in_turn
 
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
 
-def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: Callable[[], float]) -> Together:
+def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: Callable[[], float]) -> JointPlan:
     """The best plan found for all requests, or for as many as can be served.
 
     ``seconds_left`` says how long the program may still take; the rest takes a solution for each request and one more.
     """
-    turns = Together(in_turn(requests, planner), gap=1.0)
+    turns = JointPlan(in_turn(requests, planner), gap=1.0)
     bound, useful = _bound(requests, planner)
     useful |= {job_id for allocation in turns.allocations for job_id, _ in allocation.leaving}
     few = len({each.job_id for request in requests for each in request.problem.candidates}) <= FEW_CANDIDATES
@@ -90,18 +91,18 @@ def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -
     return JointProgram(admitted).best(seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
 
 
-def _better(requests: Sequence[Request], turns: Together, seconds_left: Callable[[], float]) -> tuple[Together, bool]:
+def _better(requests: Sequence[Request], turns: JointPlan, seconds_left: Callable[[], float]) -> tuple[JointPlan, bool]:
     """The better of what the program finds and ``turns``, and whether it is proven for these requests."""
     best = by_program(requests, seconds_left)
     if best is None:
         return turns, False
-    found = Together(best.allocations, gap=1.0)
+    found = JointPlan(best.allocations, gap=1.0)
     order = [request.job_id for request in requests]
     return min(turns, found, key=lambda each: (unserved(each.served, order), each.cost)), best.proven
 
 
 def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
-    """Smaller is better: who comes first in ``order`` counts more than all after it."""
+    """Smaller is better: the first job in ``order`` counts more than all after it."""
     return tuple(job_id not in served for job_id in order)
 
 

@@ -58,13 +58,13 @@ def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class _Eviction:
-    """A plan under way: the urgent job, and whose nodes it waits for."""
+    """A plan under way: the urgent job, and the jobs whose nodes it waits for."""
 
     preemptor: ReplayedJob
     waits_for: tuple[ReplayedJob, ...]
 
     def held(self) -> int:
-        """Free nodes that nobody else may have."""
+        """Free nodes that no other job may have."""
         return self.preemptor.size - sum(job.size for job in self.waits_for if job.nodes)
 
 

@@ -1,11 +1,11 @@
 """EASY with the daemon beside it, where jobs are suspended in memory: the setting of the UJFB paper.
 
-The very functions that the daemon calls decide who makes room for an urgent job. (``clearway`` does the same with
+The very functions that the daemon calls decide which jobs make room for an urgent job. (``clearway`` does the same with
 checkpoints, in the setting of the WCJS paper.) Urgent jobs stand first in the queue, as a site gives them priority.
 While one waits, a cycle shows the daemon's ``detection.preemptors`` and ``decision.decide`` (with policy, costs and
 the configured planner) a ``ClusterSnapshot`` of the simulated machine, and the plan is carried out: a suspended job
 keeps its nodes and returns to them, a killed one goes back to the queue without its work. Until the urgent job has
-started nobody else starts, which is what the placement is for. One eviction is carried out at a time.
+started no other job starts, which is what the placement is for. One eviction is carried out at a time.
 
 Three rules (``SuspensionRules``) keep suspensions few and short where urgent jobs come faster than they can run. Of the
 urgent jobs that wait, the shortest goes first, since waiting makes its slowdown the largest. The nodes of a suspended
@@ -109,7 +109,7 @@ class ClearwaySuspend(Easy):
         if self.open is not None:
             if machine.leaving or machine.now_s < self.open_until_s:
                 return
-            self.open, self.room = None, []  # who was to end in time has not: another plan is needed
+            self.open, self.room = None, []  # a job that was to end in time has not: another plan is needed
         for job in list(machine.suspended.values()):
             if machine.can_resume(job):
                 machine.start(job)
@@ -133,7 +133,7 @@ class ClearwaySuspend(Easy):
             self.open, self.room = None, []
 
     def _in_vain(self) -> bool:
-        """Whether some urgent job would still wait if everybody made room who may."""
+        """Whether some urgent job would still wait if all regular jobs made room."""
         if not self.rules.never_in_vain:
             return False
         machine = self.machine

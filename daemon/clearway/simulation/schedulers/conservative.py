@@ -1,4 +1,4 @@
-"""Conservative backfilling: every job gets a place in the plan when it is submitted, and nobody may delay it.
+"""Conservative backfilling: every job gets a place in the plan when it is submitted, and no other job may delay it.
 
 A job's place is the earliest that its limit and the places of all before it leave. When a running job ends before
 its limit, the plan has a gap: each waiting job in turn, by submission, is moved to the earliest place that it now
@@ -31,7 +31,7 @@ class Conservative:
         self.profile = Profile(machine.now_s, machine.nodes)
 
     def submitted(self, job: ReplayedJob) -> None:
-        self._settle()  # those who wait already choose first
+        self._settle()  # jobs that wait already choose first
         self.waiting[job.index] = job
         self._place(job)
 
@@ -43,7 +43,7 @@ class Conservative:
             self.gap = True
 
     def returned(self, job: ReplayedJob) -> None:
-        """A preempted job is the first in the queue again, so everybody's place is found anew."""
+        """A preempted job is the first in the queue again, so the places of all jobs are found anew."""
         self.waiting = dict(sorted([*self.waiting.items(), (job.index, job)]))
         self.plan_anew()
 
@@ -58,7 +58,7 @@ class Conservative:
                 machine.start(self.waiting.pop(index))
 
     def plan_anew(self) -> None:
-        """Everybody's place, by submission, from what the machine holds now."""
+        """The places of all jobs, by submission, from what the machine holds now."""
         machine = self.machine
         self.profile = Profile(machine.now_s, len(machine.free), machine.free_later())
         self.due = []
@@ -71,7 +71,7 @@ class Conservative:
         self.profile.take(start_s, start_s + limit_s, job.size)
         self.place_s[job.index] = start_s
         heappush(self.due, (start_s, job.index))
-        self.machine.wake_at(start_s)  # who made room for this place may have moved on: nothing else happens then
+        self.machine.wake_at(start_s)  # the job that made room for this place may have gone: nothing else happens then
 
     def _settle(self) -> None:
         profile = self.profile

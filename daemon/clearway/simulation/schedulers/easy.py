@@ -5,8 +5,8 @@ nodes will then be left over (extra). A later job that fits now starts if it end
 more than the extra nodes. Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
 estimates in scheduling the IBM SP2 with backfilling", as the UJFB paper cites it.
 
-Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as nobody leaves,
-the shadow time and the extra nodes stay what they are, and who was refused then is refused again, since every
+Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as no job leaves,
+the shadow time and the extra nodes stay what they are. A job that was refused then is refused again, since every
 refusal only grows with the clock. The pass compares whole numbers in a list beside the queue, and is left out when
 fewer nodes are free than the smallest waiting job needs.
 """
@@ -37,7 +37,7 @@ class Easy:
         self.queue.append(job)
         self.sizes.append(job.size)
 
-    def ended(self, job: ReplayedJob) -> None:  # noqa: ARG002 - whoever it was, nodes are free
+    def ended(self, job: ReplayedJob) -> None:  # noqa: ARG002 - any job's end frees nodes
         self.seen = 0
 
     def returned(self, job: ReplayedJob) -> None:

@@ -1,4 +1,4 @@
-"""First come, first served: nobody overtakes.
+"""First come, first served: no job overtakes.
 
 The base of the schedulers with one queue in the order of submission: they differ in what they do once the first
 job does not fit (``behind``).

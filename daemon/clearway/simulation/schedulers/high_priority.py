@@ -1,7 +1,7 @@
-"""A queue for urgent jobs that comes first: while one of them waits, no other job starts. Nobody is preempted.
+"""A queue for urgent jobs that comes first: while one of them waits, no other job starts. No job is preempted.
 
 Source: the WCJS paper, section 4.1. Within each of the two queues the order is that of ``wfp``; in the first,
-whoever fits starts, in the second EASY backfilling holds.
+every job that fits starts, in the second EASY backfilling holds.
 """
 
 from __future__ import annotations

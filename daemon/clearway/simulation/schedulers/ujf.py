@@ -1,6 +1,6 @@
 """Urgent job first: as first come, first served, but urgent jobs stand before all others in the queue.
 
-Nobody is preempted. Source: the UJFB paper, section V-B.
+No job is preempted. Source: the UJFB paper, section V-B.
 """
 
 from __future__ import annotations

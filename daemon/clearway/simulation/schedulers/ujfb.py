@@ -1,11 +1,12 @@
 """Urgent job first with backfilling: urgent jobs start at once; where nodes are missing, others are suspended.
 
-Source: the UJFB paper, section IV-B, Figure 5 and Algorithm 1. Regular jobs are scheduled by conservative
-backfilling. An urgent job that fits the free nodes starts, past everybody's place in the plan. One that does not
-has running regular jobs suspended in memory, the longest remaining first (by their limits), until it fits; it
-starts when the last of them has swapped out. Where even that does not suffice, since other urgent jobs hold the
-nodes, it waits in the urgent queue. A suspended job is at the head of the regular queue: it resumes on its own nodes
-as soon as they are free.
+Source: "Preemptive Parallel Job Scheduling for Heterogeneous Systems Supporting Urgent Computing", IEEE Access, 2021,
+DOI 10.1109/ACCESS.2021.3053162 (the UJFB paper), section IV-B, Figure 5 and Algorithm 1. Regular jobs are scheduled by
+conservative backfilling. An urgent job that fits the free nodes starts, past the places of all others in the plan. One
+that does not has running regular jobs suspended in memory, the longest remaining first (by their limits), until it
+fits; it starts when the last of them has swapped out. Where even that does not suffice, since other urgent jobs hold
+the nodes, it waits in the urgent queue. A suspended job is at the head of the regular queue: it resumes on its own
+nodes as soon as they are free.
 
 Where the paper is silent: of the urgent jobs that wait the shortest (by its limit) goes first, since waiting makes its
 slowdown the largest, and none overtakes it; while an urgent job waits, no regular job starts or resumes; nodes of a
@@ -54,9 +55,9 @@ class Ujfb(Conservative):
         regular_wait: bool = True,
         swap_together: bool = True,
     ) -> None:
-        """``keep_nodes`` off: whoever was suspended returns anywhere; ``shortest_first`` off: urgent jobs that wait go
+        """``keep_nodes`` off: a suspended job returns anywhere; ``shortest_first`` off: urgent jobs that wait go
         by submission; ``regular_wait`` off: regular jobs start and resume while an urgent one waits;
-        ``swap_together`` off: who makes room for one urgent job swaps out one after another.
+        ``swap_together`` off: the jobs that make room for one urgent job swap out one after another.
         """
         super().__init__()
         self.swap_factor = swap_factor
@@ -123,7 +124,7 @@ class Ujfb(Conservative):
                 return
 
     def _make_room(self, missing: int) -> bool:
-        """Suspend regular jobs on so many nodes; nobody, where there are not enough."""
+        """Suspend regular jobs on so many nodes; none where there are not enough."""
         machine = self.machine
         regular = [job for _, _, job in reversed(machine.running) if not job.urgent]  # the longest remaining first
         chosen = []

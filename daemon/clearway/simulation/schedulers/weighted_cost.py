@@ -1,13 +1,16 @@
-"""Real-time jobs beside batch jobs: two queues, and preemption by weighted cost (WCJS paper, section 6).
+"""Real-time jobs beside batch jobs: two queues, and preemption by weighted cost.
+
+Source: "Towards Accommodating Real-time Jobs on HPC Platforms", 2021, DOI 10.48550/arXiv.2103.13130 (the WCJS paper),
+section 6.
 
 Algorithm 1: an urgent job whose estimated slowdown (1 + wait / time limit, equation 56) has passed the threshold is
-in the high-priority queue; everybody else is in the other one, which is scheduled by ``wfp`` and only while the
+in the high-priority queue; all other jobs are in the other one, which is scheduled by ``wfp`` and only while the
 first is empty. Algorithm 2, for those in the first, the highest slowdown first: free nodes serve; else the eligible
 batch jobs with the least sum of scores are preempted, by the very planner ``weighted-cost`` that the daemon offers;
 else the job waits. How they leave and what they lose is the checkpoint model's matter.
 
 Where the paper is silent: the threshold is its 1.2 (sections 5.4 and 7.2) for every category; a place is any set of
-nodes; nodes that preempted jobs are still leaving are the urgent job's for whom they leave; a job with a higher
+nodes; nodes that preempted jobs are still leaving are kept for the urgent job for which they leave; a job with a higher
 slowdown that finds no place does not keep the next ones from theirs.
 """
 
@@ -40,7 +43,7 @@ class WeightedCost(Wfp):
         self.threshold = threshold
         self.unit_nodes = unit_nodes
         self.planner = planner or Planner()
-        self.promised: dict[int, ReplayedJob] = {}  # by index: urgent jobs for whom others are leaving
+        self.promised: dict[int, ReplayedJob] = {}  # by index: urgent jobs for which others are leaving
 
     def submitted(self, job: ReplayedJob) -> None:
         super().submitted(job)

@@ -3,8 +3,8 @@
 The workload is replayed first come, first served without them, which tells how busy the machine is when (the paper's
 Figure 2). Of every 720 hours between the first and the last submission, one moment is drawn among those at which at
 least 75 % of the nodes are held; periods without any get no urgent job. Each urgent job is one of the three of the
-paper's Table 1, drawn too, of those that the machine can hold. The same seed draws the same jobs, whoever schedules
-them afterwards.
+paper's Table 1, drawn too, of those that the machine can hold. The same seed draws the same jobs for
+every scheduler.
 
 The paper does not say where in a month its moments lie; here every second that is busy enough is as likely.
 """

@@ -81,7 +81,7 @@ def parse_swf(lines: Iterable[str], name: str) -> Trace:
 def _job(words: list[str]) -> TraceJob:
     if len(words) != _FIELDS:
         raise ValueError(f"{len(words)} fields, not {_FIELDS}")
-    job_id, submit, wait, run, allocated, _, memory, asked, requested, _, status, *who = map(_number, words)
+    job_id, submit, wait, run, allocated, _, memory, asked, requested, _, status, *numbered = map(_number, words)
     if submit < 0:
         raise ValueError("it was submitted before the trace began")
     size = allocated if allocated > 0 else asked
@@ -96,11 +96,11 @@ def _job(words: list[str]) -> TraceJob:
         wait_s=wait,
         memory_kib=memory,
         status=status,
-        user=who[0],
-        group=who[1],
-        application=who[2],
-        queue=who[3],
-        partition=who[4],
+        user=numbered[0],
+        group=numbered[1],
+        application=numbered[2],
+        queue=numbered[3],
+        partition=numbered[4],
     )
 
 
@@ -123,8 +123,8 @@ def write_swf(trace: Trace, out: TextIO) -> None:
     out.writelines(f"; {line}\n" for line in trace.header)
     for j in trace.jobs:
         numbers = (j.job_id, j.submit_s, j.wait_s, j.run_s, j.size, -1, j.memory_kib, j.size, j.requested_s, -1)
-        who = (j.status, j.user, j.group, j.application, j.queue, j.partition, -1, -1)
-        out.write(" ".join(map(str, numbers + who)) + "\n")
+        last = (j.status, j.user, j.group, j.application, j.queue, j.partition, -1, -1)
+        out.write(" ".join(map(str, numbers + last)) + "\n")
 
 
 def _name(path: Path) -> str:

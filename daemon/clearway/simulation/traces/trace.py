@@ -24,7 +24,7 @@ _DIGITS = 12  # of a number in a header or of a queue
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Whose job it was and where it ran, as Slurm's accounting names it: what a site's rules match on."""
+    """The job's user, account and place, as Slurm's accounting names them: what a site's rules match on."""
 
     user: str
     account: str

@@ -26,27 +26,8 @@ from clearway.slurm.parse.nodes import NodeStatus, node_status, read_nodes, read
 from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
-    "JOB_COLUMNS",
-    "FieldError",
-    "Gpus",
-    "NodeStatus",
-    "Row",
-    "compress",
-    "even_cpus",
-    "excluded_nodes_format",
-    "expand",
-    "gpus",
-    "gpus_asked",
-    "job_columns",
-    "job_format",
-    "job_from_row",
-    "job_state",
-    "job_target",
-    "node_status",
-    "read_excluded_nodes",
-    "read_jobs",
-    "read_leaf_switches",
-    "read_nodes",
-    "read_reservations",
+    "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "compress", "even_cpus", "excluded_nodes_format",
+    "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state", "job_target",
+    "node_status", "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_nodes", "read_reservations",
     "split_rows",
-]
+]  # fmt: skip

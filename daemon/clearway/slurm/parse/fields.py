@@ -12,6 +12,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _DURATION = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<clock>\d{1,6}(?::\d{1,2}){0,2})", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 _UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 _MAX_DIGITS = 18
 
 
@@ -89,3 +90,15 @@ def tres(value: str) -> dict[str, str]:
 def names(value: str, *, separator: str = ",") -> tuple[str, ...]:
     """A list of names; () for none."""
     return tuple(part for part in text(value).split(separator) if part)
+
+
+def count_tasks(value: str, what: str) -> int:
+    """How many array tasks ``7-199:2,201`` names."""
+    count = 0
+    for part in value.split(","):
+        found = _TASKS.fullmatch(part)
+        first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (0, 0, 0)
+        if last < first or step < 1:
+            raise FieldError(f"{what} is {value[:40]!r}")
+        count += (last - first) // step + 1
+    return count

@@ -21,49 +21,14 @@ from clearway.slurm.parse.gres import gpus_asked
 from clearway.slurm.parse.hostlist import expand
 
 JOB_COLUMNS = (
-    "JobID",
-    "ArrayJobID",
-    "ArrayTaskID",
-    "HetJobID",
-    "HetJobOffset",
-    "UserName",
-    "Account",
-    "Partition",
-    "QOS",
-    "State",
-    "Reason",
-    "NumNodes",
-    "NodeList",
-    "NumCPUs",
-    "MinCpus",
-    "NumTasks",
-    "cpus-per-task",
-    "OverSubscribe",
-    "TimeLimit",
-    "StartTime",
-    "SubmitTime",
-    "EligibleTime",
-    "Name",
-    "Comment",
-    "Reservation",
-    "Dependency",
-    "Feature",
-    "Licenses",
-    "tres-per-node",
-    "tres-per-job",
-    "tres-per-socket",
-    "tres-per-task",
-    "tres-alloc",
-    "ReqNodes",
-    "Contiguous",
-    "ReqSwitch",
-    "PriorityLong",
-    "Requeue",
-    "RestartCnt",
-    "BatchFlag",
-)
+    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserName", "Account", "Partition", "QOS",
+    "State", "Reason", "NumNodes", "NodeList", "NumCPUs", "MinCpus", "NumTasks", "cpus-per-task", "OverSubscribe",
+    "TimeLimit", "StartTime", "SubmitTime", "EligibleTime", "Name", "Comment", "Reservation", "Dependency",
+    "Feature", "Licenses", "tres-per-node", "tres-per-job", "tres-per-socket", "tres-per-task", "tres-alloc",
+    "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Requeue", "RestartCnt", "BatchFlag",
+)  # fmt: skip
 
-# What newer releases ask instead (26.05 has it, 22.05 has not): their OverSubscribe tells of processors alone.
+# What newer releases ask instead (26.05 has it, 22.05 has not): their OverSubscribe is about processors alone.
 _EXCLUSIVE = "Exclusive"
 
 Row = dict[str, str]
@@ -97,7 +62,6 @@ _STATES = {
     "TIMEOUT": JobState.ENDED,
 }
 
-_ARRAY_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 # The words for a job that others may share its nodes with; any other, unknown ones included, means whole nodes.
 _SHARING = frozenset({"OK", "YES"})
 _PLAIN_RESOURCES = re.compile(r"(?:tres:)?(?:cpu|mem|node|billing|energy)\b.*")
@@ -150,7 +114,7 @@ def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) ->
 
 
 def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Job], list[Skipped]]:
-    """All jobs that ``squeue`` told with ``job_format(token, columns)``; of two records with one id none counts."""
+    """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
     rows, skipped = split_rows(text, token, columns)
     jobs: dict[str, Job] = {}
     twice: set[str] = set()
@@ -233,7 +197,7 @@ def job_from_row(row: Row) -> Job:
 
 
 def even_cpus(tasks: int, cpus_per_task: int, nodes: int) -> int:
-    """Processors on each node when the tasks are spread evenly: a node with so many takes its share; 0: not known."""
+    """Processors on each node when the tasks are spread evenly: what a node needs for its share; 0: not known."""
     return math.ceil(tasks / max(nodes, 1)) * cpus_per_task
 
 
@@ -270,15 +234,7 @@ def _array(value: str) -> tuple[int | None, int]:
     tasks = fields.text(value).partition("%")[0]
     if not tasks:
         return None, 1
-    count = 0
-    for part in tasks.split(","):
-        found = _ARRAY_TASKS.fullmatch(part)
-        if found is None:
-            raise FieldError(f"ArrayTaskID is {value[:40]!r}")
-        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-        if last < first or step < 1:
-            raise FieldError(f"ArrayTaskID is {value[:40]!r}")
-        count += (last - first) // step + 1
+    count = fields.count_tasks(tasks, "ArrayTaskID")
     return (int(tasks), 1) if tasks.isdecimal() else (None, count)
 
 

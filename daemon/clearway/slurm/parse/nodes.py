@@ -97,7 +97,7 @@ def _node(line: str) -> Node:
 
 
 def _gpus(record: dict[str, str], key: str) -> Gpus | None:
-    """None where it is not told or cannot be read: the node is then one that has none, or whose use is not known."""
+    """None where it is absent or cannot be read: the node then has none, or their use is not known."""
     try:
         return gpus(record[key], key) if key in record else None
     except FieldError:

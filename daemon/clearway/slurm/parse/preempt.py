@@ -1,4 +1,4 @@
-"""What Slurm's own preemption sorts jobs by, as ``scontrol show`` tells it of its configuration, partitions and QoS."""
+"""What Slurm's own preemption sorts jobs by: ``scontrol show`` of its configuration, partitions and QoS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 0xFFFF  # Slurm sorts by one number of 32 bits, of which the number of n
 
 
 def sorts_by_qos(config: str) -> bool:
-    """Whether ``scontrol show config`` says preempt/qos; anything else goes by partition, where it goes by anything."""
+    """Whether ``scontrol show config`` says preempt/qos; every other type sorts by partition, or not at all."""
     found = _TYPE.search(config)
     return found is not None and found[1] == "preempt/qos"
 

@@ -1,4 +1,4 @@
-"""Which leaf switch each node is under, as ``scontrol show topology`` tells it where TopologyPlugin is topology/tree.
+"""The leaf switch of each node, from ``scontrol show topology`` where TopologyPlugin is topology/tree.
 
 The same lines in 22.05 and 26.05: ``SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=node[1-4]``, higher levels with
 ``Switches=`` besides. Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes
@@ -31,7 +31,7 @@ def read_leaf_switches(shown: str) -> dict[str, str]:
             raise FieldError(f"{line[:80]!r} does not describe a switch")
         name = found["name"]
         if name in seen:
-            raise FieldError(f"switch {name} is told of twice")
+            raise FieldError(f"switch {name} is given twice")
         seen.add(name)
         if int(found["level"]) > 0:
             continue
@@ -42,5 +42,5 @@ def read_leaf_switches(shown: str) -> dict[str, str]:
                 raise FieldError(f"node {node} is under two leaf switches, {switch_of[node]} and {name}")
             switch_of[node] = name
     if not switch_of:
-        raise FieldError("Slurm tells of no leaf switch with nodes")
+        raise FieldError("Slurm knows no leaf switch with nodes")
     return switch_of

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 
 from clearway.model.plan import Curve
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
+from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.places import over_places
 from clearway.planning.formulation.windows import Contest, Way, Window
 
 Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(PlainPlanner):
     """A planner: which job goes first, and how a job goes."""
 
     name: str
@@ -38,10 +38,7 @@ class Rule:
     prune: bool = False
     again: int = 0
 
-    def solve(self, problem: EvictionProblem) -> Curve:
-        return over_places(problem, self._solve)
-
-    def _solve(self, problem: EvictionProblem) -> Curve:
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         points = []
         for window in contest.windows():

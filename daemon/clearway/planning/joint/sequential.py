@@ -1,8 +1,8 @@
 """Several urgent jobs one after another, the most pressing first: each gets the best plan that those before it leave.
 
-Model: see ``several``. What earlier requests are given is gone; what their jobs leave over is free; and the time that
-their checkpoints take on the file system has passed, while jobs that end by themselves do so all the same: the next
-request's problem has a delay that is shorter by that time, and so have the ends in it.
+Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time that
+their checkpoints take on the file system has passed; jobs that end by themselves do so meanwhile. So the next request's
+delay is shorter by that time, and so are the times after which jobs end.
 
 Cost: one solution for each request.
 """
@@ -40,8 +40,8 @@ class _Taken:
             for candidate in request.problem.candidates:
                 for name in candidate.node_names:
                     self._holders[name].add(candidate.job_id)
-        self._gone: set[str] = set()  # jobs that leave for somebody
-        self._nodes: set[str] = set()  # given to somebody, or kept for a suspended job
+        self._gone: set[str] = set()  # jobs that leave for earlier requests
+        self._nodes: set[str] = set()  # given to earlier requests, or kept for a suspended job
         self._written_s = 0
 
     def serve(self, request: Request, planner: Planner) -> Allocation | None:
