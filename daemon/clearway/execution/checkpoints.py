@@ -1,4 +1,4 @@
-"""Whose checkpoint is next on the file system, over all operations under way, and what became of earlier ones. Pure."""
+"""Which checkpoint is next on the file system, over all operations under way, and what became of earlier ones. Pure."""
 
 from __future__ import annotations
 
