@@ -8,7 +8,7 @@ patience. One job that cannot leave stops the whole: then no job is touched. ``f
 without a checkpoint.
 
 Guards against being preempted too early or too often are not asked: an operator has named these nodes. Those that
-protect somebody hold unless the order is forced.
+protect jobs hold unless the order is forced.
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
 REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
-DAEMON = "clearway"  # who asks when nobody does
+DAEMON = "clearway"  # the actor of relocations that no operator asked for
 _HOUR = timedelta(hours=1)
 _ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made for")
-_PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
+_PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it is made anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Moves:
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
     def ask(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Request:
-        """Store the eviction that somebody asked for, not begun yet; the request as it was handled.
+        """Store the eviction that an operator asked for, not begun yet; the request as it was handled.
 
         Raises:
             DrainError: it is refused, or there is nothing to move; nothing was done.
@@ -127,7 +127,7 @@ class Moves:
         return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
 
     def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
-        """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
+        """Put a proposal aside that does not fit any more, or that has waited for long."""
         if eviction.state not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL):
             return False
         why = move_misfit(eviction, snapshot)

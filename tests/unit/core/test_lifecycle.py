@@ -92,9 +92,9 @@ def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
             Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself"),
             id="claims that became unreadable",
         ),
-        pytest.param(S.PLANNED, WAITS, Action.KILL, Step(S.VACATED, note="it was requeued by somebody else"), id="p1"),
+        pytest.param(S.PLANNED, WAITS, Action.KILL, Step(S.VACATED, note="it was requeued outside Clearway"), id="p1"),
         pytest.param(
-            S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued by somebody else"), id="p2"
+            S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued outside Clearway"), id="p2"
         ),
         pytest.param(
             S.PLANNED,
