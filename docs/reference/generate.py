@@ -6,6 +6,7 @@ tests/unit/docs fails while a page differs from what this makes.
 
 from __future__ import annotations
 
+import runpy
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -405,6 +406,7 @@ def main() -> None:
         (FOLDER / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"{FOLDER / name}\n")
     SCHEMA_FILE.write_text(problem_schema(), encoding="utf-8")
+    runpy.run_path(str(FOLDER / "diagrams.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

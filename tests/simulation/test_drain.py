@@ -247,7 +247,7 @@ def test_somebody_elses_drain_is_left_alone(make_world: Callable[..., World]) ->
     request_id = ask(world, "n[1-2]")
     world.tick()
     assert answer(world, request_id) == "refused: node n2 already has a reason: bad disk"
-    assert undrain(world, "n2") == "refused: node n2 was drained by somebody else: bad disk"
+    assert undrain(world, "n2") == "refused: node n2 was not drained by Clearway: bad disk"
     assert held(world) == {"n2": "bad disk"}
 
 
@@ -259,7 +259,7 @@ def test_a_node_that_somebody_drains_or_brings_back_meanwhile(make_world: Callab
     reason = held(world)["n2"]
     world.backend.undrain("n2", reason)
     world.run_until(world.settled, 60)
-    assert now(world, begun).outcome == "Node n2 was brought back by somebody else."
+    assert now(world, begun).outcome == "Node n2 was brought back outside Clearway."
     assert not held(world)
     assert world.cluster.jobs[job].job.restart_count == 0
 

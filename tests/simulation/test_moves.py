@@ -302,7 +302,7 @@ def test_somebody_elses_reason_is_never_touched(world: World) -> None:
     world.cluster.nodes["n1"] = replace(world.cluster.nodes["n1"], reason="broken fan")
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
-    assert world.eviction().outcome == "Node n1 has a reason of somebody else."
+    assert world.eviction().outcome == "Node n1 has a Reason that is not Clearway's."
     assert world.cluster.nodes["n1"].reason == "broken fan"
     assert not world.cluster.nodes["n1"].available
     assert world.leftovers() == []

@@ -135,7 +135,7 @@ def test_somebody_brings_a_node_back_while_it_is_emptied(make_world: Callable[..
     world.tick()
     world.backend.undrain("n2", held(world)["n2"])
     wait_away(world, order, "n1", "n3")
-    assert notes(world, order)["n2"] == "somebody brought it back while it was being emptied"
+    assert notes(world, order)["n2"] == "it was brought back outside Clearway while it was being emptied"
 
 
 def test_the_turn_of_a_node_that_others_took_over_ends_last(make_world: Callable[..., World]) -> None:

@@ -288,7 +288,7 @@ def test_nodes_of_others_and_users_without_rights(cluster: SlurmCluster) -> None
         taken = clearway(daemon, "drain", "node[1-2]")
         assert taken.returncode == 1
         assert taken.stdout.strip() == "refused: node node2 already has a reason: bad disk"
-        assert "drained by somebody else" in clearway(daemon, "undrain", "node2").stdout
+        assert "was not drained by Clearway" in clearway(daemon, "undrain", "node2").stdout
         for path in (daemon.folder, *daemon.folder.glob("clearway.sqlite*")):
             path.chmod(0o777)
         refused = clearway(daemon, "drain", "node1", user="cwbob")

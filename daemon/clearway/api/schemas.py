@@ -143,7 +143,7 @@ class DrainView(Answer):
     parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     move: MoveView | None = Field(
-        description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
+        None, description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
     )
     rolling_id: int = Field(description="the rolling drain that it is a part of; 0: of none")
 
@@ -151,8 +151,8 @@ class DrainView(Answer):
 class EvictionSummary(Answer):
     eviction_id: int
     drain: DrainView | None = Field(
-        description="what a drain was asked to do; null: an eviction for a preemptor. What a drain says of its "
-        "preemptor is a stand-in's, and started_at is when its nodes were empty"
+        description="what a drain was asked to do; null: an eviction for a preemptor. A drain has none: its "
+        "job_id is drain, its user is the user who asked for it, and started_at is when its nodes were empty"
     )
     mode: str = Field(description="the daemon's mode when it was planned")
     state: EvictionState

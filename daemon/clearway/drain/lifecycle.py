@@ -2,11 +2,11 @@
 
 placing     not all nodes are drained by us: drain them; all are: go on with what a later snapshot shows there
 preempting  the preemptions' own table; until no job is left that has to go
-started     the nodes are empty, and stay drained until somebody brings them back
+started     the nodes are empty, and stay drained until they are brought back
 cancelling  the nodes whose Reason is still ours go back as they were
 
-A node that somebody else has drained is neither drained again nor brought back: Slurm keeps one Reason only, and DRAIN
-over DRAIN would replace it.
+A node that was drained outside Clearway is neither drained again nor brought back: Slurm keeps one Reason only, and
+DRAIN over DRAIN would replace it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def next_phase(e: Drain, observation: Observation, now: datetime, watch_return: 
     if e.state is E.PLACING:
         taken = sorted(missing & set(observation.foreign))
         if taken:
-            why = f"Node {taken[0]} has a reason of somebody else"
+            why = f"Node {taken[0]} has a Reason that is not Clearway's"
             return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
         if observation.paused:
             return None
@@ -99,7 +99,7 @@ def next_phase(e: Drain, observation: Observation, now: datetime, watch_return: 
         # Another Reason keeps the node out of service as well; without any it takes jobs again.
         lost = sorted(missing - set(observation.foreign))
         if lost:
-            why = f"Node {lost[0]} was brought back by somebody else"
+            why = f"Node {lost[0]} was brought back outside Clearway"
             return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
         if observation.free:
             outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")

@@ -9,7 +9,7 @@ from datetime import datetime
 from clearway.config.configuration import Config
 from clearway.drain.lifecycle import DrainTable
 from clearway.drain.plan import plan_drain
-from clearway.eligibility.under_way import UnderWay, under_way_beside
+from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.lifecycle import Observed, Phase, call_off
 from clearway.model.cluster import ClusterSnapshot
@@ -40,7 +40,7 @@ class DrainLifecycle(DrainTable):
         """The first plan is made here as well, and where there can be none the drain is called off."""
         if observed.snapshot.unreadable:
             return None
-        plan = self._plan(e, under_way_beside(e, others, stuck.keys()), observed.snapshot, now)
+        plan = self._plan(e, under_way_for_replan(e, others, stuck.keys()), observed.snapshot, now)
         return call_off(e, Outcome(OutcomeCode.NOT_POSSIBLE, plan.why)) if isinstance(plan, NoPlan) else plan
 
     def _plan(self, e: Drain, under_way: UnderWay, snapshot: ClusterSnapshot, now: datetime) -> DrainPlan | NoPlan:

@@ -61,7 +61,7 @@ class DrainRequest(BaseModel):
         return self
 
     def check_times(self, asked_at: datetime) -> None:
-        """Raises ``DrainError`` where it was to begin, or to be over, before anybody asked: a date is mistyped."""
+        """Raises ``DrainError`` where it was to begin, or to end, before the request was made: a date is mistyped."""
         for what, when in (("beginning", self.at), ("deadline", self.deadline)):
             if when is not None and when < asked_at - _CLOCKS_DIFFER:
                 raise DrainError(f"its {what}, {_utc(when)}, has passed")

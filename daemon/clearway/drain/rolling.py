@@ -1,10 +1,10 @@
 """Rolling drains: a list of nodes, a few at a time. Pure.
 
 Every node has its turn: it waits, is emptied by an ordinary drain, is away while the site works on it, and its turn is
-over when it takes jobs again, whoever brought it back. At most ``at_once`` nodes are away. Nodes whose turn begins in
-the same cycle share one drain, so that a job that runs on several of them moves once. A drain that is not possible
-tells only that something was in the way: its nodes are tried once more, each by itself, and those that cannot be
-emptied even so are skipped.
+over when it takes jobs again, also where Clearway did not bring it back. At most ``at_once`` nodes are away. Nodes
+whose turn begins in the same cycle share one drain, so that a job that runs on several of them moves once. A drain that
+is not possible tells only that something was in the way: its nodes are tried once more, each by itself, and those that
+cannot be emptied even so are skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def _updated(turn: Turn, drain: Drain | None, node: Node | None) -> Turn:
             return set_back(turn, drain.why, together=len(drain.order.nodes) > 1)
         elif drain.state is EvictionState.PREEMPTING and node is not None and not _held(turn, node) and not node.reason:
             # The drain is called off for it: the others on it go on, this one was not to be drained.
-            return replace(turn, state=T.SKIPPED, note="somebody brought it back while it was being emptied")
+            return replace(
+                turn, state=T.SKIPPED, note="it was brought back outside Clearway while it was being emptied"
+            )
     if turn.state is T.AWAY:
         if node is None:
             return replace(turn, state=T.OVER, note="it does not belong to the cluster any more")
@@ -100,7 +102,7 @@ def mark_started(rolling: RollingDrain, names: Collection[str], drain_id: int) -
 
 
 def left_out(rolling: RollingDrain, names: Collection[str], why: str) -> RollingDrain:
-    """Somebody decided against these nodes' turns, as far as they have not been emptied."""
+    """It was decided against these nodes' turns, as far as they have not been emptied."""
     return _with(
         rolling,
         lambda turn: (
@@ -162,7 +164,7 @@ def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSn
         stay = f" {compress(away)} stay drained until they are brought back." if away else ""
         return replace(rolling, state=RollingState.CANCELLED, finished_at=now, outcome=rolling.outcome + stay)
     rest = [turn for turn in rolling.turns if not turn.state.terminal]
-    # Nobody waits any more for a node that somebody has taken over.
+    # A node with another Reason is not waited for any more.
     reasons = {turn.node: _taken_over(turn, snapshot) for turn in rest}
     if not all(reasons.values()):
         return rolling

@@ -1,4 +1,4 @@
-"""Which nodes somebody means: names, folded host lists, ``partition=NAME`` and ``feature=NAME``. Pure."""
+"""Which nodes a request names: names, folded host lists, ``partition=NAME`` and ``feature=NAME``. Pure."""
 
 from __future__ import annotations
 

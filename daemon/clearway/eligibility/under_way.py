@@ -19,7 +19,7 @@ class UnderWay:
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
     lasting: frozenset[str] = frozenset()  # jobs that did not end by themselves as planned: not counted on again
-    promised: frozenset[str] = frozenset()  # leave for evictions due no later: nodes left over are free
+    promised: frozenset[str] = frozenset()  # leave for operations due no later: nodes left over are free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
     evictions: tuple[Operation, ...] = ()  # whose checkpoints keep the file system
 
@@ -32,7 +32,7 @@ def promised_by(evictions: Iterable[Operation]) -> frozenset[str]:
 def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = None) -> UnderWay:
     """What operations that are being carried out claim; proposals claim nothing.
 
-    With a ``deadline``, jobs that leave for evictions due no later than that are ``promised``.
+    With a ``deadline``, jobs that leave for operations due no later than that are ``promised``.
     """
     acting = [e for e in evictions if e.state.acting]
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
@@ -44,7 +44,7 @@ def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = Non
     )
 
 
-def under_way_beside(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:
+def under_way_for_replan(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:
     """What another plan for the rest of an operation goes by; ``stuck``: jobs and nodes that did not go as planned."""
     ends = {p.job_id for p in e.preemptions if p.action is Action.END}
     failed = frozenset(stuck)

@@ -67,7 +67,7 @@ class StepContext:
     may_ask: bool = True  # a checkpoint may be asked for now (others are not using the file system)
     may_kill: bool = True  # everything that could still make this kill unnecessary is settled
     wanted: bool = True  # the preemptor still waits for the nodes
-    may_resume: bool = False  # nobody else has the processors of this suspended job, and nobody can get them first
+    may_resume: bool = False  # no other job has this suspended job's processors, or can get them first
     first: bool = False  # it goes to the head of the queue until it runs again
     placement: str = ""  # of a job that is moved: where it is to start again
     attach: bool = False  # ... in that placement, not just anywhere
@@ -96,9 +96,9 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepConte
     if p.state is S.QUEUED:
         return _queued(p, seen, now, context)
     if seen.state is JobState.PENDING:
-        return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
+        return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
     if seen.run != p.job.run:
-        return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
+        return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
     if p.state is S.SUSPENDED or (p.state is S.VACATING and p.action is Action.SUSPEND):
         return _suspending(p, seen, now, context) if p.state is S.VACATING else _suspended(p, seen, now, context)
     if p.state is S.VACATING:
@@ -155,9 +155,9 @@ def _suspending(p: Preemption, seen: Job, now: datetime, context: StepContext) -
 
 
 def _suspended(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    """Never given up: nobody else would resume it."""
+    """Never given up: Slurm alone does not resume it."""
     if seen.state is not JobState.SUSPENDED:
-        return Step(S.RETURNED, note="" if p.attempts else "it was resumed by somebody else")
+        return Step(S.RETURNED, note="" if p.attempts else "it was resumed outside Clearway")
     due = p.attempted_at is None or now - p.attempted_at >= context.retry_after
     return Step(S.SUSPENDED, Command.RESUME) if context.may_resume and due else None
 

@@ -1,4 +1,4 @@
-"""What a step changes in the records: times, actual costs, who is spared, which nodes are lost. Pure."""
+"""What a step changes in the records: times, actual costs, spared jobs, lost nodes. Pure."""
 
 from __future__ import annotations
 

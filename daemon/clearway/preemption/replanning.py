@@ -8,7 +8,7 @@ from datetime import datetime
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay, under_way_beside
+from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.lifecycle import Observed, Phase
 from clearway.execution.open_operations import OpenOperations
@@ -43,7 +43,7 @@ class EvictionLifecycle(EvictionTable):
         now: datetime,
     ) -> Plan | Phase | None:
         """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
-        plan = self._plan(e, under_way_beside(e, others, stuck.keys()), observed.snapshot, now)
+        plan = self._plan(e, under_way_for_replan(e, others, stuck.keys()), observed.snapshot, now)
         if plan is not None or e.late:
             return plan
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))

@@ -34,10 +34,10 @@ from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
 REQUESTS = {RequestKind.COMPACT: MoveKind.COMPACTION, RequestKind.PROMOTE: MoveKind.PROMOTION}
-DAEMON = "clearway"  # who asks when nobody does
+DAEMON = "clearway"  # the actor of relocations that no operator asked for
 _HOUR = timedelta(hours=1)
 _ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made for")
-_PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
+_PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it is made anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class RelocationController:
         return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
 
     def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
-        """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
+        """Put a proposal aside that does not fit any more, or that has waited for long."""
         if eviction.state not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL):
             return False
         why = move_misfit(eviction, snapshot)

@@ -209,7 +209,7 @@ def _before_end(e: Relocation, observation: Observation, now: datetime, patience
     if e.state is E.PLACING:
         return _placing(e, observation, missing)
     if missing:
-        why = f"Node {missing[0]} was brought back by somebody else"
+        why = f"Node {missing[0]} was brought back outside Clearway"
         return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
     moving = e.between_nodes
     if moving is not None and not may_still_arrive(moving, now, patience):
@@ -224,7 +224,7 @@ def _before_end(e: Relocation, observation: Observation, now: datetime, patience
 def _why_not(e: Relocation, observation: Observation, missing: Sequence[str]) -> Outcome | None:
     taken = sorted(set(missing) & set(observation.foreign))
     if taken:
-        return Outcome(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a reason of somebody else")
+        return Outcome(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
     if observation.misfit:
         return Outcome(OutcomeCode.CALLED_OFF, observation.misfit)
     failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)

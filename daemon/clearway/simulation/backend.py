@@ -131,7 +131,7 @@ class SimulatedBackend:
     def drain(self, node: str, reason: str) -> None:
         found = self._node(node)
         if found.reason and found.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+            raise SlurmRefusedError(f"node {node} was not drained by Clearway: {found.reason}")
         self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
 
     def undrain(self, node: str, reason: str) -> None:
@@ -139,7 +139,7 @@ class SimulatedBackend:
         if not found.drained:
             return
         if found.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained by somebody else: {found.reason}")
+            raise SlurmRefusedError(f"node {node} was not drained by Clearway: {found.reason}")
         self._cluster.bring_back(node)
 
     def power_down(self, node: str) -> None:

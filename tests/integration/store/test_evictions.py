@@ -151,7 +151,7 @@ def test_a_damaged_plan_says_where(store: SqlStore) -> None:
     saved = store.create_eviction(eviction())
     with store._database.writing() as connection:
         connection.execute(text("UPDATE plans SET document = '{\"chosen\": 5}'"))
-    with pytest.raises(StoreError, match="stored Plan cannot be read: preemptor"):
+    with pytest.raises(StoreError, match="stored Plan cannot be read: made_at"):
         store.eviction(saved.eviction_id)
 
 

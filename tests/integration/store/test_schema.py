@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,12 +12,18 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
+from clearway.execution.progress import fresh_operation
 from clearway.model.errors import StoreError
+from clearway.model.operations import Drain, Relocation
+from clearway.model.operations import EvictionState as E
+from clearway.model.orders import DrainOrder, JobMove, MoveKind, RelocationOrder
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import DrainPlan, OperationPlan, RelocationPlan
 from clearway.store import migrate
 from clearway.store.engine import open_database
 from clearway.store.repository import SqlStore
 from clearway.store.tables import Base
-from tests.builders import NOW, eviction
+from tests.builders import NOW, eviction, plan
 
 
 def test_the_migrations_make_what_the_models_say(store: SqlStore) -> None:
@@ -84,3 +92,38 @@ def test_a_migration_that_fails_leaves_nothing_behind(database_url: str) -> None
         with database.reading() as connection:
             assert inspect(connection).get_table_names() == ["steps"]
     database.engine.dispose()
+
+
+def test_drains_and_relocations_of_an_older_version_are_told_apart(database_url: str) -> None:
+    """Down to revision 0007 they are evictions with a preemptor that no cluster knows; and up again."""
+    store = SqlStore(database_url)
+    common = {each.name: getattr(plan(), each.name) for each in fields(OperationPlan)}
+    order = DrainOrder(nodes=("n1", "n2"), actor="olga", request_id=3, reason="disk", begin_at=NOW, force=True)
+    moves = (JobMove("101", "n1", "n3", 2),)
+    relocation = RelocationOrder(
+        nodes=("n1",), actor="root", reason="compaction", kind=MoveKind.COMPACTION, moves=moves, gain_node_s=9.5,
+        cost_node_s=1.0, power_down=True,
+    )  # fmt: skip
+    in_the_way = Outcome(OutcomeCode.NOT_POSSIBLE, "1 job(s) in the way: job 7 of bob: it cannot be requeued")
+    made = [
+        eviction(),
+        fresh_operation(Drain, DrainPlan(**common, order=order), "approve", E.CANCELLING, NOW, outcome=in_the_way),
+        fresh_operation(Relocation, RelocationPlan(**common, order=relocation), "automatic", E.PLACING, NOW),
+    ]
+    stored = [store.create_eviction(each) for each in made]
+    store.close()
+    database = open_database(database_url)
+    migrate.downgrade(database, "0007")
+    with database.reading() as connection:
+        documents = connection.execute(text("SELECT document FROM plans ORDER BY eviction_id")).scalars().all()
+    plans = [json.loads(document) for document in documents]
+    assert "order" not in plans[0]
+    assert [each["preemptor"]["job_id"] for each in plans] == ["900", "drain", "drain"]
+    assert (plans[1]["drain"]["nodes"], plans[1]["drain"]["move"]) == (["n1", "n2"], None)
+    assert (plans[2]["preemptor"]["name"], plans[2]["drain"]["move"]["gain_node_s"]) == ("compaction", 9.5)
+    migrate.upgrade(database)
+    database.engine.dispose()
+    again = SqlStore(database_url)
+    assert [again.eviction(each.eviction_id) for each in stored] == stored
+    assert [again.plans(each.eviction_id) for each in stored] == [(each.plan,) for each in stored]
+    again.close()

@@ -80,7 +80,7 @@ TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
         ),
         pytest.param(S.SUSPENDED, RUNS, CONTEXT, TRIED, Step(S.RETURNED), id="runs again"),
         pytest.param(
-            S.SUSPENDED, RUNS, CONTEXT, {}, Step(S.RETURNED, note="it was resumed by somebody else"), id="by hand"
+            S.SUSPENDED, RUNS, CONTEXT, {}, Step(S.RETURNED, note="it was resumed outside Clearway"), id="by hand"
         ),
         pytest.param(
             S.SUSPENDED, None, CONTEXT, {}, Step(S.ENDED, note="ended by itself"), id="cancelled by its owner"
@@ -91,8 +91,8 @@ TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
             job("101", state=J.PENDING, restart_count=1),
             CONTEXT,
             {},
-            Step(S.VACATED, note="it was requeued by somebody else"),
-            id="requeued by somebody else",
+            Step(S.VACATED, note="it was requeued outside Clearway"),
+            id="requeued outside Clearway",
         ),
     ],
 )

@@ -16,6 +16,7 @@ from clearway.execution.lifecycle import Phase
 from clearway.execution.placement import placement
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.transitions import entered
 from clearway.preemption.lifecycle import Observation, next_phase
 from tests.builders import NOW, after, eviction, plan, urgent_job
 
@@ -190,6 +191,7 @@ def test_a_placement_is_never_deleted_under_its_job(
     if found is None:
         return
     assert state.acting
+    entered(e, found.state, now)  # a step that the table has
     attached = urgent is not None and urgent.state is not J.ENDED and urgent.reservation == e.placement
     if found.command is Command.DELETE_PLACEMENT:
         assert not attached

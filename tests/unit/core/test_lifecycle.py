@@ -16,6 +16,7 @@ from clearway.model.claims import Claims, checkpointed_since
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.transitions import preemption_entered
 from tests.builders import NOW, after, job, preemption
 
 S = PreemptionState
@@ -91,9 +92,9 @@ def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
             Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself"),
             id="claims that became unreadable",
         ),
-        pytest.param(S.PLANNED, WAITS, Action.KILL, Step(S.VACATED, note="it was requeued by somebody else"), id="p1"),
+        pytest.param(S.PLANNED, WAITS, Action.KILL, Step(S.VACATED, note="it was requeued outside Clearway"), id="p1"),
         pytest.param(
-            S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued by somebody else"), id="p2"
+            S.PLANNED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED, note="it was requeued outside Clearway"), id="p2"
         ),
         pytest.param(
             S.PLANNED,
@@ -315,6 +316,7 @@ def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job |
         if found is None:
             continue
         assert not p.state.terminal
+        preemption_entered(p, found.state, now)  # a step that the table has
         if found.command in ENDING:
             assert sighting is not None
             assert sighting.run == p.job.run

@@ -19,7 +19,7 @@ from clearway.config.configuration import Config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.service import server
 from clearway.telemetry.metrics import Metrics
-from docs.reference import generate
+from docs.reference import diagrams, generate
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -213,6 +213,11 @@ def test_every_option_of_the_launcher_is_explained() -> None:
 def test_generated_pages_are_up_to_date(name: str) -> None:
     found = (ROOT / "docs/reference" / name).read_text()
     assert found == generate.page(name), "run .venv/bin/python docs/reference/generate.py"
+
+
+def test_state_diagrams_are_up_to_date() -> None:
+    found = diagrams.PAGE.read_text()
+    assert found == diagrams.with_diagrams(found), "run .venv/bin/python docs/reference/diagrams.py"
 
 
 def resolve(dotted: str) -> Any:
