@@ -79,6 +79,10 @@ def _chosen(problem: EvictionProblem, best: list[Answer | None], nodes: int | No
     least = min(costs.values(), default=None)
     equal = [step for step, cost in costs.items() if least is not None and cost[0] == least[0]]
 
+    spared = [step for step in equal if not costs[step][3]]
+    if spared:
+        return min(spared)
+
     def weighed(step: int) -> Fraction:
         lost, back, _, _ = costs[step]
         cheapest = min(costs[each][1] for each in equal)

@@ -94,8 +94,9 @@ def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> Cu
 
     Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest.
 
-    An urgent job that asks for so many nodes waits longer only for less lost work or for much cheaper returns: of the
-    points that lose the least work, the one is chosen whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add
+    An urgent job that asks for so many nodes waits longer only for less lost work, for a plan that preempts no job at
+    all, or for much cheaper returns: of the points that lose the least work, the earliest without a preemptee is
+    chosen, and where each has one, that whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add
     up to the least node-seconds. Returns count as equal as far as they exceed the least of these points by no more than
     ``SAME_RETURN`` of the lost work. Ties: checkpoint time, preemptees, then the earliest point.
     Source: docs/decisions/0032.
@@ -107,6 +108,9 @@ def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> Cu
         return min(able, key=lambda each: (each[0], each[1].max_delay_s))[1]
     lost_node_s = min(cost.lost_work_node_s for cost, _ in able)
     able = [each for each in able if each[0].lost_work_node_s == lost_node_s]
+    spares_all = [point for cost, point in able if not cost.preemptees]
+    if spares_all:
+        return min(spares_all, key=lambda point: point.max_delay_s)
     same_node_s = min(cost.return_node_s for cost, _ in able) + SAME_RETURN * lost_node_s
 
     def rank(each: tuple[Cost, CurvePoint]) -> tuple[float, int, int, int]:

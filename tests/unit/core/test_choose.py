@@ -63,6 +63,12 @@ def test_a_later_point_with_fewer_keys_where_waiting_costs_nothing(nodes: int | 
     assert choose(points, 1) == points[0], "an urgent job does not wait for that"
 
 
+def test_an_urgent_job_waits_within_its_delay_where_no_job_is_preempted_then() -> None:
+    points = [point(0, 0, 1, jobs=1), point(60, 0, jobs=0, ends=2), point(120, 0, jobs=0, ends=1)]
+    assert choose(points, 2_048) == points[1]
+    assert choose([point(0, 5), *points], 2_048) == points[1]
+
+
 def test_costs_are_compared_key_by_key_and_ends_cost_nothing() -> None:
     assert Cost(1, 9, 9, 9) < Cost(2) < Cost(2, 1) < Cost(2, 1, 0, 1) < Cost(2, 1, 1)
     options = [Option(Action.KILL, 0.1, 0, 0, 3), Option(Action.END, 9, 9, 9, 9), Option(Action.KILL, 0.2, 1.5)]
