@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ VARIABLE = "CLEARWAY_ORACLE_SHARE"
 ROOT = Path(__file__).parents[2]
 SOURCES = ("daemon/clearway/planning", "daemon/clearway/model", "daemon/clearway/model.py", "tests/oracle")
 RECENT = 10  # commits: what lands at once is seldom more
+DRAWN = {"block", "seed"}  # parameters of tests
 CHANGED, UNCHANGED = 4, 10  # one block in so many
 
 
@@ -67,17 +69,19 @@ def _git(*arguments: str) -> str | None:
 def left_out(items: Iterable[pytest.Item], of: Share) -> set[pytest.Item]:
     """Of the tests of a ``block`` of problems, or of one ``seed``, those that this run does not try.
 
-    Every shape keeps some of its blocks.
+    Of each shape, one in so many; of the next shape it begins with another.
     """
     shapes: dict[str, int] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     found = set()
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if "oracle" in item.path.parts and ("block" in parameters or "seed" in parameters):
-            drawn = parameters.get("block", parameters.get("seed"))
-            shape = str([value for name, value in parameters.items() if name not in {"block", "seed"}])
-            if not of.has(drawn + shapes.setdefault(shape, len(shapes))):
+        if "oracle" in item.path.parts and not DRAWN.isdisjoint(parameters):
+            shape = str([value for name, value in parameters.items() if name not in DRAWN])
+            group = (item.nodeid.partition("[")[0], shape)
+            if not of.has(seen[group] + shapes.setdefault(shape, len(shapes))):
                 found.add(item)
+            seen[group] += 1
     return found
 
 
