@@ -89,7 +89,7 @@ def start_of(cluster: SlurmCluster, job_id: str) -> datetime:
     return datetime.fromisoformat(cluster.job(job_id)["StartTime"]).astimezone(UTC)
 
 
-def left(eviction: Eviction) -> list[Preemption]:
+def preempted(eviction: Eviction) -> list[Preemption]:
     """Those that were made to leave; the others ended by themselves."""
     return [p for p in eviction.preemptions if p.action is not Action.END]
 
@@ -110,7 +110,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
         (eviction,) = daemon.evictions()
 
         is_the_best(eviction)
-        actions = {p.job_id: p.action for p in left(eviction)}
+        actions = {p.job_id: p.action for p in preempted(eviction)}
         assert actions[mix.saver] is Action.APP_CHECKPOINT
         assert set(actions) <= {mix.saver, mix.deaf, *mix.shared, *mix.array}
         # On a slow machine the minute of the last one is over in time.
@@ -132,7 +132,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
             cluster.wait_for(lambda job_id=job_id: cluster.job(job_id)["Restarts"] == "1", 30, f"{job_id} requeued")
             cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 60, "the end of the eviction")
-        assert {p.state for p in left(daemon.evictions()[0])} == {PreemptionState.RETURNED}
+        assert {p.state for p in preempted(daemon.evictions()[0])} == {PreemptionState.RETURNED}
         check_result(cluster, mix.saver, STEPS)
         cluster.wait_state(mix.saver, "COMPLETED")
         no_leftovers(cluster)
@@ -176,8 +176,8 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
-        assert {p.state for p in left(eviction)} == {PreemptionState.RETURNED}
-        for p in left(eviction):
+        assert {p.state for p in preempted(eviction)} == {PreemptionState.RETURNED}
+        for p in preempted(eviction):
             assert cluster.job(p.job_id)["Restarts"] == "1"
         for job_id in mix.everyone - {p.job_id for p in eviction.preemptions} - {mix.ending}:
             assert cluster.job(job_id)["Restarts"] == "0"
