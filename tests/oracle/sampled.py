@@ -1,7 +1,7 @@
 """Which of the random problems a run tries: all with ``tests/run --full``, otherwise a share that the commit chooses.
 
 The seeds never change, so they say something new only where the planners, what these plan, or the oracle have changed:
-then a third of the blocks is tried, otherwise a tenth. Another commit tries others; ``CLEARWAY_ORACLE_SHARE``, as
+then a quarter of the blocks is tried, otherwise a tenth. Another commit tries others; ``CLEARWAY_ORACLE_SHARE``, as
 ``python -m tests.oracle.sampled`` prints it, tries the same ones again.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ VARIABLE = "CLEARWAY_ORACLE_SHARE"
 ROOT = Path(__file__).parents[2]
 SOURCES = ("daemon/clearway/planning", "daemon/clearway/model", "daemon/clearway/model.py", "tests/oracle")
 RECENT = 10  # commits: what lands at once is seldom more
-CHANGED, UNCHANGED = 3, 10  # one block in so many
+DRAWN = {"block", "seed"}  # parameters of tests
+CHANGED, UNCHANGED = 4, 10  # one block in so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,21 @@ def _git(*arguments: str) -> str | None:
 
 
 def left_out(items: Iterable[pytest.Item], of: Share) -> set[pytest.Item]:
-    """Of the tests of a ``block`` of problems those that this run does not try; every shape keeps some."""
+    """Of the tests of a ``block`` of problems, or of one ``seed``, those that this run does not try.
+
+    Of each shape, one in so many; of the next shape it begins with another.
+    """
     shapes: dict[str, int] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     found = set()
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if "block" in parameters and "oracle" in item.path.parts:
-            shape = str([value for name, value in parameters.items() if name != "block"])
-            if not of.has(parameters["block"] + shapes.setdefault(shape, len(shapes))):
+        if "oracle" in item.path.parts and not DRAWN.isdisjoint(parameters):
+            shape = str([value for name, value in parameters.items() if name not in DRAWN])
+            group = (item.nodeid.partition("[")[0], shape)
+            if not of.has(seen[group] + shapes.setdefault(shape, len(shapes))):
                 found.add(item)
+            seen[group] += 1
     return found
 
 

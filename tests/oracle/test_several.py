@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -90,10 +90,12 @@ def everything(requests: tuple[Request, ...]) -> Cost | None:
     order = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
     jobs = sorted({job.job_id for request in order for job in request.problem.candidates})
     choices = [[None, *_choices(order, job_id)] for job_id in jobs]
-    costs = [
-        cost for picked in itertools.product(*choices) if (cost := _cost(order, dict(zip(jobs, picked, strict=True))))
-    ]
-    return min(costs, default=None)
+    least: Cost | None = None
+    for picked in itertools.product(*choices):
+        cost = _cost(choice[0] for choice in picked if choice is not None)
+        if (least is None or cost < least) and _serves_all(order, dict(zip(jobs, picked, strict=True))):
+            least = cost
+    return least
 
 
 def _choices(order: Sequence[Request], job_id: str) -> Iterator[tuple[Option, int]]:
@@ -103,12 +105,27 @@ def _choices(order: Sequence[Request], job_id: str) -> Iterator[tuple[Option, in
                 yield from ((option, phase) for option in job.options if option.action is not Action.END)
 
 
-def _cost(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None]) -> Cost | None:
+def _cost(leaving: Iterable[Option]) -> Cost:
+    used = tuple(leaving)
+    return (
+        sum((_lost(option) for option in used), Fraction(0)),
+        sum(option.return_node_s for option in used),
+        sum(ceil(option.checkpoint_s) for option in used),
+        len(used),
+    )
+
+
+@cache
+def _lost(option: Option) -> Fraction:
+    return Fraction(str(option.lost_work_node_s))
+
+
+def _serves_all(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None]) -> bool:
     used = [choice for choice in picked.values() if choice is not None]
     for phase, request in enumerate(order):
         written = sum(ceil(option.checkpoint_s) for option, before in used if before <= phase)
         if written > request.problem.max_delay_s:
-            return None
+            return False
     gone_for = [_gone_for(order, picked, phase) for phase in range(len(order))]
     holders: dict[str, set[str]] = {}
     for request in order:
@@ -126,14 +143,7 @@ def _cost(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None]
         for phase, request in enumerate(order)
         for _ in range(request.nodes)
     ]
-    if not _matched(slots):
-        return None
-    return (
-        sum((Fraction(str(option.lost_work_node_s)) for option, _ in used), Fraction(0)),
-        sum(option.return_node_s for option, _ in used),
-        sum(ceil(option.checkpoint_s) for option, _ in used),
-        len(used),
-    )
+    return _matched(slots)
 
 
 def _gone_for(order: Sequence[Request], picked: dict[str, tuple[Option, int] | None], phase: int) -> set[str]:
@@ -170,13 +180,7 @@ def _matched(slots: Sequence[Sequence[str]]) -> bool:
 
 
 def cost_of(together: JointPlan) -> Cost:
-    leaving = [option for allocation in together.allocations for _, option in allocation.leaving]
-    return (
-        sum((Fraction(str(option.lost_work_node_s)) for option in leaving), Fraction(0)),
-        sum(option.return_node_s for option in leaving),
-        sum(ceil(option.checkpoint_s) for option in leaving),
-        len(leaving),
-    )
+    return _cost(option for allocation in together.allocations for _, option in allocation.leaving)
 
 
 def check(requests: Sequence[Request], together: JointPlan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,10 +140,12 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(
         assert doomed.post("/api/v1/compactions").status_code == 202
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
+    died = time.monotonic()
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "node1" in drained(cluster)
     assert cluster.scontrol_reservations()
     with RunningDaemon(cluster, folder, config=config) as daemon:
+        away_s = time.monotonic() - died
         moved(daemon)
         (eviction,) = daemon.evictions()
         assert eviction.outcome == "1 of 1 job(s) moved; node1 is empty."
@@ -153,4 +156,4 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(
         assert (job["Restarts"], job.get("Reservation")) == ("1", None)
         assert int(job["Priority"]) < HEAD_OF_QUEUE
         assert_nothing_is_left(cluster)
-        check_result(cluster, job_id, STEPS)
+        check_result(cluster, job_id, STEPS, away_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -335,7 +336,9 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
             assert doomed.post("/api/v1/drains", {"nodes": "node[1-2]"}).status_code == 202
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
+    died = time.monotonic()
     with RunningDaemon(cluster, folder, config=config) as daemon:
+        away_s = time.monotonic() - died
         daemon.wait_for(daemon.evictions, 20, "the drain")
         assert wait_end(daemon).state is EvictionState.COMPLETED
         (eviction,) = daemon.evictions()
@@ -344,4 +347,4 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         for job_id in jobs:
             assert cluster.job(job_id)["Restarts"] == "1"
             assert not nodes_of(cluster, job_id) & {"node1", "node2"}
-            check_result(cluster, job_id, STEPS)
+            check_result(cluster, job_id, STEPS, away_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +11,10 @@ import pytest
 
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
-from tests.oracle.exhaustive import exhaustive
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, install_programs, saver_script
-from tests.slurm.urgent import SCRIPT, let_go
+from tests.slurm.urgent import SCRIPT, is_the_best, let_go
 
 STEPS = 300
 LOOP = "while :; do sleep 0.2; done"
@@ -89,6 +89,11 @@ def start_of(cluster: SlurmCluster, job_id: str) -> datetime:
     return datetime.fromisoformat(cluster.job(job_id)["StartTime"]).astimezone(UTC)
 
 
+def preempted(eviction: Eviction) -> list[Preemption]:
+    """Those that were made to leave; the others ended by themselves."""
+    return [p for p in eviction.preemptions if p.action is not Action.END]
+
+
 def no_leftovers(cluster: SlurmCluster) -> None:
     assert not cluster.scontrol_reservations()
     for job in cluster.records("job"):
@@ -104,13 +109,12 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
         let_go(cluster, daemon, urgent)
         (eviction,) = daemon.evictions()
 
-        # The set is the best there is, by exhaustive search on the very problem that the snapshot gave.
-        answers = exhaustive(eviction.plan.problem)
-        best = min((a for a in answers if a is not None), key=lambda a: (a[0], a[1]))
-        assert tuple(sorted((a.job_id, a.action) for a in eviction.plan.chosen.actions)) == best[2]
-        actions = {p.job_id: p.action for p in eviction.preemptions}
+        is_the_best(eviction)
+        actions = {p.job_id: p.action for p in preempted(eviction)}
         assert actions[mix.saver] is Action.APP_CHECKPOINT
         assert set(actions) <= {mix.saver, mix.deaf, *mix.shared, *mix.array}
+        # On a slow machine the minute of the last one is over in time.
+        assert {p.job_id for p in eviction.preemptions} - set(actions) <= {mix.ending}
 
         # Exactly the freed nodes.
         used = cluster.run("scontrol", "show", "hostnames", cluster.job(urgent)["NodeList"]).stdout.split()
@@ -128,8 +132,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
             cluster.wait_for(lambda job_id=job_id: cluster.job(job_id)["Restarts"] == "1", 30, f"{job_id} requeued")
             cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=90)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 60, "the end of the eviction")
-        states = {p.state for p in daemon.evictions()[0].preemptions}
-        assert states == {PreemptionState.RETURNED}
+        assert {p.state for p in preempted(daemon.evictions()[0])} == {PreemptionState.RETURNED}
         check_result(cluster, mix.saver, STEPS)
         cluster.wait_state(mix.saver, "COMPLETED")
         no_leftovers(cluster)
@@ -166,17 +169,19 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         urgent, submitted = submit_urgent(cluster)
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
+    died = time.monotonic()
     with RunningDaemon(cluster, folder) as daemon:
+        away_s = time.monotonic() - died
         started_in_time(cluster, urgent, submitted)
         let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
-        assert {p.state for p in eviction.preemptions} == {PreemptionState.RETURNED}
-        for p in eviction.preemptions:
+        assert {p.state for p in preempted(eviction)} == {PreemptionState.RETURNED}
+        for p in preempted(eviction):
             assert cluster.job(p.job_id)["Restarts"] == "1"
         for job_id in mix.everyone - {p.job_id for p in eviction.preemptions} - {mix.ending}:
             assert cluster.job(job_id)["Restarts"] == "0"
-        check_result(cluster, mix.saver, STEPS)
+        check_result(cluster, mix.saver, STEPS, away_s)
         no_leftovers(cluster)
 
 
