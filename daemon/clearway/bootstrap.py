@@ -6,24 +6,30 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
+from clearway.drain.replanning import DrainLifecycle
 from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
+from clearway.model.operations import Drain, Eviction, Operation, Relocation
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
+from clearway.preemption.replanning import EvictionLifecycle
 from clearway.preemption.suppression import Suppression
 from clearway.relocation.controller import RelocationController
+from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.housekeeping import Housekeeping
 from clearway.service.loop import Loop
@@ -88,20 +94,26 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
     suppression = Suppression(store)
+    planning = parts.planner, history, parts.checkpointers
+    lifecycles: dict[type[Operation], Lifecycle[Any, Any]] = {
+        Eviction: EvictionLifecycle(config.execution, config, operations, *planning),
+        Drain: DrainLifecycle(config.execution, config, *planning),
+        Relocation: RelocationLifecycle(config.execution),
+    }
     executor = Executor(
         backend,
         store,
         operations,
         config.execution,
-        lambda eviction, stuck, seen, now: cycle.replan(eviction, stuck, seen, now),  # noqa: PLW0108 - made below
+        lifecycles,
         emit,
         learn=history.add_checkpoint,
         costs=config.costs,
     )
-    drains = DrainController(backend, store, operations, executor, parts.planner, history, parts.checkpointers)
+    drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, history, parts.checkpointers)
-    cycle = Cycle(
+    return Cycle(
         parts=parts,
         config=config,
         operations=operations,
@@ -124,7 +136,6 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         relocation=relocation,
         requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
     )
-    return cycle
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

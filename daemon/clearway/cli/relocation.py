@@ -20,7 +20,7 @@ from clearway.cli.options import (
     poll_until,
     stored,
 )
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState, Operation
 from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan
 from clearway.model.requests import RequestKind
@@ -73,7 +73,7 @@ def _move(request: RequestKind, kind: MoveKind, config: Path, output: Output, *,
     raise typer.Exit(FAILED if failed else 0)
 
 
-def _arrived(store: Store, eviction_id: int) -> Eviction | None:
+def _arrived(store: Store, eviction_id: int) -> Operation | None:
     """The eviction when its jobs have arrived, or when it has ended without."""
     eviction = store.eviction(eviction_id)
     return eviction if eviction.state.terminal else None

@@ -8,16 +8,18 @@ from datetime import timedelta
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.eligibility.under_way import promised_by, under_way_by
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.executor import Executor, Sightings
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
@@ -25,8 +27,9 @@ from clearway.model.report import Waiting
 from clearway.planning.base import Planner
 from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
-from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
+from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
+from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -81,24 +84,6 @@ class PreemptionController:
             waiting += self._plan_for_ordinary_jobs(waiting, context)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
-    def replan(self, eviction: Eviction, under_way: UnderWay, context: CycleContext) -> Plan | None:
-        """A plan for what an eviction still needs beside what is ``under_way``; None when there is none."""
-        snapshot, config, now = context.snapshot, context.config, context.now
-        seen = snapshot.job_by_id.get(eviction.preemptor.job_id)
-        if seen is None or seen.state is not JobState.PENDING:
-            return None
-        own = frozenset({eviction.placement})
-        found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
-        if not found and config.eternal.partitions:
-            found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
-        if not found:
-            return None
-        planning = replace(self._planning(context), under_way=under_way)
-        plan = decide(found[0], planning, self.planner)
-        if isinstance(plan, NoPlan) or over_budget(plan, self.operations.usage(now), config.budget):
-            return None
-        return plan
-
     def _placements(self) -> frozenset[str]:
         return frozenset(e.placement for e in self.operations.all() if e.placement)
 
@@ -132,7 +117,9 @@ class PreemptionController:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        planning = self._planning(context)
+        planning = planning_context(
+            context.snapshot, context.config, context.now, self.operations, self.history, self.actions
+        )
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
@@ -187,7 +174,7 @@ class PreemptionController:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Sightings(seen, ()), context.now)
+                eviction = self.executor.advance(planned, Observed(seen, ()), context.now)
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
@@ -224,18 +211,6 @@ class PreemptionController:
 
         return solve_one
 
-    def _planning(self, context: CycleContext) -> PlanningContext:
-        """With nothing under way."""
-        return PlanningContext(
-            snapshot=context.snapshot,
-            config=context.config,
-            now=context.now,
-            preempted=self.operations.preemption_counts(context.snapshot),
-            under_way=UnderWay(),
-            history=self.history.history(context.config),
-            actions=self.actions,
-        )
-
     def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
@@ -253,12 +228,13 @@ class PreemptionController:
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
         eviction = self.operations.create(
-            fresh_eviction(
+            fresh_operation(
+                Eviction,
                 plan,
                 mode.value,
                 state,
                 context.now,
-                outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
+                outcome=Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None,
             )
         )
         return eviction, fresh

@@ -7,27 +7,27 @@ in the store and on the cluster: what these objects keep may be lost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
-from clearway.eligibility.under_way import promised_by, under_way_by
+from clearway.eligibility.under_way import promised_by
 from clearway.estimates.checkpoint_load import file_system_busy_s
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.executor import Executor, Sightings
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock
 from clearway.model.events import Emit, OperationFinished
-from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
+from clearway.model.transitions import superseded
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
@@ -118,26 +118,30 @@ class Cycle:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
         open_ones = self.operations.all()
-        fitting = [e for e in open_ones if e.placement or e.drain or not self._outdated(e, open_ones, context)]
+        fitting = [
+            e
+            for e in open_ones
+            if e.placement or not isinstance(e, Eviction) or not self._outdated(e, open_ones, context)
+        ]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if not acting:
             return
-        sightings = Sightings(context.snapshot, self.parts.backend.reservations(), context.paused)
+        observed = Observed(context.snapshot, self.parts.backend.reservations(), context.paused)
         # Placements first, the newest before those whose jobs it may count on, as when they are begun.
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-            after = self.executor.advance(eviction, sightings, context.now)
-            if after.state is EvictionState.FAILED and after.drain is None:
+            after = self.executor.advance(eviction, observed, context.now)
+            if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                 self.suppression.suppress(after)
 
-    def _outdated(self, eviction: Eviction, open_ones: Sequence[Eviction], context: CycleContext) -> bool:
+    def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
         config, now, snapshot = context.config, context.now, context.snapshot
         others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
         promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
         together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
-        beside = [e for e in others if e.state.acting and e.preemptor.job_id not in together]
+        beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
         left_s = (latest_of(eviction, config.execution) - now).total_seconds()
         busy_s = file_system_busy_s(beside, snapshot, config, now, left_s)
         why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
@@ -148,24 +152,7 @@ class Cycle:
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = eviction.superseded(why, now)
+        done = superseded(eviction, why, now)
         self.operations.save(done)
         self.parts.emit(OperationFinished(done))
         return True
-
-    def replan(
-        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
-    ) -> Plan | NoPlan | None:
-        """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
-        ends = {p.job_id for p in eviction.preemptions if p.action is Action.END}
-        under_way = replace(
-            under_way_by(self.operations.others(eviction), eviction.plan.deadline),
-            leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
-            avoid=stuck - ends,
-            lasting=stuck & ends,
-            own_nodes=frozenset(eviction.held_nodes),
-        )
-        if eviction.drain is not None:
-            return self.drains.plan(eviction, under_way, sightings.snapshot, self.config, now)
-        context = CycleContext(sightings.snapshot, self.config, now, sightings.paused)
-        return self.preemption.replan(eviction, under_way, context)

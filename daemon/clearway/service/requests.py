@@ -13,8 +13,10 @@ from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
+from clearway.model.transitions import entered
 from clearway.preemption.suppression import Suppression
 from clearway.relocation.controller import RelocationController
 from clearway.slurm.parse.hostlist import short
@@ -86,30 +88,29 @@ class RequestHandler:
         begins = f"emptying {short(drain.plan.placement_nodes)}" + (_WHEN_RESUMED if context.paused else "")
         return Answer(sentence=f"drain {drain.eviction_id}: {drain.outcome or begins}", eviction_id=drain.eviction_id)
 
-    def _eviction(self, request: OperatorRequest) -> Eviction:
+    def _operation(self, request: OperatorRequest) -> Operation:
         if request.eviction_id is None:
             raise RequestError("it names no eviction")
         return self.operations.get(request.eviction_id)
 
     def _approve(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        eviction, now = self._eviction(request), context.now
+        eviction, now = self._operation(request), context.now
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
-        approved = replace(
-            eviction, state=EvictionState.PLACING, state_since=now, approved_by=request.actor, outcome=""
-        )
+        told = {"outcome": "", "outcome_code": None, "why": ""}
+        approved = entered(eviction, EvictionState.PLACING, now, approved_by=request.actor, **told)
         self.operations.save(approved)
         self.store.add_event(eviction.eviction_id, None, now, f"Approved by {request.actor}.")
         return Answer(sentence="approved")
 
     def _cancel(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        eviction = self._eviction(request)
+        eviction = self._operation(request)
         before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
         if eviction.state.terminal or not before_start:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
-        if eviction.drain is None:
+        if isinstance(eviction, Eviction):
             self.suppression.suppress(eviction)
         else:
             self.rolling.leave_out(eviction, f"Its drain was cancelled by {request.actor}")
-        self.executor.cancel(eviction, context.now, f"Cancelled by {request.actor}.")
+        self.executor.cancel(eviction, context.now, Outcome(OutcomeCode.CANCELLED, f"Cancelled by {request.actor}"))
         return Answer(sentence="cancelled")

@@ -8,7 +8,7 @@ from functools import singledispatchmethod
 
 from clearway.config.configuration import Mode
 from clearway.model.events import Event, OperationFinished, PlanMade
-from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Relocation
 from clearway.model.report import CycleReport
 from clearway.telemetry.families import MARGIN_BUCKETS, WAIT_BUCKETS, Families
 
@@ -99,7 +99,7 @@ class EvictionMetrics:
     @record.register
     def _plan_made(self, event: PlanMade) -> None:
         self._planned.labels(event.operation.mode).inc()
-        if event.operation.drain is None:  # drains are planned later, moves in another way
+        if isinstance(event.operation, Eviction):  # drains are planned later, relocations in another way
             self._planner_seconds.observe(event.seconds)
 
     @record.register
@@ -107,23 +107,23 @@ class EvictionMetrics:
         eviction = event.operation
         self._count_start(eviction)
         self._finished.labels(eviction.state.value).inc()
-        if eviction.state is EvictionState.FAILED and eviction.drain is None:
+        if eviction.state is EvictionState.FAILED and isinstance(eviction, Eviction):
             self._count_missed(eviction)
         self._started.discard(eviction.eviction_id)
         self._missed.discard(eviction.eviction_id)
 
-    def _count_start(self, eviction: Eviction) -> None:
+    def _count_start(self, eviction: Operation) -> None:
         """Once for each start that happened in this daemon's life."""
         started = eviction.started_at
         if started is None or started < self._since or eviction.eviction_id in self._started:
             return
         self._started.add(eviction.eviction_id)
-        if eviction.move is not None:
+        if isinstance(eviction, Relocation):
             return  # counted when they are over
-        if eviction.drain is not None:
-            begun = eviction.drain.begin_at or eviction.created_at
+        if isinstance(eviction, Drain):
+            begun = eviction.order.begin_at or eviction.created_at
             self._time_to_empty.observe(max(0.0, (started - begun).total_seconds()))
-            self._emptied.inc(len(eviction.drain.nodes))
+            self._emptied.inc(len(eviction.order.nodes))
             return
         margin_s = (eviction.plan.deadline - started).total_seconds()
         self._time_to_start.observe(max(0.0, (started - eviction.created_at).total_seconds()))
@@ -132,7 +132,7 @@ class EvictionMetrics:
         if margin_s < 0:
             self._count_missed(eviction)
 
-    def _count_missed(self, eviction: Eviction) -> None:
+    def _count_missed(self, eviction: Operation) -> None:
         if eviction.eviction_id not in self._missed:
             self._missed.add(eviction.eviction_id)
             self._deadlines_missed.inc()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clearway.model.events import Event, OperationFinished
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, PreemptionState, Relocation
 from clearway.model.orders import MoveKind
 from clearway.telemetry.families import Families
 
@@ -27,11 +27,12 @@ class RelocationMetrics:
         """Count one event; only the end of an operation changes anything here."""
         if not isinstance(event, OperationFinished):
             return
-        eviction, order = event.operation, event.operation.drain
-        if order is None or order.move is None:
+        eviction = event.operation
+        if not isinstance(eviction, Relocation):
             return
-        kind = order.move.kind.value
+        order = eviction.order
+        kind = order.kind.value
         self._jobs.labels(kind).inc(sum(p.state is PreemptionState.RETURNED for p in eviction.preemptions))
         if eviction.state is EvictionState.COMPLETED:
-            self._gain.labels(kind).inc(order.move.gain_node_s)
+            self._gain.labels(kind).inc(order.gain_node_s)
             self._nodes.inc(len(order.nodes))

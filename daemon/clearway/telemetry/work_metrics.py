@@ -16,7 +16,7 @@ from functools import singledispatchmethod
 from clearway.config.configuration import Config
 from clearway.model.claims import Restart, last_checkpoint, read_claims
 from clearway.model.events import Event, JobLeft, PlanExplained
-from clearway.model.operations import EvictionState, Preemption
+from clearway.model.operations import Eviction, EvictionState, Preemption
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
@@ -140,7 +140,7 @@ class WorkMetrics:
         """
         eviction, explanation = event.operation, event.explanation
         carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
-        if not carried_out or eviction.plan.together:
+        if not carried_out or (isinstance(eviction, Eviction) and eviction.plan.together):
             return
         self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
         for outcome in explanation.rules:

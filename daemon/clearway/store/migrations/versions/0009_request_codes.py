@@ -1,7 +1,7 @@
 """What has become of a request as a code, beside the sentence for people.
 
 Revision ID: 0009
-Revises: 0007
+Revises: 0008
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from alembic import op
 from clearway.store.types import ID_LENGTH
 
 revision = "0009"
-down_revision = "0007"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 
