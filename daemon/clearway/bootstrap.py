@@ -94,12 +94,18 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
     suppression = Suppression(store)
+    planning = parts.planner, history, parts.checkpointers
+    lifecycles: dict[type[Operation], Lifecycle[Any, Any]] = {
+        Eviction: EvictionLifecycle(config.execution, config, operations, *planning),
+        Drain: DrainLifecycle(config.execution, config, *planning),
+        Relocation: RelocationLifecycle(config.execution),
+    }
     executor = Executor(
         backend,
         store,
         operations,
         config.execution,
-        lifecycles(config, parts, operations),
+        lifecycles,
         emit,
         learn=history.add_checkpoint,
         costs=config.costs,
@@ -130,18 +136,6 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         relocation=relocation,
         requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
     )
-
-
-def lifecycles(
-    config: Config, parts: Parts, operations: OpenOperations
-) -> Mapping[type[Operation], Lifecycle[Any, Any]]:
-    """What the executor asks about each type of operation."""
-    own = (parts.planner, parts.history, parts.checkpointers)
-    return {
-        Eviction: EvictionLifecycle(config.execution, config, operations, *own),
-        Drain: DrainLifecycle(config.execution, config, *own),
-        Relocation: RelocationLifecycle(config.execution),
-    }
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

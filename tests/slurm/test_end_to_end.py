@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster

@@ -1,7 +1,7 @@
-"""Requests to drain nodes and to bring them back: checked, and made into drains that the loop carries on.
+"""Requests to drain nodes and to bring them back: checked, and made into evictions that the loop carries on.
 
-Every program that can write to the database can write such a request. The rights are checked all the same, because
-REST and command line write what others have asked for.
+Whoever can write to the database can write such a request: who may drain is checked all the same, because REST and
+command line write what others have asked for.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from clearway.config.configuration import Config, Mode
+from clearway.config.configuration import Mode
 from clearway.drain.plan import first_plan
 from clearway.drain.request import DrainRequest, UndrainRequest, read_request
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.authorization import may_not_drain
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
@@ -41,9 +42,7 @@ class DrainController:
     operations: OpenOperations
     executor: Executor
 
-    def drain(
-        self, request: OperatorRequest, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Drain:
+    def drain(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> Drain:
         """The drain that will empty the nodes, stored and not begun.
 
         Raises:
@@ -53,17 +52,17 @@ class DrainController:
         if taken is not None:
             return taken
         wish.check_times(request.created_at)
-        order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
-        self.check(order, snapshot, config)
-        return self.begin(order, snapshot, config, now)
+        order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
+        self.check(order, context)
+        return self.begin(order, context)
 
-    def check(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config) -> None:
+    def check(self, order: DrainOrder, context: CycleContext) -> None:
         """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
-        if config.daemon.mode is Mode.OBSERVE:
+        if context.config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
-        self._check_rights(order.actor, order.nodes, snapshot, config)
+        self._check_rights(order.actor, order.nodes, context)
 
-    def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Drain:
+    def begin(self, order: DrainOrder, context: CycleContext) -> Drain:
         """The drain for an order that has been checked, stored and not begun.
 
         Raises:
@@ -74,19 +73,19 @@ class DrainController:
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
-        why = not_ours_to_drain(order.nodes, snapshot)
+        why = not_ours_to_drain(order.nodes, context.snapshot)
         if why:
             raise DrainError(why)
-        later = order.begin_at is not None and order.begin_at > now
-        if order.deadline is not None and order.deadline <= now:
+        later = order.begin_at is not None and order.begin_at > context.now
+        if order.deadline is not None and order.deadline <= context.now:
             raise DrainError("its deadline has passed")
         return self.operations.create(
             fresh_operation(
                 Drain,
-                first_plan(order, config, now),
-                config.daemon.mode.value,
+                first_plan(order, context.config, context.now),
+                context.config.daemon.mode.value,
                 EvictionState.SCHEDULED if later else EvictionState.PLACING,
-                now,
+                context.now,
                 outcome=Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
                 if later
                 else None,
@@ -118,30 +117,30 @@ class DrainController:
             if called_off and isinstance(eviction, EmptiesNodes) and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
-    def undrain(self, request: OperatorRequest, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
+    def undrain(self, request: OperatorRequest, context: CycleContext) -> str:
         """Bring nodes back that a drain of this database holds; what was done.
 
         Raises:
             DrainError: one of them is not ours to bring back; nothing was done.
         """
-        nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, snapshot)
-        self._check_rights(request.actor, nodes, snapshot, config)
+        nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, context.snapshot)
+        self._check_rights(request.actor, nodes, context)
         held: defaultdict[int, list[str]] = defaultdict(list)
         for name in nodes:
-            node = snapshot.node_by_name[name]
+            node = context.snapshot.node_by_name[name]
             if not node.drained:
                 continue
             number = drain_number(node.reason)
             if number is None:
-                raise DrainError(f"node {name} was not drained by Clearway: {node.reason[:120]}")
+                raise DrainError(f"node {name} was drained by somebody else: {node.reason[:120]}")
             held[number].append(name)
         evictions = {number: self._of(number, names) for number, names in held.items()}
         for number, names in sorted(held.items()):
-            error = self.executor.bring_back(evictions[number], names, snapshot, now)
+            error = self.executor.bring_back(evictions[number], names, context.snapshot, context.now)
             if error is not None:
                 raise DrainError(f"node {names[0]}: {error}")
             text = f"{request.actor} brought back {compress(names)}."
-            self.store.add_event(number, None, now, text)
+            self.store.add_event(number, None, context.now, text)
         return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
@@ -155,7 +154,7 @@ class DrainController:
             raise DrainError(f"node {names[0]} is being emptied by drain {number}; cancel that instead")
         return eviction
 
-    def _check_rights(self, actor: str, nodes: Sequence[str], snapshot: ClusterSnapshot, config: Config) -> None:
-        why = may_not_drain(actor, nodes, snapshot, config.drain, self.backend.admin_level)
+    def _check_rights(self, actor: str, nodes: Sequence[str], context: CycleContext) -> None:
+        why = may_not_drain(actor, nodes, context.snapshot, context.config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)

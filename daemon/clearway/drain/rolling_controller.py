@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clearway.config.configuration import Config, Mode
+from clearway.config.configuration import Mode
 from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import (
@@ -27,6 +27,7 @@ from clearway.drain.rolling import (
     update,
 )
 from clearway.drain.selection import chosen_nodes
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
@@ -50,9 +51,7 @@ class RollingController:
     executor: Executor
     emit: Emit
 
-    def order(
-        self, request: OperatorRequest, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> RollingDrain:
+    def order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> RollingDrain:
         """The order, stored and not begun.
 
         Raises:
@@ -63,14 +62,16 @@ class RollingController:
         if taken:
             return taken[0]
         wish.check_times(request.created_at)
-        order = wish.order(chosen_nodes(wish.nodes, snapshot), request.actor, request.request_id)
-        self.drains.check(order, snapshot, config)
+        order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
+        self.drains.check(order, context)
         for each in open_ones:
             both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
             if both:
                 raise DrainError(f"node {both[0]} already belongs to rolling drain {each.rolling_id}")
         return self.operations.create_rolling_drain(
-            RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=now)
+            RollingDrain(
+                rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=context.now
+            )
         )
 
     def cancel(self, request: OperatorRequest) -> None:
@@ -93,21 +94,18 @@ class RollingController:
             rolling = recover(rolling, {drain.eviction_id: drain})
             self.operations.save_rolling_drain(left_out(rolling, drain.order.nodes, why))
 
-    def advance(
-        self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
-    ) -> tuple[RollingDrain, ...]:
+    def advance(self, context: CycleContext) -> tuple[RollingDrain, ...]:
         """As far as this snapshot allows; the orders that are open then.
 
         Before drains are carried on, so that both see the same.
         """
         found = self.operations.rolling_drains()
-        if not snapshot.unreadable:
-            found = tuple(self._advance(rolling, snapshot, config, now, paused=paused) for rolling in found)
+        if not context.snapshot.unreadable:
+            found = tuple(self._advance(rolling, context) for rolling in found)
         return tuple(rolling for rolling in found if not rolling.state.terminal)
 
-    def _advance(
-        self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
-    ) -> RollingDrain:
+    def _advance(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
+        snapshot, now = context.snapshot, context.now
         open_ones = self.operations.all()
         drains = [e for e in open_ones if isinstance(e, Drain)]
         own = {e.eviction_id: e for e in drains if e.order.rolling_id == rolling.rolling_id}
@@ -120,15 +118,20 @@ class RollingController:
         if after.state is RollingState.CANCELLING:
             after = left_out(after, after.order.nodes, after.why)
             own = {number: self._call_off(each, now, after.why) for number, each in own.items()}
-        elif not paused and config.daemon.mode is not Mode.OBSERVE and (after.order.begin_at or now) <= now:
-            after = self._begin(after, snapshot, config, now)
+        elif (
+            not context.paused
+            and context.config.daemon.mode is not Mode.OBSERVE
+            and (after.order.begin_at or now) <= now
+        ):
+            after = self._begin(after, context)
         after = progressed(rolling, finish(after, own.values(), snapshot, now), now)
         if after != rolling:
             self.operations.save_rolling_drain(after)
             self.emit(RollingProgress(rolling, after))
         return after
 
-    def _begin(self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime) -> RollingDrain:
+    def _begin(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
+        snapshot = context.snapshot
         busy = busy_nodes(self.operations.all(), snapshot)
         while names := next_nodes(rolling, busy, snapshot):
             taken = {name: why for name in names if (why := not_ours_to_drain([name], snapshot))}
@@ -137,15 +140,15 @@ class RollingController:
                 continue
             order = replace(rolling.order, nodes=names, rolling_id=rolling.rolling_id, request_id=0, begin_at=None)
             try:
-                self.drains.check(order, snapshot, config)
+                self.drains.check(order, context)
             except DrainError as error:
-                if not config.drain.owners:  # then it is the same for every node
+                if not context.config.drain.owners:  # then it is the same for every node
                     return self._stop(rolling, f"Stopped: {error}")
                 return not_begun(rolling, names, str(error))
             except SlurmError:
                 return rolling  # it did not say what the user may do: asked again in the next cycle
             try:
-                drain = self.drains.begin(order, snapshot, config, now)
+                drain = self.drains.begin(order, context)
             except DrainError as error:
                 return not_begun(rolling, names, str(error))
             rolling = mark_started(rolling, names, drain.eviction_id)

@@ -14,6 +14,7 @@ from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import HistoryKeeper
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
@@ -53,7 +54,7 @@ class RelocationController:
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
-    def handle(self, request: OperatorRequest, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Answer:
+    def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Store the eviction that an operator asked for, not begun yet.
 
         Raises:
@@ -64,25 +65,26 @@ class RelocationController:
         if taken is not None:
             return _handled(request, taken)
         moves = [e for e in self.operations.all() if isinstance(e, Relocation)]
-        if config.daemon.mode is Mode.OBSERVE:
+        if context.config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
-        why = may_not_move(request.actor, config.drain, self.backend.admin_level)
+        why = may_not_move(request.actor, context.config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)
         busy = next((e for e in moves if e.state.acting), None)
         if busy is not None:
             raise DrainError(f"eviction {busy.eviction_id} is still moving jobs")
-        plan = self._plan(kind, request.actor, request.request_id, snapshot, config, now)
+        plan = self._plan(kind, request.actor, request.request_id, context)
         if isinstance(plan, NoPlan):
             raise DrainError(plan.why)
         for proposal in moves:
-            self._put_aside(proposal, f"{request.actor} asked for another", now)
-        eviction = self._create(plan, EvictionState.PLACING, config, now)
+            self._put_aside(proposal, f"{request.actor} asked for another", context.now)
+        eviction = self._create(plan, EvictionState.PLACING, context.config, context.now)
         self.emit(PlanMade(eviction))
         return _handled(request, eviction)
 
-    def update(self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, urgent: bool, paused: bool) -> None:
+    def update(self, context: CycleContext, *, urgent: bool) -> None:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
+        snapshot, config, now = context.snapshot, context.config, context.now
         busy = False
         for eviction in self.operations.all():
             if not isinstance(eviction, Relocation):
@@ -93,10 +95,10 @@ class RelocationController:
                 self.executor.cancel(eviction, now, _ROOM_IS_MADE)
         for kind in MoveKind:
             settings = moves_config(kind, config)
-            if busy or urgent or paused or not settings.enabled or now < self._due.get(kind, now):
+            if busy or urgent or context.paused or not settings.enabled or now < self._due.get(kind, now):
                 continue
             self._due[kind] = now + timedelta(seconds=settings.period)
-            plan = self._plan(kind, DAEMON, 0, snapshot, config, now)
+            plan = self._plan(kind, DAEMON, 0, context)
             if isinstance(plan, RelocationPlan):
                 state = {
                     Mode.OBSERVE: EvictionState.PROPOSED,
@@ -106,20 +108,18 @@ class RelocationController:
                 self.emit(PlanMade(self._create(plan, state, config, now)))
                 busy = True
 
-    def _plan(
-        self, kind: MoveKind, actor: str, request_id: int, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> RelocationPlan | NoPlan:
+    def _plan(self, kind: MoveKind, actor: str, request_id: int, context: CycleContext) -> RelocationPlan | NoPlan:
         return plan_moves(
             kind,
-            snapshot,
-            config,
-            now,
-            jobs=jobs_left(kind, self.store, config, now),
+            context.snapshot,
+            context.config,
+            context.now,
+            jobs=jobs_left(kind, self.store, context.config, context.now),
             actor=actor,
             request_id=request_id,
-            preempted=self.operations.preemption_counts(snapshot),
+            preempted=self.operations.preemption_counts(context.snapshot),
             under_way=under_way_by(self.operations.all()),
-            history=self.history.history(config),
+            history=self.history.history(context.config),
             actions=self.actions,
         )
 

@@ -101,14 +101,14 @@ class Cycle:
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
         snapshot, config, now = context.snapshot, context.config, context.now
         self.drains.begin_scheduled(now)
-        rolling = self.rolling.advance(snapshot, config, now, paused=context.paused)
+        rolling = self.rolling.advance(context)
         self._carry_on(context)
         self.parts.history.record_restarts(snapshot, config, now)
         followed = before.open_evictions if before is not None else ()
         self.parts.history.notice_returns(followed)
         self.parts.history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
         waiting = self.preemption.update(context)
-        self.relocation.update(snapshot, config, now, urgent=bool(waiting), paused=context.paused)
+        self.relocation.update(context, urgent=bool(waiting))
         self.housekeeping.run(snapshot, self.drains, config.daemon.keep_history, now)
         return waiting, rolling
 

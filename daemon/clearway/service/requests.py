@@ -54,7 +54,6 @@ class RequestHandler:
 
     def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Raises ``ClearwayError`` where the request is refused."""
-        snapshot, config, now = context.snapshot, context.config, context.now
         match request.kind:
             case RequestKind.APPROVE:
                 return self._approve(request, context)
@@ -67,34 +66,33 @@ class RequestHandler:
             case RequestKind.DRAIN:
                 return self._drain(request, context)
             case RequestKind.UNDRAIN:
-                return Answer(sentence=self.drains.undrain(request, snapshot, config, now))
+                return Answer(sentence=self.drains.undrain(request, context))
             case RequestKind.CANCEL_ROLLING:
                 self.rolling.cancel(request)
                 return Answer(sentence="cancelled")
             case RequestKind.COMPACT | RequestKind.PROMOTE:
-                return self.relocation.handle(request, snapshot, config, now)
+                return self.relocation.handle(request, context)
             case _:
                 raise RequestError(f"unknown request {request.kind}")
 
     def _drain(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        snapshot, config, now = context.snapshot, context.config, context.now
         wish = read_request(DrainRequest, request.document)
         if wish.rolling is not None:
-            rolling = self.rolling.order(request, wish, snapshot, config, now)
+            rolling = self.rolling.order(request, wish, context)
             size = f"{len(rolling.turns)} node(s), {rolling.at_once} at once"
             return Answer(sentence=f"rolling drain {rolling.rolling_id}: {size}", rolling_id=rolling.rolling_id)
-        drain = self.drains.drain(request, wish, snapshot, config, now)
+        drain = self.drains.drain(request, wish, context)
         self.emit(PlanMade(drain))
         begins = f"emptying {short(drain.plan.placement_nodes)}" + (_WHEN_RESUMED if context.paused else "")
         return Answer(sentence=f"drain {drain.eviction_id}: {drain.outcome or begins}", eviction_id=drain.eviction_id)
 
-    def _eviction(self, request: OperatorRequest) -> Operation:
+    def _operation(self, request: OperatorRequest) -> Operation:
         if request.eviction_id is None:
             raise RequestError("it names no eviction")
         return self.operations.get(request.eviction_id)
 
     def _approve(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        eviction, now = self._eviction(request), context.now
+        eviction, now = self._operation(request), context.now
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
         told = {"outcome": "", "outcome_code": None, "why": ""}
@@ -104,7 +102,7 @@ class RequestHandler:
         return Answer(sentence="approved")
 
     def _cancel(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        eviction = self._eviction(request)
+        eviction = self._operation(request)
         before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
         if eviction.state.terminal or not before_start:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")

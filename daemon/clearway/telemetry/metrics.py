@@ -15,9 +15,7 @@ from prometheus_client.exposition import generate_latest
 import clearway
 from clearway.config.configuration import Config
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.events import (
-    Event,
-)
+from clearway.model.events import Event
 from clearway.telemetry.daemon_metrics import DaemonMetrics
 from clearway.telemetry.eviction_metrics import EvictionMetrics
 from clearway.telemetry.families import Families
