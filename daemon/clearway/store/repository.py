@@ -26,7 +26,7 @@ from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
 from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, STEPS

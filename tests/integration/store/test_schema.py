@@ -12,7 +12,7 @@ from sqlalchemy import inspect, text
 
 from clearway.model.errors import StoreError
 from clearway.store import migrate
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from clearway.store.tables import Base
 from tests.builders import NOW, eviction
