@@ -24,9 +24,9 @@ LOSS_PICTURE = ROOT / "docs/images/planner-greedy-loss.svg"
 def page(times: Sequence[Times], losses: Sequence[Sequence[float]]) -> str:
     return f"""# The CoSim paper's figures, measured again
 
-Figures 5 to 8 of “CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters” (IEEE/ACM
-DS-RT, 2020) for the three scenarios rebuilt from its description: 12, 16 and 24 jobs on 4,352 nodes, 512, 1,024 and
-2,048 nodes to be freed within 0 to 15 minutes. This page and its pictures are written by
+Figures 5 to 8 of “CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters” (DS-RT,
+2020, DOI 10.1109/DS-RT50469.2020.9213578) for the three scenarios rebuilt from its description: 12, 16 and 24 jobs on
+4,352 nodes, 512, 1,024 and 2,048 nodes to be freed within 0 to 15 minutes. This page and its pictures are written by
 `tests/benchmarks/planner_figures.py`; do not edit them. What the [planners](planners.md) are is told elsewhere.
 
 ## Figures 5 to 7: response time

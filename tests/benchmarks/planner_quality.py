@@ -141,19 +141,19 @@ them.
 
 Each problem is a moment at which at least 75 % of a machine was in use: {jobs[0]} to {jobs[-1]} running jobs
 (median {jobs[len(jobs) // 2]}), and an urgent job of 12.5, 25 or 50 % of the nodes. Jobs save themselves every hour;
-memory, checkpoints and file system are those of the CoSim paper (section IV-B), the latter scaled to each machine.
-The moments and jobs are recorded; the checkpoints are drawn. No job can be suspended, which is what the UJFB paper
-relies on, so `ujfb` shows its choice of jobs only. `slurm-default` and `youngest-first` kill whatever the
-deadline, so their losses hardly change while the optimum falls.
+memory, checkpoints and file system are those of the [CoSim paper](papers.md) (section IV-B), the latter scaled to
+each machine. The moments and jobs are recorded; the checkpoints are drawn. No job can be suspended, which is what the
+[UJFB paper](papers.md) relies on, so `ujfb` shows its choice of jobs only. `slurm-default` and `youngest-first` kill
+whatever the deadline, so their losses hardly change while the optimum falls.
 
-- *Ages known*: the planner knows when each job saved itself last, and can ask it to do so again.
-- *Ages unknown*: jobs say nothing, so that each counts as never saved. What its plans lose is counted with the real
-  ages, and the optimum is the one with everything known.
+- *Ages known*: the planner knows when each job last wrote a checkpoint, and can ask for another one.
+- *Ages unknown*: jobs say nothing, so that each counts as never saved. The losses of such plans are counted with the
+  real ages, and the optimum is the one with everything known.
 
 *Ratio* is the mean loss of a planner divided by the mean of the optimum on the same problems, those for which it found
 a plan; *plans* says for how many of the solvable problems that was.
 {quality.checked_by_highs} of the problems, spread over all workloads, were solved by `milp` (HiGHS) as well,
-with equal losses; it is as good as `eviction-dp` and left out, as is `backtracking`, which would not end.
+with equal losses. It is as good as `eviction-dp` and left out, as is `backtracking`, which would not end.
 
 ![Ratio to the optimum by planner and delay](../images/planner-quality.svg)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.oracle import many, test_many_highs, test_planners, test_several, test_several_needs, test_typed
 from tests.oracle.problems import SHAPES, TIMES
+from tests.oracle.sampled import CHANGED, RECENT, UNCHANGED, Share
 from tests.oracle.typed_problems import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +37,9 @@ def test_the_page_tells_what_is_run_by_default() -> None:
     assert many.RULES_EVERY == 4
     assert len(many.RULES) == 7
     assert "every fourth of these problems the seven rules" in PAGE
+    assert f"{RECENT} commits" in PAGE
+    assert f"one block in {CHANGED}," in PAGE
+    assert f"one in {UNCHANGED} otherwise" in PAGE
 
 
 def test_every_block_of_problems_is_another() -> None:
@@ -44,3 +50,10 @@ def test_every_block_of_problems_is_another() -> None:
         for seed in many.seeds(SHAPES, shape, block)
     ]
     assert len(set(numbers)) == len(numbers) == len(SHAPES) * many.PROBLEMS
+
+
+@pytest.mark.parametrize("of", [1, CHANGED, UNCHANGED])
+def test_every_block_of_problems_has_its_turn(of: int) -> None:
+    tried = [[place for place in range(20) if Share(of, turn).has(place)] for turn in range(of)]
+    assert all(tried)
+    assert sorted(place for each in tried for place in each) == list(range(20))

@@ -51,7 +51,7 @@ class TestCompaction(Interruption):
         return {
             "states": [e.state for e in evictions],
             "preemptions": [{p.job_id: p.state for p in e.preemptions} for e in evictions],
-            "targets": [{p.job_id: e.move.nodes_after(p.job) for p in e.preemptions} for e in evictions if e.move],
+            "targets": [{p.job_id: e.order.nodes_after(p.job) for p in e.preemptions} for e in evictions],
             "nodes": [set(nodes) for nodes in nodes_of(world, *jobs)],
             "runs": [len(entry.runs) for entry in entries],
             "saved": all(entry.lost_s <= 2.5 for entry in entries),

@@ -12,9 +12,9 @@ from clearway.config.configuration import Config
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.node_hold import hold_reason
 from clearway.model.errors import SlurmRefusedError
-from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.operations import Eviction, EvictionState, PreemptionState, Relocation
 from clearway.model.orders import MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import NoPlan, RelocationPlan
 from clearway.model.problem import Action
 from clearway.relocation.plan import could_be_placed, plan_moves
 from clearway.simulation.jobs import Program
@@ -199,7 +199,7 @@ def test_what_cannot_or_need_not_be_moved_stays_and_says_why(
     assert_nothing_is_left(world)
 
 
-def plan_now(world: World, kind: MoveKind = MoveKind.COMPACTION) -> Plan | NoPlan:
+def plan_now(world: World, kind: MoveKind = MoveKind.COMPACTION) -> RelocationPlan | NoPlan:
     snapshot = world.loop.backend.snapshot()
     return plan_moves(
         kind, snapshot, world.config, snapshot.taken_at, jobs=10, actor="x", preempted={}, under_way=UnderWay()
@@ -212,10 +212,8 @@ def test_memory_of_jobs_that_come_together_is_counted_together(world: World) -> 
     serial(world, "n3", cpus=2, memory_mib=500)
     world.tick()
     plan = plan_now(world)
-    assert isinstance(plan, Plan)
-    assert plan.drain is not None
-    assert plan.drain.move is not None
-    moves = plan.drain.move.moves
+    assert isinstance(plan, RelocationPlan)
+    moves = plan.order.moves
     held = {"n1": 1_800, "n2": 1_800, "n3": 500}
     for move in moves:
         held[move.source] -= 1_800
@@ -233,7 +231,7 @@ def test_nothing_is_planned_while_slurm_could_place_a_waiting_job(world: World) 
     fits = world.submit(num_nodes=1, cpus_per_node=1, memory_mib=500, dependency="afterok:1", priority=0)
     whole = world.submit(num_nodes=1, cpus=4)  # waits for a whole node: compaction is what helps it
     world.tick()
-    assert isinstance(plan_now(world), Plan)
+    assert isinstance(plan_now(world), RelocationPlan)
     entry = world.cluster.jobs[fits]
     snapshot = world.loop.backend.snapshot()
     waits = replace(entry.job, priority=10, reason="Resources", cpus=1)
@@ -248,15 +246,15 @@ def test_nothing_is_planned_while_slurm_could_place_a_waiting_job(world: World) 
 
 
 def test_an_urgent_job_comes_first(world: World) -> None:
-    """What has not begun is called off, and who is on his way arrives."""
+    """What has not begun is called off, and a job on its way arrives."""
     jobs = [serial(world, "n1"), serial(world, "n2"), serial(world, "n3", cpus=2)]
     world.tick()
     assert ask(world)[1] is not None
-    world.run_until(lambda: world.eviction().landing is not None, every_s=0.2)
+    world.run_until(lambda: world.eviction().between_nodes is not None, every_s=0.2)
     urgent = world.urgent(6)
     world.run_until(lambda: world.started(urgent) is not None)
     world.run_until(world.settled)
-    moves = next(e for e in world.store.evictions() if e.move is not None)
+    moves = next(e for e in world.store.evictions() if isinstance(e, Relocation))
     assert moves.state is EvictionState.CANCELLED
     assert moves.outcome == "Called off: a job waits that room is made for."
     states = {p.job_id: p.state for p in moves.preemptions}
@@ -316,7 +314,7 @@ def test_a_job_that_cannot_land_in_time_starts_anywhere(make_world: Callable[...
     serial(world, "n3", cpus=2)
     world.tick()
     assert ask(world)[1] is not None
-    world.run_until(lambda: world.eviction().landing is not None, every_s=0.2)
+    world.run_until(lambda: world.eviction().between_nodes is not None, every_s=0.2)
     # The room is gone although the placement keeps it: somebody was let into it by hand.
     intruder = world.submit(num_nodes=1, cpus_per_node=2, memory_mib=500, reservation="clearway_1", priority=9_999)
     world.tick(0.1)
@@ -404,8 +402,7 @@ def test_a_job_rises_to_a_node_of_less_weight_and_its_own_is_not_drained(world: 
     world.tick()
     result, eviction = ask(world, "promote")
     assert eviction is not None, result
-    assert eviction.plan.drain is not None
-    assert eviction.plan.drain.nodes == ()
+    assert eviction.plan.order.nodes == ()
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.COMPLETED, world.describe()
     assert world.eviction().outcome == "1 of 1 job(s) moved."
@@ -433,7 +430,7 @@ def test_a_hold_that_was_left_behind_is_removed(world: World) -> None:
     world.tick()
     assert ask(world)[1] is not None
     world.run_until(world.settled)
-    lost = hold_reason(1, world.eviction().plan.drain)  # type: ignore[arg-type]
+    lost = hold_reason(world.eviction())
     world.loop.backend.drain("n1", lost)
     world.clock.advance(700)
     world.tick()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,8 +13,9 @@ from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import busy_nodes
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmRefusedError
-from clearway.model.operations import EvictionState
-from clearway.model.orders import MoveKind, MoveOrder
+from clearway.model.operations import Drain, EvictionState, Operation, Relocation
+from clearway.model.orders import MoveKind, RelocationOrder
+from clearway.model.plan import OperationPlan, RelocationPlan
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.simulation.jobs import Program
 from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
@@ -310,9 +311,12 @@ def test_a_node_that_jobs_are_being_moved_off_waits(make_world: Callable[..., Wo
     saver(world, "n1", save_s=20.0)
     drained = drain(world, "n1")
     world.tick()
-    assert drained.drain is not None
-    move = MoveOrder(kind=next(iter(MoveKind)), moves=(), gain_node_s=1.0, cost_node_s=0.0)
-    moving = replace(drained, plan=replace(drained.plan, drain=replace(drained.drain, move=move)))
+    order = RelocationOrder(
+        nodes=("n1",), actor="root", kind=next(iter(MoveKind)), moves=(), gain_node_s=1.0, cost_node_s=0.0
+    )
+    common = {each.name: getattr(drained.plan, each.name) for each in fields(OperationPlan)}
+    same = {each.name: getattr(drained, each.name) for each in fields(Operation)}
+    moving = Relocation(**(same | {"plan": RelocationPlan(**common, order=order)}))
     snapshot = world.loop.backend.snapshot()
     assert busy_nodes([moving], snapshot) == {"n1"}
     assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == {"n1"}  # its Reason is still there
@@ -328,8 +332,8 @@ def test_a_drain_order_of_one_node_is_one_drain(make_world: Callable[..., World]
     wait_away(world, order, "n1")
     (eviction,) = world.store.evictions()
     assert eviction.state in (EvictionState.STARTED, EvictionState.RETURNING, EvictionState.COMPLETED)
-    assert eviction.drain is not None
-    assert eviction.drain.rolling_id == order.rolling_id
+    assert isinstance(eviction, Drain)
+    assert eviction.order.rolling_id == order.rolling_id
     assert [p.job_id for p in eviction.preemptions] == [job]
 
 

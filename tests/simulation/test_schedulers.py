@@ -169,12 +169,12 @@ def test_clearway_gives_the_nodes_of_a_suspended_job_to_nobody_but_the_urgent_jo
     assert urgent.start_s == 110
 
 
-def test_clearway_suspends_nobody_in_vain() -> None:
+def test_clearway_suspends_no_job_needlessly() -> None:
     """Urgent jobs for nine nodes on a machine of six: the regular job stays until one of them can have its nodes."""
     jobs = (job(1, 0, 100, 4), job(2, 10, 20, 5, urgent=True), job(3, 10, 30, 4, urgent=True))
     regular, *_ = replay(jobs, NODES, ClearwaySuspend(), observe=conserved).outcomes
     assert (regular.preemptions, regular.end_s) == (0, 100)
-    eager = ClearwaySuspend(rules=SuspensionRules(never_in_vain=False))
+    eager = ClearwaySuspend(rules=SuspensionRules(never_needlessly=False))
     assert replay(jobs, NODES, eager, observe=conserved).outcomes[0].preemptions > 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, PreemptionState, Relocation
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs
 from tests.slurm.test_drain import STEPS, UNPROTECTED, ask, clearway, drained, newest, nodes_of, saver
@@ -76,8 +76,9 @@ def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: Runni
     done = clearway(daemon, "compact", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert newest(daemon).state is EvictionState.COMPLETED
-    order = newest(daemon).move
-    assert order is not None
+    done_by = newest(daemon)
+    assert isinstance(done_by, Relocation)
+    order = done_by.order
     targets = {move.job_id: move.target for move in order.moves}
     assert len(targets) == 2
     assert {p.job_id: p.state for p in newest(daemon).preemptions} == dict.fromkeys(targets, PreemptionState.RETURNED)

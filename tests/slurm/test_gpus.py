@@ -9,13 +9,12 @@ import pytest
 
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.problem import Amounts
-from tests.oracle.exhaustive import exhaustive
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
-from tests.slurm.urgent import SCRIPT, let_go
+from tests.slurm.urgent import SCRIPT, is_the_best, let_go
 
 GPUS = {f"node{at}": {"a100": 4} for at in range(1, 5)} | {"node5": {"v100": 4}}
 
@@ -44,13 +43,6 @@ def urgent(cluster: SlurmCluster, *args: str) -> str:
 
 def hosts(cluster: SlurmCluster, job_id: str) -> list[str]:
     return cluster.run("scontrol", "show", "hostnames", cluster.job(job_id)["NodeList"]).stdout.split()
-
-
-def is_the_best(eviction: Eviction) -> None:
-    """By exhaustive search on the very problem that the snapshot gave."""
-    answers = exhaustive(eviction.plan.problem)
-    best = min((a for a in answers if a is not None), key=lambda a: (a[0], a[1]))
-    assert tuple(sorted((a.job_id, a.action) for a in eviction.plan.chosen.actions)) == best[2]
 
 
 def everybody_goes_on(cluster: SlurmCluster, daemon: RunningDaemon, everyone: list[str]) -> Eviction:

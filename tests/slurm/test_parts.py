@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState
 from clearway.model.problem import Amounts
-from tests.oracle.exhaustive import exhaustive
 from tests.slurm.cluster import SlurmCluster, missing_requirements
 from tests.slurm.conftest import _skip_or_fail
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
-from tests.slurm.urgent import SCRIPT, let_go
+from tests.slurm.urgent import SCRIPT, is_the_best, let_go
 
 
 @pytest.fixture
@@ -36,13 +35,6 @@ def run(cluster: SlurmCluster, *args: str, user: str = "cwalice") -> str:
 
 def urgent(cluster: SlurmCluster, *args: str) -> str:
     return cluster.sbatch(SCRIPT, "-p", "urgent", "--time=5", "--output=/dev/null", *args, user="cwalice")
-
-
-def is_the_best(eviction: Eviction) -> None:
-    """By exhaustive search on the very problem that the snapshot gave."""
-    answers = exhaustive(eviction.plan.problem)
-    best = min((a for a in answers if a is not None), key=lambda a: (a[0], a[1]))
-    assert tuple(sorted((a.job_id, a.action) for a in eviction.plan.chosen.actions)) == best[2]
 
 
 def test_small_urgent_jobs_take_parts_of_nodes_and_the_others_there_run_on(

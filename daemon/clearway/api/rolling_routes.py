@@ -16,7 +16,7 @@ from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.under_way import under_way_by
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.rolling import RollingDrain
 from clearway.store.base import LARGEST_ID
 
@@ -64,7 +64,7 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
         raise HTTPException(422, str(error)) from None
     history, under_way = daemon.history(), under_way_by(report.open_evictions)
 
-    def plan(each: DrainOrder) -> Plan | NoPlan:
+    def plan(each: DrainOrder) -> DrainPlan | NoPlan:
         return plan_drain(
             each,
             snapshot,

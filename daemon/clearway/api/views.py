@@ -12,8 +12,9 @@ from clearway.config.configuration import BudgetConfig, Config
 from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption, Usage
-from clearway.model.plan import Cost, NoPlan, Plan
+from clearway.model.operations import Drain, Operation, Preemption, Relocation, Usage
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import Cost, NoPlan, OperationPlan, Plan
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 
@@ -82,11 +83,11 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     )
 
 
-def _missing(plan: Plan) -> int:
+def _missing(plan: OperationPlan) -> int:
     return max(0, plan.nodes_needed - len(plan.free_nodes))
 
 
-def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -> s.WhatIfView:
+def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
         curve = None if plan.curve is None else p.CurveView.model_validate(plan.curve)
         verdicts = tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts)
@@ -97,7 +98,8 @@ def what_if_view(taken_at: datetime, plan: Plan | NoPlan, *, budget: str = "") -
     return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=view, curve=view.curve)
 
 
-def plan_view(plan: Plan) -> p.PlanView:
+def plan_view(plan: OperationPlan) -> p.PlanView:
+    for_preemptor = plan if isinstance(plan, Plan) else None
     return p.PlanView(
         made_at=plan.made_at,
         deadline=plan.deadline,
@@ -105,17 +107,17 @@ def plan_view(plan: Plan) -> p.PlanView:
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else _missing(plan),
         free_nodes=plan.free_nodes,
         placement_nodes=plan.placement_nodes,
-        switch=plan.switch or None,
+        switch=for_preemptor.switch or None if for_preemptor else None,
         chosen=p.CurvePointView.model_validate(plan.chosen),
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         curve=p.CurveView.model_validate(plan.curve),
         verdicts=tuple(p.VerdictView.model_validate(verdict) for verdict in plan.verdicts),
-        together=plan.together,
-        note=plan.note,
+        together=for_preemptor.together if for_preemptor else (),
+        note=for_preemptor.note if for_preemptor else "",
     )
 
 
-def explanation_view(eviction: Eviction, explanation: Explanation) -> p.ExplanationView:
+def explanation_view(eviction: Operation, explanation: Explanation) -> p.ExplanationView:
     curve, own = eviction.plan.curve, explanation.cost
 
     def more(cost: Cost | None) -> float | None:
@@ -150,11 +152,11 @@ def _cost_view(cost: Cost | None) -> p.CostView | None:
     return None if cost is None else p.CostView.model_validate(cost)
 
 
-def eviction_summary(eviction: Eviction) -> s.EvictionSummary:
+def eviction_summary(eviction: Operation) -> s.EvictionSummary:
     return s.EvictionSummary(**_summary(eviction))
 
 
-def eviction_view(eviction: Eviction) -> s.EvictionView:
+def eviction_view(eviction: Operation) -> s.EvictionView:
     return s.EvictionView(
         **_summary(eviction),
         plan=plan_view(eviction.plan),
@@ -162,18 +164,18 @@ def eviction_view(eviction: Eviction) -> s.EvictionView:
     )
 
 
-def _summary(e: Eviction) -> dict[str, object]:
+def _summary(e: Operation) -> dict[str, object]:
     started = e.started_at
     return {
         "eviction_id": e.eviction_id,
-        "drain": None if e.drain is None else s.DrainView.model_validate(e.drain),
+        "drain": _drain_view(e),
         "mode": e.mode,
         "state": e.state,
         "state_since": e.state_since,
         "created_at": e.created_at,
-        "job_id": e.preemptor.job_id,
-        "display_id": e.preemptor.display_id,
-        "user": e.preemptor.user,
+        "job_id": e.subject.job_id,
+        "display_id": e.subject.display_id,
+        "user": e.subject.user,
         "nodes_needed": e.plan.nodes_needed,
         "deadline": e.plan.deadline,
         "preemptees": len(e.plan.preemptees),
@@ -189,6 +191,16 @@ def _summary(e: Eviction) -> dict[str, object]:
         "actual_lost_work_node_s": e.actual_lost_node_s,
         "outcome": e.outcome,
     }
+
+
+def _drain_view(e: Operation) -> s.DrainView | None:
+    """A relocation is told as a drain with a move: its nodes take jobs again."""
+    if isinstance(e, Drain):
+        return s.DrainView.model_validate(e.order)
+    if not isinstance(e, Relocation):
+        return None
+    order = DrainOrder(nodes=e.order.nodes, actor=e.order.actor, reason=e.order.reason)
+    return s.DrainView.model_validate(order).model_copy(update={"move": s.MoveView.model_validate(e.order)})
 
 
 def _preemption_view(one: Preemption) -> s.PreemptionView:

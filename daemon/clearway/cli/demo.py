@@ -22,7 +22,7 @@ from clearway.cli import render
 from clearway.model.clock import ScaledClock
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
-from clearway.model.operations import Eviction, PreemptionState
+from clearway.model.operations import Operation, PreemptionState
 from clearway.model.problem import Action, Candidate
 from clearway.service import server
 from clearway.simulation import theta
@@ -126,7 +126,7 @@ class Story:
         why = what_failed(margin_s, over=back, away=away)
         return not why or self._fail(why)
 
-    def _newest(self) -> Eviction:
+    def _newest(self) -> Operation:
         newest = self._daemon.store.evictions(limit=1)[0]
         self.remember(newest.plan.problem.candidates)
         return newest

@@ -26,7 +26,7 @@ from clearway.cli.options import (
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import DrainError
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 from clearway.model.orders import Parallel
 from clearway.model.plan import NoPlan
 from clearway.model.rolling import RollingDrain, TurnState
@@ -151,7 +151,7 @@ def _point_in_time(text: str, now: datetime) -> datetime:
     return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
 
 
-def _emptied(store: Store, eviction_id: int) -> Eviction | None:
+def _emptied(store: Store, eviction_id: int) -> Operation | None:
     """The drain when its nodes are empty, or when it has ended without."""
     eviction = store.eviction(eviction_id)
     return eviction if eviction.started_at is not None or eviction.state.terminal else None

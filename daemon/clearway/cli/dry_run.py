@@ -19,7 +19,7 @@ from clearway.model.clock import SystemClock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder, MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import DrainPlan, NoPlan, Plan, RelocationPlan
 from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.plan import decide
 from clearway.relocation.controller import jobs_left
@@ -44,7 +44,7 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
     return decide(preemptor, context, open_planner(config))
 
 
-def drain(config: Config, store: Store, wish: DrainRequest) -> Plan | NoPlan:
+def drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
     order, snapshot = _order(config, wish)
     why = not_ours_to_drain(order.nodes, snapshot)
     if why:
@@ -58,7 +58,7 @@ def rolling_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
     return preview(order, wish.rolling or 1, snapshot, lambda each: _decide(each, snapshot, config, store))
 
 
-def moves(kind: MoveKind, config: Config, store: Store) -> Plan | NoPlan:
+def moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
     snapshot = _fresh(config)
     return plan_moves(
         kind,
@@ -89,7 +89,7 @@ def _order(config: Config, wish: DrainRequest) -> tuple[DrainOrder, ClusterSnaps
     return wish.order(chosen_nodes(wish.nodes, snapshot), actor()), snapshot
 
 
-def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> Plan | NoPlan:
+def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> DrainPlan | NoPlan:
     return plan_drain(
         order,
         snapshot,

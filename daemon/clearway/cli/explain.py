@@ -9,13 +9,13 @@ from rich.console import Group
 from rich.table import Table
 
 from clearway.bootstrap import open_planner
-from clearway.cli.render import console, curve_table, node_hours, print_json, table, visible, what_if, when
+from clearway.cli.render import console, curve_table, node_hours, print_json, purpose, table, visible, what_if, when
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.explanation import Alternative, Explanation
-from clearway.model.operations import Eviction
-from clearway.model.plan import Choice, Cost, NoPlan, Plan
+from clearway.model.operations import Operation
+from clearway.model.plan import Choice, Cost, NoPlan, OperationPlan, Plan
 from clearway.model.problem import Action, Candidate, EvictionProblem
 from clearway.preemption.explanation import explain
 
@@ -24,7 +24,7 @@ _NODE_HOURS = "node-h lost"
 _MORE = "more than the plan"
 
 
-def show(eviction: Eviction, explanation: Explanation, output: str) -> None:
+def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     """Of an eviction, as a table for people or as JSON."""
     plan = eviction.plan
     if output == "json":
@@ -33,7 +33,7 @@ def show(eviction: Eviction, explanation: Explanation, output: str) -> None:
     out = console()
     out.print(
         visible(
-            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes for {plan.called} {plan.preemptor.display_id} "
+            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
             f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
         )
     )
@@ -56,7 +56,7 @@ def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
         out.print(tables(answer, explanation))
 
 
-def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
+def as_json(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
     """The same names as in the REST API."""
     own = explanation.cost
 
@@ -76,7 +76,7 @@ def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def tables(plan: Plan, explanation: Explanation) -> Group:
+def tables(plan: OperationPlan, explanation: Explanation) -> Group:
     """Every question with its answers, the most frequent question first."""
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     by_choice: dict[Choice, list[Alternative]] = {Choice.CHOSEN: [], Choice.SPARED: []}
@@ -97,21 +97,21 @@ def tables(plan: Plan, explanation: Explanation) -> Group:
     ]
     if explanation.complete and not explanation.later:
         parts.append(f"Waiting up to {format_duration(2 * last)} would save nothing more.")
-    if plan.together:
+    if isinstance(plan, Plan) and plan.together:
         others = ", ".join(plan.together)
         parts.append(
             f"This compares the plan with planning the job alone; it was planned together with {plan.called} {others}."
         )
-    if plan.note:
+    if isinstance(plan, Plan) and plan.note:
         parts.append(f"It was {plan.note}.")
     if not explanation.complete:
         parts.append('There was no time for every alternative ("?"); planning.explanation_time is the limit.')
     return Group(*parts)
 
 
-def _plan_in_words(plan: Plan, explanation: Explanation) -> str:
+def _plan_in_words(plan: OperationPlan, explanation: Explanation) -> str:
     proven = "proven to be the cheapest"
-    if plan.together:
+    if isinstance(plan, Plan) and plan.together:
         proven = "planned together with others"
     elif not plan.curve.exact:
         gap = plan.curve.gap
@@ -152,7 +152,9 @@ def _signed(node_s: float) -> str:
     return f"{hours:+,.1f}" if abs(hours) >= 0.05 else f"{hours:+,.2g}"
 
 
-def _chosen_table(plan: Plan, chosen: list[Alternative], own: Cost, candidates: dict[str, Candidate]) -> Table | str:
+def _chosen_table(
+    plan: OperationPlan, chosen: list[Alternative], own: Cost, candidates: dict[str, Candidate]
+) -> Table | str:
     if not chosen:
         return "No job has to be preempted."
     actions = {planned.job_id: planned for planned in plan.chosen.actions}
@@ -202,7 +204,7 @@ def _spared_table(
     return made
 
 
-def _rules_table(plan: Plan, explanation: Explanation) -> Table:
+def _rules_table(plan: OperationPlan, explanation: Explanation) -> Table:
     own = explanation.cost
     made = table(
         "rule", _NODE_HOURS, _MORE, "jobs", title="What simple rules would have lost", right=(_NODE_HOURS, "jobs")

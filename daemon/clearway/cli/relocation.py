@@ -20,7 +20,7 @@ from clearway.cli.options import (
     poll_until,
     stored,
 )
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState, Operation
 from clearway.model.orders import MoveKind
 from clearway.model.plan import NoPlan
 from clearway.store.base import Store
@@ -72,7 +72,7 @@ def _move(request: str, kind: MoveKind, config: Path, output: Output, *, wait: b
     raise typer.Exit(FAILED if failed else 0)
 
 
-def _arrived(store: Store, eviction_id: int) -> Eviction | None:
+def _arrived(store: Store, eviction_id: int) -> Operation | None:
     """The eviction when its jobs have arrived, or when it has ended without."""
     eviction = store.eviction(eviction_id)
     return eviction if eviction.state.terminal else None

@@ -18,9 +18,18 @@ from rich.text import Text
 
 from clearway.drain.rolling import progress
 from clearway.model.durations import format_duration
-from clearway.model.operations import Eviction, StepRecord
-from clearway.model.orders import DrainOrder, MoveOrder
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict
+from clearway.model.operations import Drain, Eviction, Operation, Relocation, StepRecord
+from clearway.model.orders import RelocationOrder
+from clearway.model.plan import (
+    Choice,
+    Curve,
+    CurvePoint,
+    DrainPlan,
+    NoPlan,
+    OperationPlan,
+    RelocationPlan,
+    Verdict,
+)
 from clearway.model.requests import Request
 from clearway.service.housekeeping import HEARTBEAT
 from clearway.service.requests import PAUSED
@@ -130,7 +139,7 @@ def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
     return made
 
 
-def preemption_table(eviction: Eviction) -> Table:
+def preemption_table(eviction: Operation) -> Table:
     made = table(
         "job", "user", "nodes", "action", "state", "node-h\nlost", "node-h\nplanned", "note",
         right=("nodes", "node-h\nlost", "node-h\nplanned"),
@@ -196,15 +205,15 @@ def answered(request: Request) -> dict[str, Any]:
     }
 
 
-def summary(e: Eviction) -> dict[str, Any]:
+def summary(e: Operation) -> dict[str, Any]:
     return {
         "eviction_id": e.eviction_id,
         "state": e.state.value,
         "mode": e.mode,
-        "preemptor": e.preemptor.display_id,
-        "user": e.preemptor.user,
-        "drain": None if e.drain is None else compress(e.drain.nodes),
-        "move": None if e.move is None else e.move.kind.value,
+        "preemptor": e.subject.display_id,
+        "user": e.subject.user,
+        "drain": compress(e.drained_nodes) if isinstance(e, Drain | Relocation) else None,
+        "move": e.order.kind.value if isinstance(e, Relocation) else None,
         "nodes_needed": e.plan.nodes_needed,
         "created_at": e.created_at.isoformat(),
         "deadline": e.plan.deadline.isoformat(),
@@ -216,7 +225,7 @@ def summary(e: Eviction) -> dict[str, Any]:
     }
 
 
-def evictions(found: Sequence[Eviction], output: str) -> None:
+def evictions(found: Sequence[Operation], output: str) -> None:
     if output == "json":
         print_json([summary(e) for e in found])
         return
@@ -235,23 +244,34 @@ def evictions(found: Sequence[Eviction], output: str) -> None:
     console().print(made if found else "There are none.")
 
 
-def _goal(e: Eviction) -> str:
-    if e.move is not None:
-        return f"{e.move.kind.value} {compress({move.source for move in e.move.moves})}"
-    if e.drain is not None:
-        return f"drain {compress(e.drain.nodes)}"
-    return f"{e.preemptor.display_id} {e.preemptor.user}"
+def _goal(e: Operation) -> str:
+    if isinstance(e, Relocation):
+        return f"{e.order.kind.value} {compress({move.source for move in e.order.moves})}"
+    if isinstance(e, Drain):
+        return f"drain {compress(e.order.nodes)}"
+    return f"{e.subject.display_id} {e.subject.user}"
 
 
-def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
+def purpose(e: Operation) -> str:
+    """What it is for, after its number in a sentence."""
+    if isinstance(e, Relocation):
+        return f"for {e.order.kind.value}, asked for by {e.order.actor}"
+    if isinstance(e, Drain):
+        return f"to drain {compress(e.order.nodes)} for {e.order.actor}"
+    assert isinstance(e, Eviction), e.kind  # noqa: S101 - there are three kinds
+    return f"for {e.plan.called} {e.preemptor.display_id}"
+
+
+def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
+    switch, note = (e.plan.switch, e.plan.note) if isinstance(e, Eviction) else ("", "")
     if output == "json":
         print_json(
             summary(e)
             | {
                 "placement": e.placement,
                 "placement_nodes": list(e.plan.placement_nodes),
-                "switch": e.plan.switch or None,
-                "note": e.plan.note,
+                "switch": switch or None,
+                "note": note,
                 "preemptions": [
                     {
                         "job_id": p.job_id,
@@ -280,16 +300,11 @@ def eviction(e: Eviction, steps: Sequence[StepRecord], output: str) -> None:
         )
         return
     out = console()
-    goal = f"for {e.plan.called} {e.preemptor.display_id}"
-    if e.drain is not None and e.move is not None:
-        goal = f"for {e.move.kind.value}, asked for by {e.drain.actor}"
-    elif e.drain is not None:
-        goal = f"to drain {compress(e.drain.nodes)} for {e.drain.actor}"
-    out.print(visible(f"Eviction {e.eviction_id} {goal}: {e.state.value}. {e.outcome}"))
-    where = f", all under leaf switch {e.plan.switch}," if e.plan.switch else ""
+    out.print(visible(f"Eviction {e.eviction_id} {purpose(e)}: {e.state.value}. {e.outcome}"))
+    where = f", all under leaf switch {switch}," if switch else ""
     out.print(
         f"{e.plan.nodes_needed} nodes{where} by {when(e.plan.deadline)}; planned {when(e.created_at)} "
-        f"by {e.plan.curve.planner}.{f' It was {e.plan.note}.' if e.plan.note else ''}\n"
+        f"by {e.plan.curve.planner}.{f' It was {note}.' if note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
     made = table("at", "job", "step", "result", "detail", title="What was done")
@@ -317,7 +332,7 @@ def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     return [{name: getattr(point, name) for name in fields} for point in points]
 
 
-def _move(order: MoveOrder) -> dict[str, Any]:
+def _move(order: RelocationOrder) -> dict[str, Any]:
     return {
         "moves": [
             {"job_id": m.job_id, "source": m.source, "target": m.target, "processors": m.processors}
@@ -328,27 +343,26 @@ def _move(order: MoveOrder) -> dict[str, Any]:
     }
 
 
-def _nothing_to_trade(plan: Plan) -> bool:
-    """Moves have no deadline, and empty nodes cost nothing."""
-    return plan.drain is not None and (plan.drain.move is not None or not plan.problem.candidates)
+def _nothing_to_trade(plan: OperationPlan) -> bool:
+    """Relocations have no deadline, and empty nodes cost nothing."""
+    return isinstance(plan, RelocationPlan) or (isinstance(plan, DrainPlan) and not plan.problem.candidates)
 
 
-def _headline(plan: Plan, order: DrainOrder) -> str:
-    jobs, saving = len(plan.preemptees), format_duration(plan.chosen.checkpoint_s or 0)
-    move = order.move
-    if move is not None:
+def _headline(plan: DrainPlan | RelocationPlan) -> str:
+    jobs, saving, order = len(plan.preemptees), format_duration(plan.chosen.checkpoint_s or 0), plan.order
+    if isinstance(order, RelocationOrder):
         emptied = f"{short(order.nodes)} would become empty; " if order.nodes else ""
-        balance = f"gain {move.gain_node_s / 3_600:.2f} node-hours, cost {move.cost_node_s / 3_600:.2f}"
-        return f"{move.kind.value.capitalize()}: {jobs} job(s) would move; {emptied}{balance}."
+        balance = f"gain {order.gain_node_s / 3_600:.2f} node-hours, cost {order.cost_node_s / 3_600:.2f}"
+        return f"{order.kind.value.capitalize()}: {jobs} job(s) would move; {emptied}{balance}."
     if not plan.verdicts:
         return f"No job is on {short(order.nodes)}: nothing would have to leave."
     return f"{jobs} job(s) would leave {short(order.nodes)}; saving them takes {saving}."
 
 
-def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
+def what_if(answer: OperationPlan | NoPlan, output: str, **more: Any) -> None:
     """``more`` goes into the JSON as it is."""
     curve = answer.curve
-    plan = answer if isinstance(answer, Plan) else None
+    plan = answer if isinstance(answer, OperationPlan) else None
     if output == "json":
         print_json(
             {
@@ -359,7 +373,7 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
                 "actions": [{"job_id": a.job_id, "action": a.action.value} for a in plan.chosen.actions]
                 if plan
                 else [],
-                "move": _move(plan.drain.move) if plan and plan.drain and plan.drain.move else None,
+                "move": _move(plan.order) if isinstance(plan, RelocationPlan) else None,
                 "verdicts": _verdicts(answer.verdicts),
                 "curve": _points(curve.points if curve else ()),
             }
@@ -371,8 +385,8 @@ def what_if(answer: Plan | NoPlan, output: str, **more: Any) -> None:
         out.print(visible(f"Not possible: {answer.why}."))
         if answer.verdicts:
             out.print(verdict_table(answer.verdicts, {}))
-    if plan is not None and plan.drain is not None:
-        out.print(visible(_headline(plan, plan.drain)) + "\n")
+    if isinstance(plan, DrainPlan | RelocationPlan):
+        out.print(visible(_headline(plan)) + "\n")
     if curve is not None and not (plan is not None and _nothing_to_trade(plan)):
         out.print(curve_table(curve, plan.chosen if plan else None))
         out.print()

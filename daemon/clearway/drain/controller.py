@@ -7,28 +7,26 @@ command line write what others have asked for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from clearway.config.configuration import Config, Mode
-from clearway.drain.plan import first_plan, plan_drain
+from clearway.drain.plan import first_plan
 from clearway.drain.request import DrainRequest, UndrainRequest, read_request
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.authorization import may_not_drain
-from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.history import Memory
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, UnknownEvictionError
-from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.operations import Drain, EmptiesNodes, EvictionState
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.problem import Action
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Request
-from clearway.planning.base import Planner
+from clearway.model.transitions import entered
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
@@ -42,19 +40,16 @@ class Drains:
     store: Store
     operations: OpenOperations
     executor: Executor
-    planner: Planner
-    memory: Memory
-    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def drain(
         self, request: Request, wish: DrainRequest, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Eviction:
-        """The eviction that will empty the nodes, stored and not begun.
+    ) -> Drain:
+        """The drain that will empty the nodes, stored and not begun.
 
         Raises:
             DrainError: it is refused; nothing was done.
         """
-        taken = self.operations.of_request(request.request_id)
+        taken = self.operations.of_request(Drain, request.request_id)
         if taken is not None:
             return taken
         wish.check_times(request.created_at)
@@ -63,19 +58,19 @@ class Drains:
         return self.begin(order, snapshot, config, now)
 
     def check(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config) -> None:
-        """Raises ``DrainError`` where nobody, or not this actor, may have these nodes drained."""
+        """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
         self._check_rights(order.actor, order.nodes, snapshot, config)
 
-    def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Eviction:
-        """The eviction for an order that has been checked, stored and not begun.
+    def begin(self, order: DrainOrder, snapshot: ClusterSnapshot, config: Config, now: datetime) -> Drain:
+        """The drain for an order that has been checked, stored and not begun.
 
         Raises:
             DrainError: it is refused; nothing was done.
         """
         for eviction in self.operations.all():
-            both = sorted(set(order.nodes) & set(eviction.drain.nodes)) if eviction.drain is not None else []
+            both = sorted(set(order.nodes) & set(eviction.drained_nodes))
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
@@ -86,60 +81,29 @@ class Drains:
         if order.deadline is not None and order.deadline <= now:
             raise DrainError("its deadline has passed")
         return self.operations.create(
-            Eviction(
-                eviction_id=0,
-                mode=config.daemon.mode.value,
-                plan=first_plan(order, config, now),
-                preemptions=(),
-                state=EvictionState.SCHEDULED if later else EvictionState.PLACING,
-                state_since=now,
-                created_at=now,
-                outcome=f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC." if later and order.begin_at else "",
+            fresh_operation(
+                Drain,
+                first_plan(order, config, now),
+                config.daemon.mode.value,
+                EvictionState.SCHEDULED if later else EvictionState.PLACING,
+                now,
+                outcome=Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
+                if later
+                else None,
             )
         )
 
     def begin_scheduled(self, now: datetime) -> None:
         """Let drains begin whose time has come."""
-        for eviction in self.operations.all():
-            order = eviction.drain
-            if eviction.state is EvictionState.SCHEDULED and order is not None and (order.begin_at or now) <= now:
-                self.operations.save(replace(eviction, state=EvictionState.PLACING, state_since=now, outcome=""))
-
-    def plan(
-        self,
-        eviction: Eviction,
-        under_way: UnderWay,
-        snapshot: ClusterSnapshot,
-        config: Config,
-        now: datetime,
-    ) -> Plan | NoPlan | None:
-        """How the jobs that are on a drain's nodes now leave them; None: not to be said before another snapshot."""
-        order = eviction.drain
-        if order is None or snapshot.unreadable:
-            return None
-        failed = [p.job.display_id for p in eviction.preemptions if p.state is PreemptionState.FAILED]
-        if failed:
-            return NoPlan(f"job {failed[0]} does not leave its nodes")
-        open_ones = [p for p in eviction.preemptions if p.state.cancellable]
-        # A kill was the last resort: who is past saving is not asked once more because of somebody else.
-        killed = {p.job_id for p in open_ones if p.action is Action.KILL}
-        asked = {p.job_id for p in open_ones if p.asked_at is not None}
-        avoid = frozenset(killed) | (under_way.avoid & asked)
-        return plan_drain(
-            order,
-            snapshot,
-            config,
-            self.planner,
-            now,
-            under_way=replace(under_way, avoid=avoid),
-            history=self.memory.history(config),
-            actions=self.actions,
-        )
+        for e in self.operations.all():
+            if isinstance(e, Drain) and e.state is EvictionState.SCHEDULED and (e.order.begin_at or now) <= now:
+                begun = entered(e, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
+                self.operations.save(begun)
 
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
 
-        Nodes that were emptied by moves are not held at all once those are over.
+        Nodes that were emptied by a relocation are not held at all once those are over.
         """
         for node in snapshot.nodes:
             number = drain_number(node.reason) if node.drained else None
@@ -149,9 +113,9 @@ class Drains:
                 eviction = self.operations.get(number)
             except UnknownEvictionError:
                 continue  # another Clearway's
-            stays = eviction.state is EvictionState.COMPLETED and eviction.move is None
+            stays = eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
             called_off = eviction.state.terminal and not stays
-            if called_off and eviction.drain is not None and node.reason == hold_reason(number, eviction.drain):
+            if called_off and isinstance(eviction, EmptiesNodes) and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
     def undrain(self, request: Request, snapshot: ClusterSnapshot, config: Config, now: datetime) -> str:
@@ -173,19 +137,19 @@ class Drains:
             held[number].append(name)
         evictions = {number: self._of(number, names) for number, names in held.items()}
         for number, names in sorted(held.items()):
-            error = self.executor.bring_back(evictions[number], names, now)
+            error = self.executor.bring_back(evictions[number], names, snapshot, now)
             if error is not None:
                 raise DrainError(f"node {names[0]}: {error}")
             text = f"{request.actor} brought back {compress(names)}."
             self.store.add_event(number, None, now, text)
         return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
 
-    def _of(self, number: int, names: Sequence[str]) -> Eviction:
+    def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
         try:
             eviction = self.operations.get(number)
         except UnknownEvictionError:
             eviction = None
-        if eviction is None or eviction.drain is None or not set(names) <= set(eviction.drain.nodes):
+        if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.order.nodes):
             raise DrainError(f"node {names[0]} was not drained by this daemon")
         if eviction.state.before_start:
             raise DrainError(f"node {names[0]} is being emptied by drain {number}; cancel that instead")

@@ -1,4 +1,4 @@
-"""Draining: an eviction without a preemptor, whose goal is a set of empty nodes. Pure.
+"""How the jobs on nodes that shall be empty leave them. Pure.
 
 Model: smigrate of the Slurm+DMTCP paper, for any set of nodes. Nothing new starts there from the beginning on; every
 job that is there has to leave, each in one of its own ways (``costs``), within the time there is. Which way, and in
@@ -29,7 +29,7 @@ from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Verdict, stand_in
+from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
@@ -41,13 +41,12 @@ LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
 _NAMED_JOBS = 5  # in one sentence
 
 
-def first_plan(order: DrainOrder, config: Config, now: datetime) -> Plan:
+def first_plan(order: DrainOrder, config: Config, now: datetime) -> DrainPlan:
     """A plan that empties nothing: the jobs are looked at when nothing new can start on the nodes any more."""
     begins = order.begin_at or now
     point = CurvePoint(0, feasible=True, lost_work_node_s=0.0, checkpoint_s=0, nodes_freed=0)
     patience = timedelta(seconds=config.drain.patience)
-    return Plan(
-        preemptor=stand_in(order, now),
+    return DrainPlan(
         made_at=now,
         deadline=order.deadline or begins + patience,
         nodes_needed=len(order.nodes),
@@ -57,7 +56,7 @@ def first_plan(order: DrainOrder, config: Config, now: datetime) -> Plan:
         placement_nodes=order.nodes,
         free_nodes=(),
         leaving=(),
-        drain=order,
+        order=order,
     )
 
 
@@ -71,7 +70,7 @@ def plan_drain(
     under_way: UnderWay,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
-) -> Plan | NoPlan:
+) -> DrainPlan | NoPlan:
     """How the jobs on these nodes leave; a NoPlan names those that are in the way.
 
     ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
@@ -134,8 +133,7 @@ def plan_drain(
         Verdict(job_id, Choice.CHOSEN, planned.action.value, what_becomes(planned))
         for job_id, planned in chosen.items()
     ]
-    return Plan(
-        preemptor=stand_in(order, now),
+    return DrainPlan(
         made_at=now,
         deadline=order.deadline or now + timedelta(seconds=problem.max_delay_s + allowance_s),
         nodes_needed=len(order.nodes),
@@ -146,7 +144,7 @@ def plan_drain(
         free_nodes=tuple(name for name in order.nodes if name not in snapshot.jobs_on),
         leaving=tuple(found[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
-        drain=order,
+        order=order,
     )
 
 

@@ -17,9 +17,9 @@ from datetime import datetime
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.node_hold import drain_number, not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot, Node
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import Drain, EvictionState, Operation, Relocation
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.slurm.parse.hostlist import compress
 
@@ -31,33 +31,33 @@ def first_turns(order: DrainOrder) -> tuple[Turn, ...]:
     return tuple(Turn(name) for name in order.nodes)
 
 
-def adopt(rolling: RollingDrain, drains: Mapping[int, Eviction]) -> RollingDrain:
+def recover(rolling: RollingDrain, drains: Mapping[int, Drain]) -> RollingDrain:
     """Take up drains that were stored for it when the daemon died before it could write down whose turn it is."""
-    begun = {name: number for number, e in sorted(drains.items()) if e.drain is not None for name in e.drain.nodes}
+    started = {name: number for number, e in sorted(drains.items()) for name in e.order.nodes}
     return _with(
         rolling,
         lambda turn: (
-            replace(turn, state=T.EMPTYING, drain_id=begun[turn.node])
-            if turn.state is T.WAITING and begun.get(turn.node, 0) > turn.drain_id
+            replace(turn, state=T.EMPTYING, drain_id=started[turn.node])
+            if turn.state is T.WAITING and started.get(turn.node, 0) > turn.drain_id
             else turn
         ),
     )
 
 
-def look(rolling: RollingDrain, drains: Mapping[int, Eviction], snapshot: ClusterSnapshot) -> RollingDrain:
+def update(rolling: RollingDrain, drains: Mapping[int, Drain], snapshot: ClusterSnapshot) -> RollingDrain:
     """Where each turn stands now; ``drains`` are this order's own, by number."""
     nodes = snapshot.node_by_name
-    return _with(rolling, lambda turn: _looked_at(turn, drains.get(turn.drain_id), nodes.get(turn.node)))
+    return _with(rolling, lambda turn: _updated(turn, drains.get(turn.drain_id), nodes.get(turn.node)))
 
 
-def _looked_at(turn: Turn, drain: Eviction | None, node: Node | None) -> Turn:
+def _updated(turn: Turn, drain: Drain | None, node: Node | None) -> Turn:
     if turn.state is T.EMPTYING:
-        if drain is None or drain.drain is None:
+        if drain is None:
             return replace(turn, state=T.SKIPPED, note="its drain is not known any more")
         if drain.started_at is not None:
             turn = replace(turn, state=T.AWAY)
         elif drain.state.undoing:
-            return set_back(turn, drain.outcome, together=len(drain.drain.nodes) > 1)
+            return set_back(turn, drain.why, together=len(drain.order.nodes) > 1)
         elif drain.state is EvictionState.PREEMPTING and node is not None and not _held(turn, node) and not node.reason:
             # The drain is called off for it: the others on it go on, this one was not to be drained.
             return replace(turn, state=T.SKIPPED, note="somebody brought it back while it was being emptied")
@@ -71,7 +71,6 @@ def _looked_at(turn: Turn, drain: Eviction | None, node: Node | None) -> Turn:
 
 def set_back(turn: Turn, why: str, *, together: bool) -> Turn:
     """A node whose drain is not possible: tried once more by itself if it was not alone, else skipped."""
-    why = why.removeprefix("Not drained: ").removesuffix(".")
     return replace(turn, state=T.WAITING if together else T.SKIPPED, alone=True, note=why)
 
 
@@ -89,7 +88,7 @@ def skipped(rolling: RollingDrain, reasons: Mapping[str, str]) -> RollingDrain:
     )
 
 
-def begun(rolling: RollingDrain, names: Collection[str], drain_id: int) -> RollingDrain:
+def mark_started(rolling: RollingDrain, names: Collection[str], drain_id: int) -> RollingDrain:
     return _with(
         rolling,
         lambda turn: (
@@ -135,28 +134,26 @@ def is_away(turn: Turn, snapshot: ClusterSnapshot) -> bool:
     return turn.state in (T.EMPTYING, T.AWAY) or (node is not None and _held(turn, node))
 
 
-def busy_nodes(open_ones: Collection[Eviction], snapshot: ClusterSnapshot) -> frozenset[str]:
+def busy_nodes(open_ones: Collection[Operation], snapshot: ClusterSnapshot) -> frozenset[str]:
     """Nodes that are not to be drained just now, though they may be later.
 
     One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
     moved off or onto them, which gives them a Reason for a while.
     """
     emptying = {
-        name for e in open_ones if e.drain is not None and e.started_at is None and not e.state.undoing
-        for name in e.drain.nodes
+        name for e in open_ones if e.started_at is None and not e.state.undoing
+        for name in e.drained_nodes
     }  # fmt: skip
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
     moving |= under_way_by(tuple(open_ones)).jobs
     busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
-    moves = {e.eviction_id: e for e in open_ones if e.drain is not None and e.drain.move is not None}
-    busy |= {name for e in moves.values() if e.drain is not None for name in emptying.intersection(e.drain.nodes)}
+    moves = {e.eviction_id: e for e in open_ones if isinstance(e, Relocation)}
+    busy |= {name for e in moves.values() for name in emptying.intersection(e.order.nodes)}
     busy |= {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
     return frozenset(busy)
 
 
-def closed(
-    rolling: RollingDrain, drains: Collection[Eviction], snapshot: ClusterSnapshot, now: datetime
-) -> RollingDrain:
+def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSnapshot, now: datetime) -> RollingDrain:
     """The order as it has ended, or as it is while there is something left of it."""
     if rolling.state is RollingState.CANCELLING:
         if any(e.started_at is None and not e.state.undoing for e in drains):
@@ -217,7 +214,7 @@ class Preview:
 
 
 def preview(
-    order: DrainOrder, at_once: int, snapshot: ClusterSnapshot, plan: Callable[[DrainOrder], Plan | NoPlan]
+    order: DrainOrder, at_once: int, snapshot: ClusterSnapshot, plan: Callable[[DrainOrder], DrainPlan | NoPlan]
 ) -> Preview:
     """``plan`` says how the jobs leave the nodes of one drain."""
     reasons = {name: not_ours_to_drain([name], snapshot) for name in order.nodes}
@@ -233,7 +230,7 @@ def preview(
                 missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
             found = (*found, *(name for name in some if name not in missed))
         together = plan(replace(order, nodes=found)) if found else None
-        if isinstance(together, Plan):
+        if isinstance(together, DrainPlan):
             batches.append(Batch(found, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
         elif together is not None:
             missed |= dict.fromkeys(found, together.why)

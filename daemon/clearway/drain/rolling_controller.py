@@ -6,6 +6,7 @@ between, the next cycle takes up what it finds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,17 +14,17 @@ from clearway.config.configuration import Config, Mode
 from clearway.drain.controller import Drains
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import (
-    adopt,
-    begun,
     busy_nodes,
-    closed,
+    finish,
     first_turns,
     left_out,
-    look,
+    mark_started,
     next_nodes,
     not_begun,
     progressed,
+    recover,
     skipped,
+    update,
 )
 from clearway.drain.selection import chosen_nodes
 from clearway.execution.executor import Executor
@@ -32,7 +33,8 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, SlurmError, UnknownEvictionError
 from clearway.model.events import Emit, RollingProgress
-from clearway.model.operations import Eviction
+from clearway.model.operations import Drain, Operation
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.store.base import Store
@@ -78,15 +80,15 @@ class RollingDrains:
             return "refused: it names no rolling drain"
         if rolling.state is not RollingState.UNDER_WAY:
             return f"refused: rolling drain {rolling.rolling_id} is {rolling.state.value}"
-        self._stop(rolling, f"Cancelled by {request.actor}.")
+        self._stop(rolling, f"Cancelled by {request.actor}")
         return "cancelled"
 
-    def leave_out(self, eviction: Eviction, why: str) -> None:
-        """Somebody cancels one of its drains: its nodes are not tried once more."""
-        rolling = self.store.rolling_drain(eviction.drain.rolling_id) if eviction.drain is not None else None
-        if rolling is not None and eviction.drain is not None and not rolling.state.terminal:
-            rolling = adopt(rolling, {eviction.eviction_id: eviction})
-            self.store.save_rolling_drain(left_out(rolling, eviction.drain.nodes, why))
+    def leave_out(self, drain: Operation, why: str) -> None:
+        """An operator cancels one of its drains: its nodes are not tried once more."""
+        rolling = self.store.rolling_drain(drain.order.rolling_id) if isinstance(drain, Drain) else None
+        if rolling is not None and isinstance(drain, Drain) and not rolling.state.terminal:
+            rolling = recover(rolling, {drain.eviction_id: drain})
+            self.store.save_rolling_drain(left_out(rolling, drain.order.nodes, why))
 
     def advance(
         self, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
@@ -104,18 +106,20 @@ class RollingDrains:
         self, rolling: RollingDrain, snapshot: ClusterSnapshot, config: Config, now: datetime, *, paused: bool
     ) -> RollingDrain:
         open_ones = self.operations.all()
-        own = {e.eviction_id: e for e in open_ones if e.drain and e.drain.rolling_id == rolling.rolling_id}
-        after = adopt(rolling, own)
-        after = look(after, self._drains_of(after, own), snapshot)
-        refused = self._refused_by_slurm(rolling, after, snapshot)
+        drains = [e for e in open_ones if isinstance(e, Drain)]
+        own = {e.eviction_id: e for e in drains if e.order.rolling_id == rolling.rolling_id}
+        after = recover(rolling, own)
+        known = self._drains_of(after, own)
+        after = update(after, known, snapshot)
+        refused = _refused_by_slurm(rolling, after, known, snapshot)
         if refused and after.state is RollingState.UNDER_WAY:
             after = self._stop(after, refused)
         if after.state is RollingState.CANCELLING:
-            after = left_out(after, after.order.nodes, after.outcome.removesuffix("."))
-            own = {number: self._call_off(each, now, after.outcome) for number, each in own.items()}
+            after = left_out(after, after.order.nodes, after.why)
+            own = {number: self._call_off(each, now, after.why) for number, each in own.items()}
         elif not paused and config.daemon.mode is not Mode.OBSERVE and (after.order.begin_at or now) <= now:
             after = self._begin(after, snapshot, config, now)
-        after = progressed(rolling, closed(after, own.values(), snapshot, now), now)
+        after = progressed(rolling, finish(after, own.values(), snapshot, now), now)
         if after != rolling:
             self.store.save_rolling_drain(after)
             self.emit(RollingProgress(rolling, after))
@@ -133,7 +137,7 @@ class RollingDrains:
                 self.drains.check(order, snapshot, config)
             except DrainError as error:
                 if not config.drain.owners:  # then it is the same for every node
-                    return self._stop(rolling, f"Stopped: {error}.")
+                    return self._stop(rolling, f"Stopped: {error}")
                 return not_begun(rolling, names, str(error))
             except SlurmError:
                 return rolling  # it did not say what the user may do: asked again in the next cycle
@@ -141,45 +145,47 @@ class RollingDrains:
                 drain = self.drains.begin(order, snapshot, config, now)
             except DrainError as error:
                 return not_begun(rolling, names, str(error))
-            rolling = begun(rolling, names, drain.eviction_id)
+            rolling = mark_started(rolling, names, drain.eviction_id)
             busy = busy_nodes(self.operations.all(), snapshot)
         return rolling
 
-    def _drains_of(self, rolling: RollingDrain, own: dict[int, Eviction]) -> dict[int, Eviction]:
+    def _drains_of(self, rolling: RollingDrain, own: dict[int, Drain]) -> dict[int, Drain]:
         """Those that turns wait for, the ended ones included."""
         numbers = {turn.drain_id for turn in rolling.turns if turn.state is TurnState.EMPTYING}
         ended = {number: each for number in numbers - own.keys() if (each := self._find(number)) is not None}
         return own | ended
 
-    def _find(self, number: int) -> Eviction | None:
+    def _find(self, number: int) -> Drain | None:
         try:
-            return self.operations.get(number)
+            found = self.operations.get(number)
         except UnknownEvictionError:
             return None
-
-    def _refused_by_slurm(self, before: RollingDrain, after: RollingDrain, snapshot: ClusterSnapshot) -> str:
-        """What it said when it did not let us drain: it would say so of every node."""
-        failed = {
-            new.drain_id: new.note
-            for old, new in zip(before.turns, after.turns, strict=True)
-            if old.state is TurnState.EMPTYING and new.state in (TurnState.WAITING, TurnState.SKIPPED)
-        }
-        for number in [turn.drain_id for turn in after.turns if not_ours_to_drain([turn.node], snapshot)]:
-            failed.pop(number, None)  # it is that node's own trouble
-
-        for number, note in sorted(failed.items()):
-            steps = self.store.steps(number)
-            if any(step.kind == "drain" and step.result == "refused" for step in steps):
-                return f"Stopped: {note}."
-        return ""
+        return found if isinstance(found, Drain) else None
 
     def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
-        stopped = left_out(rolling, rolling.order.nodes, why.removesuffix("."))
-        stopped = replace(stopped, state=RollingState.CANCELLING, outcome=why)
+        stopped = left_out(rolling, rolling.order.nodes, why)
+        stopped = replace(stopped, state=RollingState.CANCELLING, outcome=f"{why}.", why=why)
         self.store.save_rolling_drain(stopped)
         return stopped
 
-    def _call_off(self, eviction: Eviction, now: datetime, why: str) -> Eviction:
+    def _call_off(self, eviction: Drain, now: datetime, why: str) -> Drain:
         if eviction.started_at is not None or eviction.state.undoing:
             return eviction
-        return self.executor.cancel(eviction, now, why)
+        return self.executor.cancel(eviction, now, Outcome(OutcomeCode.CANCELLED, why))
+
+
+def _refused_by_slurm(
+    before: RollingDrain, after: RollingDrain, drains: Mapping[int, Drain], snapshot: ClusterSnapshot
+) -> str:
+    """What it said when it did not let us drain: it would say so of every node."""
+    failed = {
+        new.drain_id: new.note
+        for old, new in zip(before.turns, after.turns, strict=True)
+        if old.state is TurnState.EMPTYING and new.state in (TurnState.WAITING, TurnState.SKIPPED)
+    }
+    for number in [turn.drain_id for turn in after.turns if not_ours_to_drain([turn.node], snapshot)]:
+        failed.pop(number, None)  # it is that node's own trouble
+    for number, note in sorted(failed.items()):
+        if number in drains and drains[number].outcome_code is OutcomeCode.NODES_REFUSED:
+            return f"Stopped: {note}"
+    return ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import Operation
+from clearway.model.problem import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +21,37 @@ class UnderWay:
     lasting: frozenset[str] = frozenset()  # jobs that did not end by themselves as planned: not counted on again
     promised: frozenset[str] = frozenset()  # leave for evictions due no later: nodes left over are free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
-    evictions: tuple[Eviction, ...] = ()  # whose checkpoints keep the file system
+    evictions: tuple[Operation, ...] = ()  # whose checkpoints keep the file system
 
 
-def promised_by(evictions: Iterable[Eviction]) -> frozenset[str]:
-    """Jobs that leave for one of these evictions."""
+def promised_by(evictions: Iterable[Operation]) -> frozenset[str]:
+    """Jobs that leave for one of these operations."""
     return frozenset(job_id for e in evictions for job_id in e.promised_jobs)
 
 
-def under_way_by(evictions: Sequence[Eviction], deadline: datetime | None = None) -> UnderWay:
-    """What evictions that are being carried out claim; proposals claim nothing.
+def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = None) -> UnderWay:
+    """What operations that are being carried out claim; proposals claim nothing.
 
     With a ``deadline``, jobs that leave for evictions due no later than that are ``promised``.
     """
     acting = [e for e in evictions if e.state.acting]
-    jobs = {p.job_id for e in acting for p in e.preemptions if not p.state.terminal}
-    placed = {
-        name
-        for e in acting
-        if e.state is EvictionState.CANCELLING or e.move is not None
-        for name in e.plan.placement_nodes
-    }
-    nodes = placed | {name for e in acting for name in e.held_nodes}
     sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
     return UnderWay(
-        jobs=frozenset(jobs | {e.preemptor.job_id for e in acting}),
-        nodes=frozenset(nodes),
+        jobs=frozenset(job_id for e in acting for job_id in e.claimed_jobs),
+        nodes=frozenset(name for e in acting for name in e.claimed_nodes),
         promised=promised_by(sooner),
         evictions=tuple(acting),
+    )
+
+
+def under_way_beside(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:
+    """What another plan for the rest of an operation goes by; ``stuck``: jobs and nodes that did not go as planned."""
+    ends = {p.job_id for p in e.preemptions if p.action is Action.END}
+    failed = frozenset(stuck)
+    return replace(
+        under_way_by(others, e.plan.deadline),
+        leaving=frozenset(p.job_id for p in e.preemptions if p.requeued_at and not p.state.terminal) - failed,
+        avoid=failed - ends,
+        lasting=failed & ends,
+        own_nodes=frozenset(e.held_nodes),
     )

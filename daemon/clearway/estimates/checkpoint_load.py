@@ -32,7 +32,7 @@ from clearway.estimates.costs import checkpoint_rate_mib_s
 from clearway.estimates.deadlines import latest_of
 from clearway.model.claims import CheckpointHow, read_claims
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
+from clearway.model.operations import CHECKPOINTS, Operation, Preemption, PreemptionState, Relocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class CheckpointLoad:
 
 
 def checkpoint_write_of(
-    e: Eviction, p: Preemption, snapshot: ClusterSnapshot, costs: CostsConfig, execution: ExecutionConfig
+    e: Operation, p: Preemption, snapshot: ClusterSnapshot, costs: CostsConfig, execution: ExecutionConfig
 ) -> CheckpointWrite | None:
     """What this preemption's checkpoint asks of the file system; None where it asks nothing that is known."""
     claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
@@ -70,10 +70,10 @@ def checkpoint_write_of(
 
 
 def checkpoint_load_of(
-    evictions: Iterable[Eviction],
-    write: Callable[[Eviction, Preemption], CheckpointWrite | None],
-    may_begin: Callable[[Eviction, Preemption], bool],
-    counts_late: Callable[[Eviction], bool],
+    evictions: Iterable[Operation],
+    write: Callable[[Operation, Preemption], CheckpointWrite | None],
+    may_begin: Callable[[Operation, Preemption], bool],
+    counts_late: Callable[[Operation], bool],
     now: datetime,
 ) -> CheckpointLoad:
     """The checkpoints of all these evictions.
@@ -146,7 +146,7 @@ def shared_bandwidth(config: Config) -> float | None:
 
 
 def file_system_busy_s(
-    others: Iterable[Eviction], snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
+    others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
 ) -> int:
     """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``clear_after_s``.
 
@@ -157,7 +157,7 @@ def file_system_busy_s(
     load = checkpoint_load_of(
         others,
         lambda e, p: checkpoint_write_of(e, p, snapshot, config.costs, config.execution),
-        lambda e, _: e.move is None,  # moves that have not begun are called off
+        lambda e, _: not isinstance(e, Relocation),  # one that has not begun is called off
         lambda _: False,
         now,
     )

@@ -17,7 +17,7 @@ from clearway.estimates.outcomes import restart_record
 from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, ignore
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.walltime.remaining import EndChance, RunTimes
 
@@ -106,7 +106,7 @@ class Memory:
             self._revision += 1
         self._restarts = found
 
-    def look_for_returns(self, open_ones: Iterable[Eviction]) -> None:
+    def look_for_returns(self, open_ones: Iterable[Operation]) -> None:
         """Read anew how long preemptees were away when one of them is not followed any more."""
         away = frozenset((e.eviction_id, p.job_id) for e in open_ones for p in e.preemptions if not p.state.terminal)
         if self._away - away:

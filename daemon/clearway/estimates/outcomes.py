@@ -16,12 +16,12 @@ from clearway.estimates.costs import checkpoint_time_s, model_size_mib
 from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
 from clearway.model.cluster import Job, JobState
-from clearway.model.operations import Eviction, Preemption, PreemptionState
+from clearway.model.operations import Operation, Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 
 
 def checkpoint_record(
-    eviction: Eviction,
+    eviction: Operation,
     before: Preemption,
     after: Preemption,
     seen: Job | None,
@@ -112,7 +112,7 @@ def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool)
     return CheckpointOutcome.ENDED
 
 
-def _predicted_s(eviction: Eviction, p: Preemption) -> float:
+def _predicted_s(eviction: Operation, p: Preemption) -> float:
     """As it was estimated; the plan itself has it rounded up to whole steps."""
     for candidate in eviction.plan.problem.candidates:
         if candidate.job_id == p.job_id:

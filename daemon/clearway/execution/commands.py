@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from clearway.execution.job_lifecycle import Command
-from clearway.execution.node_hold import hold_reason
+from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import read_claims
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.events import CommandGiven, Emit
-from clearway.model.operations import Eviction, Preemption
+from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
@@ -28,26 +27,28 @@ class Commander:
         self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
     def give(
-        self, e: Eviction, p: Preemption | None, command: Command, now: datetime, *, nodes: Sequence[str] = ()
+        self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target | None = None
     ) -> SlurmError | None:
         """Store the intent, act, store the result. What Slurm said when it did not do it.
 
-        ``nodes`` are those that ``drain`` and ``undrain`` are about.
+        ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
-        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, compress(nodes))
+        about = target or Target(job_id=p.job_id if p else "")
+        nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
+        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
         try:
-            self._act(e, p, command, now, nodes)
+            self._act(e, p, command, now, about)
         except SlurmError as error:
             result = "error" if error.retryable else "refused"
             self._store.finish_step(step_id, now, result, str(error))
             self._emit(CommandGiven(command.value, result))
             return error
-        self._store.finish_step(step_id, now, "ok", compress(nodes))
+        self._store.finish_step(step_id, now, "ok", nodes)
         self._emit(CommandGiven(command.value, "ok"))
         return None
 
-    def _act(self, e: Eviction, p: Preemption | None, command: Command, now: datetime, nodes: Sequence[str]) -> None:
-        backend, preemptor_id = self._backend, e.preemptor.job_id
+    def _act(self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target) -> None:
+        backend = self._backend
         match command:
             case Command.CREATE_PLACEMENT:
                 backend.create_reservation(placement(e, now, self._grace))
@@ -56,19 +57,20 @@ class Commander:
             case Command.EXTEND_PLACEMENT:
                 backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
             case Command.ATTACH:
-                backend.attach(p.job_id if p else preemptor_id, e.placement)
+                backend.attach(target.job_id, e.placement)
             case Command.DETACH:
-                backend.detach(p.job_id if p else preemptor_id)
+                backend.detach(target.job_id)
             case Command.DELETE_PLACEMENT:
-                self._release_moved(e)
+                self._let_out(target.guests, e.placement)
                 backend.delete_reservation(e.placement)
-            case Command.DRAIN | Command.UNDRAIN:
-                change = backend.drain if command is Command.DRAIN else backend.undrain
-                for name in nodes:
-                    change(name, _hold(e))
-                    if command is Command.UNDRAIN:
-                        self.brought_back[name] = now
-                    if command is Command.UNDRAIN and _powers_down(e):
+            case Command.DRAIN:
+                for name in target.nodes:
+                    backend.drain(name, target.reason)
+            case Command.UNDRAIN:
+                for name in target.nodes:
+                    backend.undrain(name, target.reason)
+                    self.brought_back[name] = now
+                    if target.power_down:
                         self._power_down(name)
             case _:
                 assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
@@ -81,12 +83,12 @@ class Commander:
             why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
             raise SlurmRefusedError(why) from None
 
-    def _release_moved(self, e: Eviction) -> None:
-        """Let moved jobs out of their placement: once that is gone a job in it could never start."""
-        for p in e.preemptions if e.move is not None else ():
-            job = self._backend.job(p.job_id)
-            if job is not None and job.reservation == e.placement:
-                self._backend.detach(p.job_id)
+    def _let_out(self, job_ids: tuple[str, ...], name: str) -> None:
+        """Detach these jobs where they are in the placement: once that is gone a job in it could never start."""
+        for job_id in job_ids:
+            job = self._backend.job(job_id)
+            if job is not None and job.reservation == name:
+                self._backend.detach(job_id)
 
     def _act_on_job(self, p: Preemption, command: Command) -> None:
         match command:
@@ -108,16 +110,3 @@ class Commander:
                 claims, _ = read_claims(p.job)
                 to_batch = claims is None or claims.to == "batch"
                 self._backend.signal(p.job, claims.signal if claims else "USR1", batch_only=to_batch)
-
-
-def _hold(e: Eviction) -> str:
-    assert e.drain is not None, e.eviction_id  # noqa: S101 - only a drain's table has these commands
-    return hold_reason(e.eviction_id, e.drain)
-
-
-def _powers_down(e: Eviction) -> bool:
-    """Whether its nodes are switched off when they take jobs again: only those that it has emptied.
-
-    A daemon that dies between the two leaves the node on, as it was before.
-    """
-    return e.move is not None and e.move.power_down and e.started_at is not None

@@ -1,65 +1,57 @@
-"""Takes the steps that the lifecycle table names: intent is stored, then Slurm is asked, then the result is stored.
+"""Carries operations out: intent is stored, then Slurm is asked, then the result is stored.
 
-One call to ``advance`` goes as far as one snapshot allows and never waits. A step that Slurm refuses or does not
-answer is written down; what happens next is again read from the table in the next cycle.
+What comes next is read from the lifecycle of the operation's type. One call to ``advance`` goes as far as one snapshot
+allows and never waits. A step that Slurm refuses or does not answer is written down; what happens next is again read
+from the lifecycle in the next cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from clearway.config.configuration import CostsConfig, ExecutionConfig
-from clearway.drain.lifecycle import drain_sight, have_to_go, next_drain_phase
-from clearway.estimates.checkpoint_load import CheckpointLoad, checkpoint_load_of, checkpoint_write_of, may_begin
-from clearway.estimates.checkpoint_order import CheckpointWrite
 from clearway.estimates.deadlines import latest_of
-from clearway.estimates.outcomes import checkpoint_record
+from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
-from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
-from clearway.execution.lifecycle import Phase
+from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
+from clearway.execution.lifecycle import Lifecycle, Observed, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.placement import placement, placement_ends, placement_name
-from clearway.execution.progress import (
-    in_its_run,
-    lost_nodes,
-    planned_preemptions,
-    spare,
-    times,
-    with_preemption,
-)
-from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
+from clearway.execution.placement import placement_name
+from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import SlurmError
 from clearway.model.events import Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState
+from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
-from clearway.preemption.lifecycle import Sight, next_phase
-from clearway.relocation.lifecycle import its_turn, lands, may_attach, move_sight, next_move_phase
+from clearway.model.transitions import O, entered, preemption_entered
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
-# More rows than any eviction has between two snapshots; a table that does not come to rest is a bug, not a loop.
+# More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
-    """What one cycle saw; ``reservations`` None when nothing under way needed them."""
+class _Cycle:
+    """What one call to ``advance`` goes by."""
 
-    snapshot: ClusterSnapshot
-    reservations: tuple[Reservation, ...]
-    paused: bool = False
+    lifecycle: Lifecycle[Any, Any]
+    observed: Observed
+    others: tuple[Operation, ...]  # under way beside the one that advances
+    now: datetime
 
-
-# None: not now. NoPlan: a drain is impossible.
-Replanner = Callable[[Eviction, frozenset[str], Sightings, datetime], Plan | NoPlan | None]
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self.observed.snapshot
 
 
 class Executor:
-    """Carries evictions out, one cycle at a time."""
+    """Carries operations out, one cycle at a time."""
 
     def __init__(
         self,
@@ -67,7 +59,7 @@ class Executor:
         store: Store,
         operations: OpenOperations,
         config: ExecutionConfig,
-        replan: Replanner,
+        lifecycles: Mapping[type[Operation], Lifecycle[Any, Any]],
         emit: Emit,
         *,
         learn: Callable[[CheckpointRecord], None] = lambda _: None,
@@ -76,155 +68,94 @@ class Executor:
         self._store = store
         self._operations = operations
         self._config = config
-        self._replan = replan
+        self._lifecycles = lifecycles
         self._emit = emit
         self._learn_record = learn
-        self._costs = costs or CostsConfig()
-        self._others: list[Eviction] = []  # the other evictions under way, as of the one that advances
-        # As of one eviction: see _may_ask.
-        self._writes: tuple[Eviction, CheckpointLoad] | None = None
-        self._commander = Commander(backend, store, emit, self._grace)
+        self._checkpoints = CheckpointTurns(config, costs or CostsConfig())
+        self._commander = Commander(backend, store, emit, timedelta(seconds=config.placement_grace))
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(self, eviction: Eviction, sightings: Sightings, now: datetime) -> Eviction:
-        """As many steps as this snapshot allows; returns where the eviction stands afterwards."""
-        done: set[Command] = set()
-        placed = True
-        self._others = [other for other in self._operations.others(eviction) if other.state.acting]
-        self._writes = None
-        for _ in range(_MOST_PHASES):
-            phase = self._next_phase(eviction, sightings, done, now)
-            if phase is None:
-                break
-            if phase.command is not None and self._just_failed(eviction, phase.command, now):
-                placed = False
-                break
-            before = eviction
-            eviction = self._enter(eviction, phase, now, sightings.snapshot)
-            if phase.command is not None:
-                error = self._commander.give(
-                    eviction, None, phase.command, now, nodes=self._nodes(eviction, phase.command, sightings.snapshot)
-                )
-                if error is not None:
-                    self._failed_at[eviction.eviction_id, phase.command] = now
-                    placed = False
-                    if eviction.drain is not None and eviction.state is EvictionState.PLACING and not error.retryable:
-                        eviction = self.cancel(eviction, now, f"The nodes cannot be taken: {error}.")
-                    break
-                done.add(phase.command)
-            if eviction == before and phase.command is None:
-                break
-        if eviction.state.acting and eviction.state is not EvictionState.PLACING:
-            # Without its placement the freed nodes would go to anybody: until it stands, no job has to leave.
-            paused = sightings.paused or not placed
-            eviction = self._advance_preemptions(eviction, replace(sightings, paused=paused), now)
-        return eviction
+    def advance(self, operation: O, observed: Observed, now: datetime) -> O:
+        """As many steps as this snapshot allows; returns where the operation stands afterwards."""
+        others = tuple(other for other in self._operations.others(operation) if other.state.acting)
+        cycle = _Cycle(self._lifecycles[type(operation)], observed, others, now)
+        operation, held = self._advance_whole(operation, cycle)
+        if not operation.state.acting or operation.state is EvictionState.PLACING:
+            return operation
+        # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
+        if not held:
+            cycle = replace(cycle, observed=replace(observed, paused=True))
+        operation, stuck = self._advance_jobs(operation, cycle)
+        return self._plan_anew(operation, stuck, cycle) if stuck else operation
 
-    def _next_phase(self, e: Eviction, sightings: Sightings, done: set[Command], now: datetime) -> Phase | None:
-        watch_return = timedelta(seconds=self._config.watch_return)
-        if e.drain is None:
-            return next_phase(e, self._sight(e, sightings, done, now), now, watch_return)
-        if e.drain.move is not None:
-            if done:
-                return None  # what has come of it is seen first
-            moves = move_sight(
-                e, e.drain, sightings.snapshot, self._placement_of(e, sightings), paused=sightings.paused
-            )
-            return next_move_phase(e, e.drain, moves, now, patience=self._patience, watch_return=watch_return)
-        if Command.DRAIN in done:
-            return None  # which jobs are there is seen when none can come any more
-        sight = drain_sight(e, e.drain, sightings.snapshot, paused=sightings.paused)
-        if Command.UNDRAIN in done:
-            sight = replace(sight, ours=())
-        return next_drain_phase(e, e.drain, sight, now, watch_return)
-
-    @staticmethod
-    def _nodes(e: Eviction, command: Command, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-        """Which nodes a drain's command is about: those that are not so already."""
-        if e.drain is None:
-            return ()
-        ours = drain_sight(e, e.drain, snapshot, paused=False).ours
-        return ours if command is Command.UNDRAIN else tuple(name for name in e.drain.nodes if name not in ours)
-
-    def bring_back(self, eviction: Eviction, nodes: Sequence[str], now: datetime) -> SlurmError | None:
+    def bring_back(
+        self, operation: Operation, nodes: Sequence[str], snapshot: ClusterSnapshot, now: datetime
+    ) -> SlurmError | None:
         """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
-        return self._commander.give(eviction, None, Command.UNDRAIN, now, nodes=nodes)
+        target = self._lifecycles[type(operation)].target(operation, Command.UNDRAIN, snapshot)
+        return self._commander.give(operation, None, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
 
     def brought_back_since(self, since: datetime) -> frozenset[str]:
         """Nodes that this daemon has let take jobs again, no earlier."""
         return frozenset(name for name, at in self._commander.brought_back.items() if at >= since)
 
-    def _just_failed(self, e: Eviction, command: Command, now: datetime) -> bool:
-        failed = self._failed_at.get((e.eviction_id, command))
-        return failed is not None and now - failed < timedelta(seconds=self._config.retry_after)
-
-    def cancel(self, eviction: Eviction, now: datetime, why: str) -> Eviction:
+    def cancel(self, operation: O, now: datetime, outcome: Outcome) -> O:
         """Undo what can be undone; jobs past their point of no return are followed to their end."""
-        state = EvictionState.CANCELLING if eviction.state.acting else EvictionState.CANCELLED
-        return self._enter(eviction, Phase(state, event=why, outcome=why), now, None)
+        return self._enter(operation, call_off(operation, outcome), now, None)
 
-    # -- the eviction as a whole ---------------------------------------------------------------------------
+    # -- the operation as a whole --------------------------------------------------------------------------
 
-    def _sight(self, e: Eviction, sightings: Sightings, done: set[Command], now: datetime) -> Sight:
-        """What is seen, with what this very cycle has already done taken as done."""
-        snapshot = sightings.snapshot
-        preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
-        ours = self._placement_of(e, sightings)
-        if Command.DELETE_PLACEMENT in done:
-            ours = None
-        elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
-            ours = placement(e, now, self._grace)
-        if preemptor is not None and Command.ATTACH in done:
-            preemptor = replace(preemptor, reservation=e.placement)
-        elif preemptor is not None and Command.DETACH in done:
-            preemptor = replace(preemptor, reservation=None)
-        suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
-        others = [
-            job
-            for name in e.plan.placement_nodes
-            for job in snapshot.jobs_on.get(name, ())
-            if job.job_id not in (e.preemptor.job_id, *e.plan.staying)
-            and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
-        ]
-        return Sight(
-            preemptor=preemptor,
-            placement=ours,
-            nodes_free=not others and not snapshot.unreadable,
-            placement_ends=placement_ends(e, self._grace),
-            extend_when_ends=now + self._grace / 2,
-            paused=sightings.paused,
+    def _advance_whole(self, e: O, cycle: _Cycle) -> tuple[O, bool]:
+        """The operation after its rows; and whether all commands were carried out."""
+        done: set[Command] = set()
+        for _ in range(_MOST_PHASES):
+            observation = cycle.lifecycle.observe(e, cycle.observed, done, cycle.now)
+            phase = None if observation is None else cycle.lifecycle.next_phase(e, observation, cycle.now)
+            if phase is None:
+                return e, True
+            if phase.command in self._refused(e, cycle.now):
+                return e, False
+            before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
+            if phase.command is None:
+                if e == before:
+                    return e, True
+                continue
+            target = cycle.lifecycle.target(e, phase.command, cycle.snapshot)
+            error = self._commander.give(e, None, phase.command, cycle.now, target)
+            if error is not None:
+                self._failed_at[e.eviction_id, phase.command] = cycle.now
+                instead = cycle.lifecycle.refused(e, error)
+                return (e if instead is None else self._enter(e, instead, cycle.now, None)), False
+            done.add(phase.command)
+        return e, True
+
+    def _refused(self, e: Operation, now: datetime) -> frozenset[Command]:
+        """Commands for the operation as a whole that have just failed: they are not given again at once."""
+        pause = timedelta(seconds=self._config.retry_after)
+        return frozenset(
+            command for (number, command), at in self._failed_at.items() if number == e.eviction_id and now - at < pause
         )
 
-    @staticmethod
-    def _placement_of(e: Eviction, sightings: Sightings) -> Reservation | None:
-        return next((r for r in sightings.reservations if r.name == e.placement), None)
-
-    @property
-    def _patience(self) -> timedelta:
-        return timedelta(seconds=self._config.landing_patience)
-
-    @property
-    def _grace(self) -> timedelta:
-        return timedelta(seconds=self._config.placement_grace)
-
-    def _enter(self, e: Eviction, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> Eviction:
-        changes: dict[str, object] = {}
+    def _enter(self, e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
+        before = e
         if phase.state is not e.state:
-            changes |= {"state": phase.state, "state_since": now}
+            e = entered(e, phase.state, now)
         if phase.command is Command.CREATE_PLACEMENT and not e.placement:
-            changes["placement"] = placement_name(e.eviction_id)
-        if phase.outcome and phase.outcome != e.outcome:
-            changes["outcome"] = phase.outcome
-        if phase.started_at is not None:  # the phases after it, still STARTED, say nothing about the start
-            changes |= {"started_at": phase.started_at, "outcome": phase.event}
+            e = replace(e, placement=placement_name(e.eviction_id))
+        if phase.outcome is not None:
+            e = e.told(phase.outcome)
+        if phase.remark:
+            e = replace(e, outcome=f"{e.outcome} {phase.remark}".strip())
+        if phase.started_at is not None:
+            e = replace(e, started_at=phase.started_at)
         if phase.state in (EvictionState.STARTED, EvictionState.CANCELLING, EvictionState.CANCELLED):
-            changes["preemptions"] = tuple(spare(p, now) if in_its_run(p, snapshot) else p for p in e.preemptions)
+            spared = tuple(spare(p, now) if in_its_run(p, snapshot) else p for p in e.preemptions)
+            e = replace(e, preemptions=spared)
         if phase.state.terminal:
-            changes["finished_at"] = now
+            e = replace(e, finished_at=now)
         if phase.late and not e.late:
-            changes["late"] = True
-        if changes:
-            before, e = e, replace(e, **changes)  # type: ignore[arg-type]  # names and types stand just above
+            e = replace(e, late=True)
+        if e != before:
             self._learn(before, e, snapshot, now)
             self._operations.save(e)
         if phase.event:
@@ -233,21 +164,22 @@ class Executor:
             self._emit(OperationFinished(e))
         return e
 
-    # -- its preemptions -----------------------------------------------------------------------------------
+    # -- its jobs ------------------------------------------------------------------------------------------
 
-    def _advance_preemptions(self, e: Eviction, sightings: Sightings, now: datetime) -> Eviction:
+    def _advance_jobs(self, e: O, cycle: _Cycle) -> tuple[O, dict[str, str]]:
+        """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = self._misfits(e, sightings.snapshot) if waiting else {}
-        begin = waiting and not sightings.paused and not stuck
+        stuck = cycle.lifecycle.misfits(e, cycle.snapshot, cycle.others) if waiting else {}
+        begin = waiting and not cycle.observed.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
-            seen = sightings.snapshot.job_by_id.get(p.job_id)
-            if p.state is PreemptionState.PLANNED and not its_turn(e, p):
+            seen = cycle.snapshot.job_by_id.get(p.job_id)
+            if p.state is PreemptionState.PLANNED and not e.its_turn(p):
                 continue
-            if seen is None and sightings.snapshot.unreadable:
+            if seen is None and cycle.snapshot.unreadable:
                 continue  # it may be the very record that could not be read
-            step = next_step(p, seen, now, self._rules(e, p, sightings, now))
+            step = next_step(p, seen, cycle.now, self._context(e, p, cycle))
             if step is None:
                 continue
             if step.stuck:
@@ -256,161 +188,63 @@ class Executor:
                 continue
             if p.state.cancellable and step.command is not None and not begin:
                 continue
-            e = self._take(e, index, step, sightings.snapshot, now)
-        if waiting and stuck and not sightings.paused:
-            return self._plan_anew(e, stuck, sightings, now)
-        return e
+            e = self._take(e, index, step, cycle)
+        return e, stuck if waiting and not cycle.observed.paused else {}
 
-    def _misfits(self, e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
-        """What makes another plan necessary, by job or node."""
-        if e.move is not None:
-            return {}  # its own table calls it off
-        if e.drain is not None:
-            return have_to_go(e, e.drain, snapshot)
-        return lost_nodes(e, snapshot, self._others)
-
-    def _rules(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> Rules:
+    def _context(self, e: Operation, p: Preemption, cycle: _Cycle) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
         # a suspension, which would only let the job stand still earlier.
         quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
         open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
         asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
-        return Rules(
+        common = StepContext(
             latest=latest_of(e, self._config),
-            may_ask=asks and self._may_ask(e, p, sightings.snapshot, now),
+            may_ask=asks and self._checkpoints.may_ask(e, p, cycle.snapshot, cycle.others, cycle.now),
             may_kill=not open_saves,
             wanted=e.state.before_start,
-            first=e.drain is not None,
-            placement=e.placement if e.move is not None else "",
-            land=e.move is not None and lands(p, now, self._patience),
-            placed=may_attach(e, p, self._placement_of(e, sightings)),
-            may_resume=p.state is PreemptionState.SUSPENDED and self._may_resume(e, p, sightings, now),
-            kill_when_late=(e.drain.force if e.drain else self._config.late_checkpoint == "kill" and not p.eternal),
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
+        refused = self._refused(e, cycle.now)
+        return cycle.lifecycle.step_context(e, p, common, cycle.observed, refused, cycle.now)
 
-    def _may_ask(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> bool:
-        """Whether this checkpoint is the next over all evictions, and the file system has room for it."""
-        write = self._write(e, p, snapshot)
-        if write is None or write.own_pace:
-            return True  # its claim is gone, or it saves itself at its own pace
-        if self._writes is None or self._writes[0] is not e:  # each step makes another eviction of it
-            self._writes = (e, self._look_at_writes(e, snapshot, now))
-        bandwidth = self._config.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
-        return may_begin(write, self._writes[1], self._config.concurrent_checkpoints, bandwidth)
-
-    def _look_at_writes(self, e: Eviction, snapshot: ClusterSnapshot, now: datetime) -> CheckpointLoad:
-        """The checkpoints of all evictions under way."""
-        return checkpoint_load_of(
-            (e, *self._others),
-            lambda each, p: self._write(each, p, snapshot),
-            its_turn,
-            lambda each: each is e,
-            now,
-        )
-
-    def _write(self, e: Eviction, p: Preemption, snapshot: ClusterSnapshot) -> CheckpointWrite | None:
-        return checkpoint_write_of(e, p, snapshot, self._costs, self._config)
-
-    def _may_resume(self, e: Eviction, p: Preemption, sightings: Sightings, now: datetime) -> bool:
-        """Whether nobody has, or can get, the processors of a suspended job before it is resumed.
-
-        Who was on a node before the suspension has other processors: both ran at once. The snapshot must have seen
-        the preemptor out of the placement, in which it alone could start at any moment. Where Slurm refuses us the
-        placement, the snapshot alone has to do.
-        """
-        snapshot = sightings.snapshot
-        preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
-        attached = preemptor is not None and preemptor.reservation == e.placement
-        if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
-            return False
-        if attached and preemptor is not None and preemptor.state is not JobState.ENDED:
-            return False
-        covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in sightings.reservations)
-        refused = (Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT)
-        if not covered and not any(self._just_failed(e, command, now) for command in refused):
-            return False
-        others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
-        # Slurm tells whole seconds: who started in the second of the suspension may have these very processors.
-        suspended = p.requeued_at.replace(microsecond=0)
-        return all(
-            o.job_id != e.preemptor.job_id and o.start_time is not None and o.start_time < suspended for o in others
-        )
-
-    def _take(self, e: Eviction, index: int, step: Step, snapshot: ClusterSnapshot, now: datetime) -> Eviction:
-        p = e.preemptions[index]
-        changes: dict[str, object] = {"note": step.note or p.note}
+    def _take(self, e: O, index: int, step: Step, cycle: _Cycle) -> O:
+        now, before, p = cycle.now, e, e.preemptions[index]
+        after = replace(p, note=step.note or p.note)
         if step.state is not p.state:
-            changes |= {"state": step.state, "state_since": now, "attempted_at": None, "attempts": 0}
-            changes |= times(p, step, snapshot, now)
-        before, e = e, with_preemption(e, index, replace(p, **changes))  # type: ignore[arg-type]  # names and types stand just above
-        self._learn(before, e, snapshot, now)
+            changes = times(p, step, cycle.snapshot, now)
+            after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
+        e = with_preemption(e, index, after)
+        self._learn(before, e, cycle.snapshot, now)
         self._operations.save(e)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
-            self._emit(JobLeft(e.preemptions[index], p.job.partitions[0] if p.job.partitions else ""))
+            self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else ""))
         if step.command is not None:
-            answered = self._commander.give(e, e.preemptions[index], step.command, now) is None
-            p = e.preemptions[index]
-            e = with_preemption(e, index, replace(p, attempted_at=now, attempts=p.attempts + 1))
+            answered = self._commander.give(e, after, step.command, now) is None
+            e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))
             self._operations.save(e)
             if answered and step.command is Command.ASK_CHECKPOINT:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e
 
-    def _plan_anew(self, e: Eviction, stuck: dict[str, str], sightings: Sightings, now: datetime) -> Eviction:
-        """Another plan for the rest, keeping placement and what already left; without one the preemptor waits.
-
-        A drain's first plan is made here as well, and where there can be none it is called off.
-        """
-        if e.move is not None:
-            job_id, why = min(stuck.items())
-            return self.cancel(e, now, f"Called off: job {job_id}: {why}.")
-        plan = self._replan(e, frozenset(stuck), sightings, now)
-        if isinstance(plan, NoPlan):
-            return self.cancel(e, now, f"Not drained: {plan.why}.")
-        if plan is None:
-            if not e.late and e.drain is None:
-                reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
-                text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
-                self._store.add_event(e.eviction_id, None, now, text)
-                e = replace(e, late=True)
-                self._operations.save(e)
+    def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: _Cycle) -> O:
+        """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
+        answer = cycle.lifecycle.replan(e, stuck, cycle.observed, cycle.others, cycle.now)
+        if answer is None:
             return e
-        kept = {p.job_id: p for p in e.preemptions}
-        for p in planned_preemptions(plan, now):
-            old = kept.get(p.job_id)
-            if (
-                old is None
-                or old.state is PreemptionState.SPARED
-                or (old.action is not p.action and old.state.cancellable)
-            ):
-                kept[p.job_id] = p
-        wanted = {planned.job_id for planned in plan.chosen.actions}
-        preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
-        before, state = e, EvictionState.PREEMPTING
-        e = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1, state=state)
-        self._learn(before, e, sightings.snapshot, now)
+        if isinstance(answer, Phase):
+            return self._enter(e, answer, cycle.now, None)
+        before, e = e, with_plan(e, answer, cycle.now)
+        self._learn(before, e, cycle.snapshot, cycle.now)
         self._operations.save(e)
-        reasons = "; ".join(f"{job_id}: {why}" for job_id, why in sorted(stuck.items()))
-        self._store.add_event(e.eviction_id, None, now, f"Planned{' anew' if before.preemptions else ''} ({reasons}).")
+        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
+        again = " anew" if before.preemptions else ""
+        self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
         return e
 
-    def _learn(self, before: Eviction, after: Eviction, snapshot: ClusterSnapshot | None, now: datetime) -> None:
+    def _learn(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
         """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
-        now_by_id = {p.job_id: p for p in after.preemptions}
-        for p in before.preemptions:
-            seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
-            record = checkpoint_record(
-                before,
-                p,
-                now_by_id.get(p.job_id, p),
-                seen,
-                now,
-                latest=latest_of(before, self._config),
-                costs=self._costs,
-            )
-            if record is not None:
-                self._learn_record(record)
+        for record in self._checkpoints.records(before, after, snapshot, now):
+            self._learn_record(record)

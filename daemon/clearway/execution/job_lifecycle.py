@@ -60,8 +60,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a preemption may do at this moment; worked out by the executor from plan and configuration."""
+class StepContext:
+    """What a preemption may do at this moment; worked out by lifecycle and executor from plan and configuration."""
 
     latest: datetime  # when nodes must begin to empty for the preemptor to start by its deadline
     may_ask: bool = True  # a checkpoint may be asked for now (others are not using the file system)
@@ -70,14 +70,14 @@ class Rules:
     may_resume: bool = False  # nobody else has the processors of this suspended job, and nobody can get them first
     first: bool = False  # it goes to the head of the queue until it runs again
     placement: str = ""  # of a job that is moved: where it is to start again
-    land: bool = False  # ... in that placement, not just anywhere
+    attach: bool = False  # ... in that placement, not just anywhere
     placed: bool = False  # ... which covers its own target now and nothing else
     kill_when_late: bool = False
     retry_after: timedelta = timedelta(seconds=5)
     give_up_after: int = 5
 
 
-def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> Step | None:
+def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepContext) -> Step | None:
     """The next row for one preemptee; None: wait for another snapshot.
 
     ``seen`` is the job in a snapshot taken after the last command; None when Slurm has forgotten it.
@@ -92,47 +92,47 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, rules: Rules) -> S
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
     if p.state is S.VACATED:
-        return _vacated(p, seen, now, rules)
+        return _vacated(p, seen, now, context)
     if p.state is S.QUEUED:
-        return _queued(p, seen, now, rules)
+        return _queued(p, seen, now, context)
     if seen.state is JobState.PENDING:
         return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
     if seen.run != p.job.run:
         return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued by somebody else")
     if p.state is S.SUSPENDED or (p.state is S.VACATING and p.action is Action.SUSPEND):
-        return _suspending(p, seen, now, rules) if p.state is S.VACATING else _suspended(p, seen, now, rules)
+        return _suspending(p, seen, now, context) if p.state is S.VACATING else _suspended(p, seen, now, context)
     if p.state is S.VACATING:
-        return _vacating(p, seen, now, rules)
+        return _vacating(p, seen, now, context)
     if seen.state is not JobState.RUNNING:
         return Step(p.state, stuck=True, note=f"it is {seen.raw_state}")
-    return _planned(p, seen, now, rules) if p.state is S.PLANNED else _checkpointing(p, seen, now, rules)
+    return _planned(p, seen, now, context) if p.state is S.PLANNED else _checkpointing(p, seen, now, context)
 
 
-def _planned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _planned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     match p.action:
         case Action.END:
-            return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > rules.latest else None
+            return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > context.latest else None
         case Action.KILL:
-            return _leave(p) if rules.may_kill else None
+            return _leave(p) if context.may_kill else None
         case Action.SUSPEND:
-            return Step(S.VACATING, Command.SUSPEND) if rules.may_kill else None
+            return Step(S.VACATING, Command.SUSPEND) if context.may_kill else None
         case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
             if claims.checkpoint is CheckpointHow.INTERVAL:
                 return Step(S.CHECKPOINTING)
-            return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if rules.may_ask else None
+            return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if context.may_ask else None
         case _:
             return Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself")
 
 
-def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _checkpointing(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     claims, _ = read_claims(seen)
     asked = p.asked_at or now
     if checkpointed_since(claims, asked) and not _requeues_itself(seen):
         return _leave(p)
     failed = failed_since(claims, asked)
-    if failed or now > rules.latest:
+    if failed or now > context.latest:
         why = "its checkpoint failed" if failed else "its checkpoint is late"
-        if rules.kill_when_late and (now > rules.latest or rules.may_kill):
+        if context.kill_when_late and (now > context.latest or context.may_kill):
             return _leave(p, f"{why}; requeued without it, as the configuration allows")
         return Step(S.CHECKPOINTING, stuck=True, note=why)
     if p.attempted_at is None and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
@@ -140,81 +140,85 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Ste
     return None
 
 
-def _suspending(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _suspending(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     if seen.state is JobState.SUSPENDED:
         return Step(S.SUSPENDED)
-    if p.attempted_at is not None and now - p.attempted_at < rules.retry_after:
+    if p.attempted_at is not None and now - p.attempted_at < context.retry_after:
         return None
-    if not rules.wanted:
+    if not context.wanted:
         return Step(S.SPARED, note="no longer needed")
     if seen.state is not JobState.RUNNING:
         return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
-    if p.attempts >= rules.give_up_after:
+    if p.attempts >= context.give_up_after:
         return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to suspend it")
     return Step(S.VACATING, Command.SUSPEND)
 
 
-def _suspended(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _suspended(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     """Never given up: nobody else would resume it."""
     if seen.state is not JobState.SUSPENDED:
         return Step(S.RETURNED, note="" if p.attempts else "it was resumed by somebody else")
-    due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
-    return Step(S.SUSPENDED, Command.RESUME) if rules.may_resume and due else None
+    due = p.attempted_at is None or now - p.attempted_at >= context.retry_after
+    return Step(S.SUSPENDED, Command.RESUME) if context.may_resume and due else None
 
 
-def _vacating(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
-    if p.attempted_at is not None and now - p.attempted_at < rules.retry_after:
+def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
+    if p.attempted_at is not None and now - p.attempted_at < context.retry_after:
         return None
     if seen.state is not JobState.RUNNING:
         return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
-    if p.attempts >= rules.give_up_after:
+    if p.attempts >= context.give_up_after:
         return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to requeue it")
     return _leave(p)
 
 
-def _vacated(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _vacated(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     if seen.state is JobState.PENDING:
-        if rules.placement and rules.land is not _in_placement(seen, rules) and p.attempts < rules.give_up_after:
+        if (
+            context.placement
+            and context.attach is not _in_placement(seen, context)
+            and p.attempts < context.give_up_after
+        ):
             # Whether it has come to be is seen next time: it must not become eligible anywhere else before.
             if p.attempted_at is not None and now - p.attempted_at < timedelta(seconds=1):
                 return None
-            if rules.land:
-                return Step(S.VACATED, Command.ATTACH) if rules.placed else None
+            if context.attach:
+                return Step(S.VACATED, Command.ATTACH) if context.placed else None
             return Step(S.VACATED, Command.DETACH)
-        asked = 1 if rules.placement else 0  # to get into its placement
-        if rules.first and p.attempts <= asked and 0 < seen.priority < FIRST:
+        asked = 1 if context.placement else 0  # to get into its placement
+        if context.first and p.attempts <= asked and 0 < seen.priority < FIRST:
             return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
         if p.state_since is not None and now - p.state_since < _REST:
             return None
         if seen.priority == 0:
             return Step(S.FAILED, note="it is held in the queue; release it by hand")
         return Step(S.QUEUED, Command.START_NOW)
-    return _returned(p, seen, now, rules)
+    return _returned(p, seen, now, context)
 
 
-def _in_placement(seen: Job, rules: Rules) -> bool:
-    return bool(rules.placement) and seen.reservation == rules.placement
+def _in_placement(seen: Job, context: StepContext) -> bool:
+    return bool(context.placement) and seen.reservation == context.placement
 
 
-def _returned(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
-    if _in_placement(seen, rules):  # Slurm does not delete a reservation that a job runs in
+def _returned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
+    if _in_placement(seen, context):  # Slurm does not delete a reservation that a job runs in
         due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
         return Step(p.state, Command.DETACH) if due else None
-    if seen.priority == FIRST and rules.first and p.attempts < rules.give_up_after:
+    if seen.priority == FIRST and context.first and p.attempts < context.give_up_after:
         due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
         return Step(p.state, Command.USUAL_PRIORITY) if due else None
     return Step(S.RETURNED)
 
 
-def _queued(p: Preemption, seen: Job, now: datetime, rules: Rules) -> Step | None:
+def _queued(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     if seen.state is not JobState.PENDING:
-        return _returned(p, seen, now, rules)
-    if _in_placement(seen, rules) and not rules.land:
+        return _returned(p, seen, now, context)
+    if _in_placement(seen, context) and not context.attach:
         due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
         return Step(S.QUEUED, Command.DETACH) if due else None
     waits = seen.eligible_time is not None and seen.eligible_time > now + timedelta(seconds=1)
-    due = p.attempted_at is None or now - p.attempted_at >= rules.retry_after
-    return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < rules.give_up_after else None
+    due = p.attempted_at is None or now - p.attempted_at >= context.retry_after
+    return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < context.give_up_after else None
 
 
 def _requeues_itself(seen: Job) -> bool:

@@ -5,20 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.orders import DrainOrder
+from clearway.model.operations import EmptiesNodes
 
 _HOLD = "clearway drain"
 
 
-def hold_reason(eviction_id: int, order: DrainOrder) -> str:
+def hold_reason(e: EmptiesNodes) -> str:
     """What a drained node's Reason says; by it the hold is known to be ours, and whose."""
-    return f"{_HOLD} {eviction_id}" + (f": {order.reason}" if order.reason else "")
+    return f"{_HOLD} {e.eviction_id}" + (f": {e.order.reason}" if e.order.reason else "")
 
 
 def drain_number(reason: str) -> int | None:
-    """The eviction that drained a node, by the node's Reason; None for anybody else's reason."""
+    """The operation that drained a node, by the node's Reason; None for any other reason."""
     number = reason.partition(":")[0].removeprefix(f"{_HOLD} ")
     return int(number) if reason.startswith(f"{_HOLD} ") and number.isascii() and number.isdigit() else None
+
+
+def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """Which of its nodes this very operation has drained."""
+    reason = hold_reason(e)
+    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
+    return tuple(node.name for node in nodes if node.drained and node.reason == reason)
+
+
+def nodes_with_other_reasons(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """Which of its nodes have a Reason that is not this operation's."""
+    reason = hold_reason(e)
+    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
+    return tuple(node.name for node in nodes if node.reason and node.reason != reason)
 
 
 def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:

@@ -6,8 +6,13 @@ seen at the next ``refresh``.
 
 from __future__ import annotations
 
-from clearway.model.operations import Eviction
+from typing import TypeVar
+
+from clearway.model.operations import Drain, Eviction, Operation, Relocation
+from clearway.model.transitions import O
 from clearway.store.base import Store
+
+Ordered = TypeVar("Ordered", Drain, Relocation)
 
 
 class OpenOperations:
@@ -15,7 +20,7 @@ class OpenOperations:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open: dict[int, Eviction] = {}
+        self._open: dict[int, Operation] = {}
 
     def refresh(self) -> None:
         """Read all of them again; the first thing that a cycle does.
@@ -25,42 +30,42 @@ class OpenOperations:
         """
         self._open = {operation.eviction_id: operation for operation in self._store.open_evictions()}
 
-    def all(self) -> tuple[Eviction, ...]:
+    def all(self) -> tuple[Operation, ...]:
         """Those that are not in a terminal state, by id."""
         return tuple(self._open.values())
 
-    def others(self, operation: Eviction) -> tuple[Eviction, ...]:
+    def others(self, operation: Operation) -> tuple[Operation, ...]:
         """All but this one, by id."""
         return tuple(each for each in self._open.values() if each.eviction_id != operation.eviction_id)
 
     def by_preemptor(self) -> dict[str, Eviction]:
-        """The operation for each waiting job, by the job's id."""
-        return {operation.preemptor.job_id: operation for operation in self._open.values()}
+        """The eviction for each waiting job, by the job's id."""
+        return {each.preemptor.job_id: each for each in self._open.values() if isinstance(each, Eviction)}
 
-    def of_request(self, request_id: int) -> Eviction | None:
-        """The one that this request for a drain or for moves has led to."""
+    def of_request(self, kind: type[Ordered], request_id: int) -> Ordered | None:
+        """The one of this type that the request has led to."""
         for operation in self._open.values():
-            if operation.drain is not None and operation.drain.request_id == request_id:
+            if isinstance(operation, kind) and operation.order.request_id == request_id:
                 return operation
         return None
 
-    def get(self, operation_id: int) -> Eviction:
+    def get(self, operation_id: int) -> Operation:
         """An open one from the copy, an ended one from the store; raises ``UnknownEvictionError``."""
         known = self._open.get(operation_id)
         return self._store.eviction(operation_id) if known is None else known
 
-    def create(self, operation: Eviction) -> Eviction:
+    def create(self, operation: O) -> O:
         """Store a new one; returns it with its id, which is greater than all before."""
         created = self._store.create_eviction(operation)
         self._keep(created)
         return created
 
-    def save(self, operation: Eviction) -> None:
+    def save(self, operation: Operation) -> None:
         """Store where it stands now."""
         self._store.save_eviction(operation)
         self._keep(operation)
 
-    def _keep(self, operation: Eviction) -> None:
+    def _keep(self, operation: Operation) -> None:
         if operation.state.terminal:
             self._open.pop(operation.eviction_id, None)
         else:

@@ -1,4 +1,4 @@
-"""The Slurm reservation that keeps freed nodes for the preemptor. Pure: names and contents only.
+"""The Slurm reservation that keeps freed nodes for the preemptor, or targets for jobs that move. Pure.
 
 IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on when the reservation ends: without it
 Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the daemon never returns.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import Reservation
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 
 PREFIX = "clearway_"
 FLAGS = ("FLEX", "IGNORE_JOBS")
@@ -24,40 +24,30 @@ def placement_name(eviction_id: int) -> str:
 
 
 def is_placement(reservation: Reservation) -> bool:
-    """Whether a reservation is one of Clearway's: by name, and by flags that nobody sets by accident."""
+    """Whether a reservation is one of Clearway's: by name, and by flags that are never set by accident."""
     digits = reservation.name.removeprefix(PREFIX)
     return reservation.name.startswith(PREFIX) and digits.isdigit() and set(FLAGS) <= set(reservation.flags)
 
 
-def placement_ends(eviction: Eviction, grace: timedelta) -> datetime:
+def placement_ends(operation: Operation, grace: timedelta) -> datetime:
     """After the deadline, or after the planned delay where the deadline had passed when the plan was made."""
-    horizon = eviction.plan.made_at + timedelta(seconds=eviction.plan.problem.max_delay_s)
-    return max(eviction.plan.deadline, horizon) + grace
+    horizon = operation.plan.made_at + timedelta(seconds=operation.plan.problem.max_delay_s)
+    return max(operation.plan.deadline, horizon) + grace
 
 
-def placement_until(eviction: Eviction, now: datetime, grace: timedelta) -> datetime:
+def placement_until(operation: Operation, now: datetime, grace: timedelta) -> datetime:
     """When a placement that is made or extended now has to end."""
-    if eviction.state.before_start:
-        return placement_ends(eviction, grace)
-    limit_s = eviction.preemptor.time_limit_s
-    if eviction.started_at is None or limit_s is None:
-        return now + grace
-    return max(now, eviction.started_at + timedelta(seconds=limit_s)) + grace
+    if operation.state.before_start:
+        return placement_ends(operation, grace)
+    return max(now, operation.runs_until or now) + grace
 
 
-def _users(eviction: Eviction) -> tuple[str, ...]:
-    """Whose jobs start there: the preemptor's, or those that are moved."""
-    if eviction.move is None:
-        return (eviction.preemptor.user,)
-    return tuple(sorted({p.job.user for p in eviction.preemptions}))
-
-
-def placement(eviction: Eviction, now: datetime, grace: timedelta) -> Reservation:
+def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservation:
     return Reservation(
-        name=eviction.placement,
-        nodes=eviction.held_nodes,
+        name=operation.placement,
+        nodes=operation.held_nodes,
         start_time=now,
-        end_time=placement_until(eviction, now, grace),
-        users=_users(eviction),
+        end_time=placement_until(operation, now, grace),
+        users=operation.placement_users,
         flags=FLAGS,
     )

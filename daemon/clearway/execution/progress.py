@@ -9,12 +9,14 @@ from datetime import datetime
 from clearway.execution.job_lifecycle import Step
 from clearway.model.claims import last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, JobState
-from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Preemption, PreemptionState
-from clearway.model.plan import Plan
+from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Operation, Preemption, PreemptionState
+from clearway.model.outcome import Outcome
+from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
+from clearway.model.transitions import O, entered, planned_again, preemption_entered
 
 
-def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
+def planned_preemptions(plan: OperationPlan, now: datetime) -> tuple[Preemption, ...]:
     """The preemptions of a fresh plan, ends included: they are watched like the others."""
     reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
     jobs = {job.job_id: job for job in plan.leaving}
@@ -33,11 +35,18 @@ def planned_preemptions(plan: Plan, now: datetime) -> tuple[Preemption, ...]:
     )
 
 
-def fresh_eviction(
-    plan: Plan, mode: str, state: EvictionState, now: datetime, *, eviction_id: int = 0, outcome: str = ""
-) -> Eviction:
-    """The eviction of a fresh plan, of which nothing is done yet."""
-    return Eviction(
+def fresh_operation(
+    kind: type[O],
+    plan: OperationPlan,
+    mode: str,
+    state: EvictionState,
+    now: datetime,
+    *,
+    eviction_id: int = 0,
+    outcome: Outcome | None = None,
+) -> O:
+    """The operation of a fresh plan, of which nothing is done yet."""
+    made = kind(
         eviction_id=eviction_id,
         mode=mode,
         plan=plan,
@@ -45,8 +54,24 @@ def fresh_eviction(
         state=state,
         state_since=now,
         created_at=now,
-        outcome=outcome,
     )
+    return made if outcome is None else made.told(outcome)
+
+
+def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
+    """The operation with another plan for its rest; what already left is kept."""
+    kept = {p.job_id: p for p in e.preemptions}
+    for p in planned_preemptions(plan, now):
+        old = kept.get(p.job_id)
+        if old is None:
+            kept[p.job_id] = p
+        elif old.state is PreemptionState.SPARED or (old.action is not p.action and old.state.cancellable):
+            kept[p.job_id] = planned_again(old, p)
+    wanted = {planned.job_id for planned in plan.chosen.actions}
+    preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
+    if e.state is not EvictionState.PREEMPTING:
+        e = replace(entered(e, EvictionState.PREEMPTING, now), state_since=e.state_since)
+    return replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1)
 
 
 def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
@@ -93,7 +118,7 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
 def spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemption:
     if not p.state.cancellable:
         return p
-    return replace(p, state=PreemptionState.SPARED, state_since=now, note=why)
+    return preemption_entered(p, PreemptionState.SPARED, now, note=why)
 
 
 def in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
@@ -102,11 +127,11 @@ def in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
     return seen is not None and seen.run == p.job.run and seen.state.holds_nodes
 
 
-def with_preemption(e: Eviction, index: int, p: Preemption) -> Eviction:
+def with_preemption(e: O, index: int, p: Preemption) -> O:
     return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
 
 
-def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Eviction]) -> dict[str, str]:
+def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operation]) -> dict[str, str]:
     """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
 
     A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.

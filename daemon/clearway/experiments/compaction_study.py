@@ -28,7 +28,7 @@ from clearway.experiments.sweeps.base import Sweep
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host
 from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import HOUR_S, STILL, Course, Moving, Planning, SubmittedJob, replay_shared
+from clearway.simulation.shared_nodes import HOUR_S, STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
 
 NODES, PROCESSORS, HIGH_NODES = 8, 16, 2
 DAY_S = 24 * HOUR_S
@@ -160,7 +160,7 @@ def move_s(processors: int) -> float:
     return _MOVE_S[-1][1]
 
 
-def _shares(course: Course, hosts: Sequence[Host]) -> tuple[float, float, float]:
+def _shares(course: SharedReplay, hosts: Sequence[Host]) -> tuple[float, float, float]:
     spent = [course.usage[host.name] for host in hosts]
     total_s = sum(usage.total_s for usage in spent)
     empty, partly, full = (

@@ -1,6 +1,7 @@
 """Figures 5 to 8 of the CoSim paper: how long three planners take for every deadline, and what greedy loses.
 
-The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", IEEE/ACM DS-RT, 2020.
+The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", DS-RT, 2020,
+DOI 10.1109/DS-RT50469.2020.9213578.
 
 The scenarios are rebuilt from the paper's description (``clearway.simulation.scenarios``), with jobs in multiples of
 128 nodes. The paper's rule: greedy and backtracking search once for each deadline, so that their times for all

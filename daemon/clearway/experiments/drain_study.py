@@ -36,7 +36,7 @@ from clearway.model.orders import DrainOrder
 from clearway.model.plan import NoPlan
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.simulation.as_cluster import AsCluster
+from clearway.simulation.cluster_view import ClusterView
 from clearway.simulation.engine import replay
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.swf import read_swf
@@ -177,7 +177,7 @@ def emptied(machine: Machine, chosen: frozenset[int], way: str, image_gib: int) 
     if way == WAIT:
         return course_of(chosen, there, left_s)
     config = site(image_gib)
-    cluster = AsCluster(
+    cluster = ClusterView(
         machine,
         states={State.LEAVING: JobState.COMPLETING, State.SUSPENDED: JobState.SUSPENDED},
         comment=lambda _: _SAVES if way == DRAIN else "",

@@ -14,7 +14,7 @@ from clearway.experiments.cosim_study import DELAYS_S, CosimStudy
 from clearway.experiments.drain_study import IMAGES_GIB, MANY, DrainStudy, quantile
 from clearway.experiments.realtime_study import RealtimeStudy
 from clearway.experiments.stochastic_report import near
-from clearway.experiments.stochastic_study import Study
+from clearway.experiments.stochastic_study import StochasticStudy
 from clearway.experiments.urgent_study import UrgentStudy
 from clearway.model.durations import format_duration
 
@@ -96,7 +96,7 @@ def cosim(study: CosimStudy) -> list[str]:
     ]
 
 
-def stochastic(study: Study) -> list[str]:
+def stochastic(study: StochasticStudy) -> list[str]:
     good = sum(near(cell, cell.shown, cell.shown_tau) for cell in study.cells)
     return [
         (

@@ -1,6 +1,6 @@
 """The WCJS paper's simulations again (its section 7), on two weeks of Mira, and Clearway beside them.
 
-The paper: arXiv 2103.13130, 2021, DOI 10.48550/arXiv.2103.13130.
+The paper: "Towards Accommodating Real-time Jobs on HPC Platforms", 2021, DOI 10.48550/arXiv.2103.13130.
 
 A cell is one week, one way to choose the real-time jobs, one share of them and one approach, over all seeds. The
 machine is 96 blocks of 512 nodes and a partition is any set of blocks: what the torus would forbid is left out, for

@@ -21,8 +21,8 @@ from clearway.eligibility.urgent import matching_rule
 from clearway.model.cluster import Job, JobState
 from clearway.model.errors import SimulationError
 from clearway.planning.base import Planner
-from clearway.simulation.as_cluster import names_of
 from clearway.simulation.checkpoint_models import NoCheckpoints
+from clearway.simulation.cluster_view import names_of
 from clearway.simulation.engine import Replay, Scheduler
 from clearway.simulation.measures import Spread
 from clearway.simulation.schedulers.clearway import Clearway

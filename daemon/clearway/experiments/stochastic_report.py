@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from clearway.experiments import chart, page
-from clearway.experiments.stochastic_study import FIGURE_7_CHUNKS, FIGURE_CHUNKS, TAUS, Cell, Figure, Study
+from clearway.experiments.stochastic_study import FIGURE_7_CHUNKS, FIGURE_CHUNKS, TAUS, Cell, Figure, StochasticStudy
 from clearway.walltime.request_sequence import Strategy
 
 _COLUMNS = (
@@ -30,11 +30,11 @@ _MEANING = {
 }
 
 
-def as_csv(study: Study) -> str:
+def as_csv(study: StochasticStudy) -> str:
     return page.as_table(_COLUMNS, _lines(study))
 
 
-def _lines(study: Study) -> Iterator[Sequence[object]]:
+def _lines(study: StochasticStudy) -> Iterator[Sequence[object]]:
     for cell in study.cells:
         name = "best" if cell.best else f"tau={cell.tau}"
         numbers = [cell.paper_tau, cell.paper, cell.tau, f"{cell.stated:.4f}", cell.shown_tau, f"{cell.shown:.4f}"]
@@ -48,7 +48,7 @@ def near(cell: Cell, value: float, tau: int) -> bool:
     return abs(value - cell.paper) <= max(0.01 * cell.paper, 0.0051)
 
 
-def as_html(study: Study) -> str:
+def as_html(study: StochasticStudy) -> str:
     return page.html(
         "stochastic.html",
         heads=["distribution", "", "best", *(f"tau = {tau:,}" for tau in TAUS)],
@@ -64,7 +64,7 @@ def as_html(study: Study) -> str:
     )
 
 
-def _table(study: Study, strategy: Strategy) -> Iterator[Sequence[str]]:
+def _table(study: StochasticStudy, strategy: Strategy) -> Iterator[Sequence[str]]:
     for name in study.chunks:
         cells = [cell for cell in study.cells if cell.distribution == name and cell.strategy is strategy]
         for row, value_of in _ROWS.items():

@@ -109,7 +109,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class StochasticStudy:
     cells: tuple[Cell, ...]
     chunks: Mapping[str, int]
     figures: tuple[Figure, ...]
@@ -119,14 +119,14 @@ def of_paper(name: str) -> Continuous:
     return continuous(name, FAMILIES[name].paper, HOUR_S)
 
 
-def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> Study:
+def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> StochasticStudy:
     """Everything; about a minute and a half of one processor."""
     rows = sweep(table_2, [(name,) for name in names], lambda row: f"Table 2, {row[0].distribution}")
     drawings: list[Task] = [(figure_5, "exponential"), (figure_5, "boundedpareto"), (figure_6, names)]
     drawings += [(figure_7, "mean"), (figure_7, "deviation")]
     figures = sweep(_drawn, drawings, lambda figure: figure.title)
     counts = {name: chunks(of_paper(name), STATED, 0.1) for name in names}
-    return Study(tuple(cell for row in rows for cell in row), counts, tuple(figures))
+    return StochasticStudy(tuple(cell for row in rows for cell in row), counts, tuple(figures))
 
 
 def _drawn(figure: Callable[[Any], Figure], of: Any) -> Figure:

@@ -64,7 +64,7 @@ VARIATIONS: dict[str, Callable[[], Scheduler]] = {
     "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
         rules=SuspensionRules(return_at_once=False)
     ),
-    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=SuspensionRules(never_in_vain=False)),
+    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=SuspensionRules(never_needlessly=False)),
     "Clearway, without all three rules": lambda: ClearwaySuspend(rules=SuspensionRules(False, False, False)),
 }
 PAPER = {

@@ -27,6 +27,10 @@ class UnknownEvictionError(ClearwayError):
     """No eviction has this id."""
 
 
+class TransitionError(ClearwayError):
+    """A state was to be entered that cannot follow the present one; nothing was done. A bug of Clearway's."""
+
+
 class DrainError(ClearwayError):
     """Nodes that cannot be drained or brought back as asked; the message says which and why."""
 

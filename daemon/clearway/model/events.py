@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, Preemption
+from clearway.model.operations import Operation, Preemption
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain
@@ -16,7 +16,7 @@ from clearway.model.rolling import RollingDrain
 class PlanMade:
     """An operation was planned and stored; ``seconds`` is the time that this took."""
 
-    operation: Eviction
+    operation: Operation
     seconds: float = 0.0
 
 
@@ -24,7 +24,7 @@ class PlanMade:
 class PlanExplained:
     """The present plan of an operation has an explanation, which is stored."""
 
-    operation: Eviction
+    operation: Operation
     explanation: Explanation
 
 
@@ -48,7 +48,7 @@ class JobLeft:
 class OperationFinished:
     """An operation has reached a terminal state."""
 
-    operation: Eviction
+    operation: Operation
 
 
 @dataclass(frozen=True, slots=True)

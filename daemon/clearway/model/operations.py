@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import ClassVar, Self
 
 from clearway.model.cluster import Job
-from clearway.model.orders import DrainOrder, MoveOrder
-from clearway.model.plan import Plan, Verdict
+from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan, Verdict
 from clearway.model.problem import Action
 
 CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
+
+
+class OperationKind(StrEnum):
+    EVICTION = "eviction"  # jobs leave for a preemptor
+    DRAIN = "drain"  # jobs leave nodes that shall be empty
+    RELOCATION = "relocation"  # jobs go on elsewhere
 
 
 class PreemptionState(StrEnum):
@@ -124,13 +132,28 @@ class Preemption:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
-    """All that Clearway does for one preemptor, or to drain nodes: the plan, its preemptees and its placement."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What records and answers show as the job that an operation serves. Drains and relocations serve none."""
 
-    eviction_id: int  # 0 until the store has given it one
-    mode: str  # observe, approve or automatic, as it was when the eviction was made
-    plan: Plan
+    job_id: str = "drain"  # no job of Slurm's has such an id
+    display_id: str = "drain"
+    user: str = ""
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """All that Clearway does for one goal: the plan, its preemptees and what is held for it.
+
+    An ``Eviction`` makes room for a preemptor, a ``Drain`` empties nodes, a ``Relocation`` moves jobs.
+    """
+
+    kind: ClassVar[OperationKind]
+
+    eviction_id: int  # the operation's number, 0 until the store has given it one
+    mode: str  # observe, approve or automatic, as it was when the operation was made
+    plan: OperationPlan
     preemptions: tuple[Preemption, ...]
     state: EvictionState
     state_since: datetime
@@ -140,59 +163,65 @@ class Eviction:
     approved_by: str = ""
     started_at: datetime | None = None  # preemptor seen RUNNING (its start time as Slurm says), or nodes seen empty
     finished_at: datetime | None = None
-    outcome: str = ""  # one sentence for people
+    outcome: str = ""  # in sentences for people
+    outcome_code: OutcomeCode | None = None
+    why: str = ""  # the outcome without what its code says, half a sentence
     late: bool = False  # an event about lateness was already recorded
 
-    @property
-    def preemptor(self) -> Job:
-        return self.plan.preemptor
+    def told(self, outcome: Outcome) -> Self:
+        return replace(self, outcome=outcome.sentence, outcome_code=outcome.code, why=outcome.why)
 
     @property
-    def drain(self) -> DrainOrder | None:
-        """What a drain was asked to do; None for the eviction of a preemptor."""
-        return self.plan.drain
+    def subject(self) -> Subject:
+        return Subject()
 
     @property
-    def move(self) -> MoveOrder | None:
-        """Where jobs are moved; None for everything that does not care where they go."""
-        return self.plan.drain.move if self.plan.drain is not None else None
-
-    @property
-    def landing(self) -> Preemption | None:
-        """The moved job that is between its old node and its new one: one at a time."""
-        return next((p for p in self.preemptions if self.move is not None and p.on_its_way), None)
+    def drained_nodes(self) -> tuple[str, ...]:
+        """Nodes that its own DRAIN state keeps while they are emptied."""
+        return ()
 
     @property
     def suspended_nodes(self) -> tuple[str, ...]:
-        """Nodes of jobs that are, or shall be, suspended: nobody else may start there before they run again."""
+        """Nodes of jobs that are, or shall be, suspended: no other job may start there before they run again."""
         return tuple(sorted({name for p in self.preemptions if p.suspends for name in p.job.nodes}))
 
     @property
     def held_nodes(self) -> tuple[str, ...]:
-        """What its placement has to cover: until the preemptor has started also the nodes it is to start on.
-
-        Of moves the nodes where all that are still to come go on, those that they keep included: once a job has left,
-        its room there could be taken as well. While a job is on its way its own nodes alone, so that it starts there.
-        """
-        if self.move is not None:
-            return self._targets(self.move)
+        """What its placement has to cover: until the preemptor has started also the nodes it is to start on."""
         wanted = self.plan.placement_nodes if self.state.before_start else ()
         return tuple(sorted({*wanted, *self.suspended_nodes}))
 
-    def _targets(self, order: MoveOrder) -> tuple[str, ...]:
-        if self.landing is not None:
-            return order.nodes_after(self.landing.job)
-        if self.state.undoing:
-            return ()
-        moving = [p.job for p in self.preemptions if not p.state.terminal]
-        return tuple(sorted({name for job in moving for name in order.nodes_after(job)}))
+    @property
+    def claimed_nodes(self) -> tuple[str, ...]:
+        """Nodes that no other plan may count on."""
+        placed = self.plan.placement_nodes if self.state is EvictionState.CANCELLING else ()
+        return tuple(sorted({*placed, *self.held_nodes}))
+
+    @property
+    def claimed_jobs(self) -> frozenset[str]:
+        """Jobs that no other plan may touch."""
+        return frozenset(p.job_id for p in self.preemptions if not p.state.terminal)
+
+    @property
+    def placement_users(self) -> tuple[str, ...]:
+        """Users whose jobs start in its placement."""
+        return ()
+
+    @property
+    def runs_until(self) -> datetime | None:
+        """When the job that it serves has ended at the latest; None: no such job, or not known."""
+        return None
+
+    def its_turn(self, p: Preemption) -> bool:  # noqa: ARG002 - of other operations it depends on the preemption
+        """Whether this job may begin to leave, as far as the operation's other jobs are concerned."""
+        return True
 
     @property
     def promised_jobs(self) -> frozenset[str]:
-        """Jobs that leave for this eviction, or shall: what their nodes offer beyond its own need is for others.
+        """Jobs that leave for this operation, or shall: what their nodes offer beyond its own need is for others.
 
-        Not those that are suspended, whose nodes it keeps, and not those that end by themselves, on which everybody
-        counts anyway.
+        Not those that are suspended, whose nodes it keeps, and not those that end by themselves, which every plan
+        counts on anyway.
         """
         return frozenset(
             p.job_id
@@ -200,11 +229,6 @@ class Eviction:
             if p.action not in (Action.SUSPEND, Action.END)
             and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
         )
-
-    def superseded(self, why: str, now: datetime) -> Eviction:
-        """As it ends when it was never carried out: ``why``, half a sentence."""
-        outcome = f"Not carried out: {why}."
-        return replace(self, state=EvictionState.SUPERSEDED, state_since=now, finished_at=now, outcome=outcome)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -217,6 +241,114 @@ class Eviction:
     @property
     def actual_lost_node_s(self) -> float:
         return sum(p.actual_lost_node_s or 0.0 for p in self.preemptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction(Operation):
+    """Jobs leave so that a preemptor can start on their nodes."""
+
+    kind: ClassVar[OperationKind] = OperationKind.EVICTION
+
+    plan: Plan
+
+    @property
+    def preemptor(self) -> Job:
+        return self.plan.preemptor
+
+    @property
+    def subject(self) -> Subject:
+        job = self.preemptor
+        return Subject(job.job_id, job.display_id, job.user, job.account)
+
+    @property
+    def claimed_jobs(self) -> frozenset[str]:
+        return frozenset({self.preemptor.job_id, *(p.job_id for p in self.preemptions if not p.state.terminal)})
+
+    @property
+    def placement_users(self) -> tuple[str, ...]:
+        return (self.preemptor.user,)
+
+    @property
+    def runs_until(self) -> datetime | None:
+        limit_s = self.preemptor.time_limit_s
+        return None if self.started_at is None or limit_s is None else self.started_at + timedelta(seconds=limit_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain(Operation):
+    """Jobs leave so that nodes are empty, which stay so until they are brought back."""
+
+    kind: ClassVar[OperationKind] = OperationKind.DRAIN
+
+    plan: DrainPlan
+
+    @property
+    def order(self) -> DrainOrder:
+        return self.plan.order
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(user=self.order.actor)
+
+    @property
+    def drained_nodes(self) -> tuple[str, ...]:
+        return self.order.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation(Operation):
+    """Jobs go on elsewhere, one after another, on nodes told before."""
+
+    kind: ClassVar[OperationKind] = OperationKind.RELOCATION
+
+    plan: RelocationPlan
+
+    @property
+    def order(self) -> RelocationOrder:
+        return self.plan.order
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(user=self.order.actor)
+
+    @property
+    def drained_nodes(self) -> tuple[str, ...]:
+        return self.order.nodes
+
+    @property
+    def between_nodes(self) -> Preemption | None:
+        """The job that is between its old nodes and its new ones: one at a time."""
+        return next((p for p in self.preemptions if p.on_its_way), None)
+
+    @property
+    def held_nodes(self) -> tuple[str, ...]:
+        """Nodes where all jobs that are still to come go on, those that they keep included.
+
+        Once a job has left, its room there could be taken as well. While a job is between its nodes its own targets
+        alone, so that it starts there.
+        """
+        moving = self.between_nodes
+        if moving is not None:
+            return self.order.nodes_after(moving.job)
+        if self.state.undoing:
+            return ()
+        waiting = [p.job for p in self.preemptions if not p.state.terminal]
+        return tuple(sorted({name for job in waiting for name in self.order.nodes_after(job)}))
+
+    @property
+    def claimed_nodes(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.plan.placement_nodes, *self.held_nodes}))
+
+    @property
+    def placement_users(self) -> tuple[str, ...]:
+        return tuple(sorted({p.job.user for p in self.preemptions}))
+
+    def its_turn(self, p: Preemption) -> bool:
+        """One after another, in the plan's order."""
+        return all(o.state.terminal for o in self.preemptions if (o.order, o.job_id) < (p.order, p.job_id))
+
+
+EmptiesNodes = Drain | Relocation  # those that hold nodes by the DRAIN state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,35 @@ class JobMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveOrder:
-    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds."""
+class NodeOrder:
+    """These nodes shall become empty."""
+
+    nodes: tuple[str, ...]
+    actor: str  # the user who asked for it
+    request_id: int = 0  # of the request that it came from; 0: of none
+    reason: str = ""  # as part of the nodes' Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOrder(NodeOrder):
+    """Nodes that stay empty until they are brought back."""
+
+    deadline: datetime | None = None  # None: as soon as every job has been saved
+    begin_at: datetime | None = None  # None: at once
+    parallel: Parallel = Parallel.MIGRATE
+    force: bool = False  # requeues those that cannot be saved as well
+    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
+
+    def leaves_alone(self, job: Job) -> bool:
+        return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocationOrder(NodeOrder):
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds.
+
+    Its ``nodes``, of which there may be none, take jobs again when they are empty.
+    """
 
     kind: MoveKind
     moves: tuple[JobMove, ...]
@@ -56,25 +83,3 @@ class MoveOrder:
         own = self.of(job.job_id)
         stays = set(job.nodes) - {move.source for move in own}
         return tuple(sorted(stays | {move.target for move in own}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainOrder:
-    """These nodes shall be empty: the goal of an eviction that has no preemptor.
-
-    With a ``move`` its jobs go where that says, and the nodes, of which there may be none, take jobs again afterwards.
-    """
-
-    nodes: tuple[str, ...]
-    actor: str
-    request_id: int = 0  # of the request that it came from; 0: of none
-    reason: str = ""
-    deadline: datetime | None = None  # None: as soon as everybody has been saved
-    begin_at: datetime | None = None  # None: at once
-    parallel: Parallel = Parallel.MIGRATE
-    force: bool = False  # requeues those that cannot be saved as well
-    move: MoveOrder | None = None
-    rolling_id: int = 0  # of the rolling drain whose turn it is; 0: of none
-
-    def leaves_alone(self, job: Job) -> bool:
-        return self.parallel is Parallel.LEAVE and not set(job.nodes) <= set(self.nodes)

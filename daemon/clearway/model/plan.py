@@ -8,25 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from math import ceil
 
-from clearway.model.cluster import Job, JobState
-from clearway.model.orders import DrainOrder
+from clearway.model.cluster import Job
+from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
-
-STAND_IN = "drain"  # no job of Slurm's has such an id
-
-
-def stand_in(order: DrainOrder, now: datetime) -> Job:
-    """Where records and reports want a preemptor."""
-    return Job(
-        job_id=STAND_IN,
-        user=order.actor,
-        name=STAND_IN,
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        partitions=(),
-        num_nodes=len(order.nodes),
-        submit_time=now,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +139,12 @@ def called(*, ordinary: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A decision: which jobs leave how, on which nodes the preemptor shall start, and why.
+class OperationPlan:
+    """What the plans of all operations have in common: which jobs leave how, from which nodes, and why."""
 
-    A drain's plan has an order and, for a preemptor, a stand-in that no cluster knows; its ``placement_nodes`` are
-    those to be emptied.
-    """
-
-    preemptor: Job
     made_at: datetime
     deadline: datetime
-    nodes_needed: int  # as the preemptor asks, before idle nodes are taken off
+    nodes_needed: int  # before idle nodes are taken off
     problem: EvictionProblem
     curve: Curve
     chosen: CurvePoint
@@ -173,9 +152,21 @@ class Plan:
     free_nodes: tuple[str, ...]  # idle or on their way out when the plan was made
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
-    drain: DrainOrder | None = None
-    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
+
+    @property
+    def preemptees(self) -> tuple[Job, ...]:
+        """Those that are preempted; the others in ``leaving`` end by themselves."""
+        ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
+        return tuple(job for job in self.leaving if job.job_id not in ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(OperationPlan):
+    """A decision for a preemptor, which starts on the ``placement_nodes``; it asks for ``nodes_needed``."""
+
+    preemptor: Job
+    together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
     ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
     note: str = ""  # "it was ...": what is not proven of how it was planned beside others
@@ -190,11 +181,19 @@ class Plan:
         """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
         return self.problem.switch_of(self.placement_nodes)
 
-    @property
-    def preemptees(self) -> tuple[Job, ...]:
-        """Those that are preempted; the others in ``leaving`` end by themselves."""
-        ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
-        return tuple(job for job in self.leaving if job.job_id not in ends)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan(OperationPlan):
+    """How the jobs leave the nodes of a drain, which are its ``placement_nodes``."""
+
+    order: DrainOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocationPlan(OperationPlan):
+    """Which jobs are moved where; its ``placement_nodes`` are those to be emptied and the targets."""
+
+    order: RelocationOrder
 
 
 @dataclass(frozen=True, slots=True)

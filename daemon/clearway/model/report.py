@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import Eviction, Usage
+from clearway.model.operations import Operation, Usage
 from clearway.model.preemptor import Preemptor
 from clearway.model.rolling import RollingDrain
 
@@ -18,7 +18,7 @@ class CycleReport:
     at: datetime
     snapshot: ClusterSnapshot
     waiting: tuple[Waiting, ...] = ()
-    open_evictions: tuple[Eviction, ...] = ()
+    open_evictions: tuple[Operation, ...] = ()
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     standby: bool = False

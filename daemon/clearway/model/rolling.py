@@ -55,7 +55,8 @@ class RollingDrain:
     state: RollingState = RollingState.UNDER_WAY
     progressed_at: datetime | None = None  # when a turn last changed its state of its own accord; None: not yet
     finished_at: datetime | None = None
-    outcome: str = ""  # one sentence for people
+    outcome: str = ""  # in sentences for people
+    why: str = ""  # it was cancelled or stopped, half a sentence
 
     def nodes(self, *states: TurnState) -> tuple[str, ...]:
         return tuple(turn.node for turn in self.turns if turn.state in states)

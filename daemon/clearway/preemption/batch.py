@@ -22,7 +22,7 @@ from typing import Protocol
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan
@@ -87,7 +87,9 @@ def under_way_beside(under_way: UnderWay, plans: Iterable[Plan], deadline: datet
 
 
 def _as_begun(plan: Plan, number: int) -> Eviction:
-    return fresh_eviction(plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number)
+    return fresh_operation(
+        Eviction, plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=number
+    )
 
 
 @dataclass(slots=True)

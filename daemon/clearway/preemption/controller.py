@@ -8,15 +8,17 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.eligibility.under_way import promised_by, under_way_by
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, Sightings
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Usage
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action
@@ -24,8 +26,9 @@ from clearway.model.report import Waiting
 from clearway.planning.base import Planner
 from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
-from clearway.preemption.opportunistic import ordinary, ordinary_preemptors
+from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
+from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import left_alone, why_left_alone
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -91,25 +94,6 @@ class MakingRoom:
             waiting += self._let_eternal_jobs_make_room(waiting, cycle)
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
-    def replan(
-        self, eviction: Eviction, under_way: UnderWay, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Plan | None:
-        """A plan for what an eviction still needs beside what is ``under_way``; None when there is none."""
-        seen = snapshot.job_by_id.get(eviction.preemptor.job_id)
-        if seen is None or seen.state is not JobState.PENDING:
-            return None
-        own = frozenset({eviction.placement})
-        found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
-        if not found and config.eternal.partitions:
-            found = (ordinary(seen, config.eternal, now, own, snapshot.topology),)
-        if not found:
-            return None
-        context = replace(self._context(snapshot, config, now), under_way=under_way)
-        plan = decide(found[0], context, self.planner)
-        if isinstance(plan, NoPlan) or over_budget(plan, self.usage(now), config.budget):
-            return None
-        return plan
-
     def usage(self, now: datetime) -> Usage:
         """What was taken from jobs in the last hour, which the budget limits."""
         return self.store.usage_since(now - timedelta(hours=1))
@@ -147,7 +131,7 @@ class MakingRoom:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        context = self._context(cycle.snapshot, cycle.config, cycle.now)
+        context = planning_context(cycle.snapshot, cycle.config, cycle.now, self.store, self.memory, self.actions)
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
@@ -202,7 +186,7 @@ class MakingRoom:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Sightings(seen, ()), cycle.now)
+                eviction = self.executor.advance(planned, Observed(seen, ()), cycle.now)
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
@@ -239,18 +223,6 @@ class MakingRoom:
 
         return solve_one
 
-    def _context(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> PlanningContext:
-        """With nothing under way."""
-        return PlanningContext(
-            snapshot=snapshot,
-            config=config,
-            now=now,
-            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-            under_way=UnderWay(),
-            history=self.memory.history(config),
-            actions=self.actions,
-        )
-
     def _store_plan(self, plan: Plan, cycle: _Cycle) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = cycle.config.daemon.mode
@@ -268,12 +240,13 @@ class MakingRoom:
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
         eviction = self.operations.create(
-            fresh_eviction(
+            fresh_operation(
+                Eviction,
                 plan,
                 mode.value,
                 state,
                 cycle.now,
-                outcome=f"Needs approval: {budget}." if budget and mode is not Mode.OBSERVE else "",
+                outcome=Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None,
             )
         )
         return eviction, fresh

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from clearway.model.clock import Clock
 from clearway.model.events import Emit, PlanExplained
-from clearway.model.operations import Eviction
+from clearway.model.operations import Operation
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
 from clearway.store.base import Store
@@ -27,7 +27,7 @@ class Explainer:
 
     def __init__(self, store: Store, planner: Planner, clock: Clock, emit: Emit) -> None:
         self._store, self._planner, self._clock, self._emit = store, planner, clock, emit
-        self._at: tuple[Eviction, Explaining] | None = None
+        self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
         self._begun: set[PlanKey] = set()
 

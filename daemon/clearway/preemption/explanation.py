@@ -32,7 +32,7 @@ from operator import attrgetter
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
 from clearway.model.explanation import Alternative, Explanation, Later, RuleOutcome
-from clearway.model.plan import Choice, Cost, Curve, CurvePoint, Plan
+from clearway.model.plan import Choice, Cost, Curve, CurvePoint, OperationPlan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import overlaps
@@ -41,7 +41,7 @@ from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST
 RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
-def explain(plan: Plan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
+def explain(plan: OperationPlan, planner: Planner, go_on: Callable[[], bool] = lambda: True) -> Explanation:
     """The explanation, with as much in it as ``go_on`` gives time for; asked before each solution."""
     work = Explaining(plan, planner)
     while go_on() and work.step():
@@ -65,7 +65,7 @@ def _least(curve: Curve) -> Cost | None:
 class Explaining:
     """An explanation that is being worked out: one solution a ``step``."""
 
-    plan: Plan
+    plan: OperationPlan
     planner: Planner
     _found: dict[str, Cost | None] = field(default_factory=dict)
     _later: tuple[Later, ...] = ()

@@ -16,15 +16,17 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import Memory
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_eviction
+from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.events import Emit, OperationFinished, PlanMade
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import EvictionState, Relocation
 from clearway.model.orders import MoveKind
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import NoPlan, RelocationPlan
 from clearway.model.problem import Action
 from clearway.model.requests import Request
+from clearway.model.transitions import superseded
 from clearway.relocation.lifecycle import move_misfit
 from clearway.relocation.plan import moves_config, plan_moves
 from clearway.slurm.base import SlurmBackend
@@ -34,6 +36,7 @@ from clearway.store.base import Store
 REQUESTS = {"compact": MoveKind.COMPACTION, "promote": MoveKind.PROMOTION}
 DAEMON = "clearway"  # who asks when nobody does
 _HOUR = timedelta(hours=1)
+_ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made for")
 _PROPOSAL_LASTS = timedelta(minutes=10)  # one that waits for somebody; then it is made anew
 
 
@@ -57,24 +60,23 @@ class Moves:
             DrainError: it is refused, or there is nothing to move; nothing was done.
         """
         kind = REQUESTS[request.kind]
-        taken = self.operations.of_request(request.request_id)
+        taken = self.operations.of_request(Relocation, request.request_id)
         if taken is not None:
             return _handled(request, taken)
-        open_ones = self.operations.all()
+        moves = [e for e in self.operations.all() if isinstance(e, Relocation)]
         if config.daemon.mode is Mode.OBSERVE:
             raise DrainError("the daemon only observes (daemon.mode)")
         why = may_not_move(request.actor, config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)
-        busy = next((e for e in open_ones if e.move is not None and e.state.acting), None)
+        busy = next((e for e in moves if e.state.acting), None)
         if busy is not None:
             raise DrainError(f"eviction {busy.eviction_id} is still moving jobs")
         plan = self._plan(kind, request.actor, request.request_id, snapshot, config, now)
         if isinstance(plan, NoPlan):
             raise DrainError(plan.why)
-        for proposal in open_ones:
-            if proposal.move is not None:
-                self._put_aside(proposal, f"{request.actor} asked for another", now)
+        for proposal in moves:
+            self._put_aside(proposal, f"{request.actor} asked for another", now)
         eviction = self._create(plan, EvictionState.PLACING, config, now)
         self.emit(PlanMade(eviction))
         return _handled(request, eviction)
@@ -83,19 +85,19 @@ class Moves:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
         busy = False
         for eviction in self.operations.all():
-            if eviction.move is None:
-                busy |= eviction.state.before_start  # on doubt nothing: its jobs and nodes are about to change
+            if not isinstance(eviction, Relocation):
+                busy |= eviction.state.before_start  # its jobs and nodes are about to change
                 continue
             busy |= not self._old(eviction, snapshot, now)
             if urgent and eviction.state.before_start:
-                self.executor.cancel(eviction, now, "Called off: a job waits that room is made for.")
+                self.executor.cancel(eviction, now, _ROOM_IS_MADE)
         for kind in MoveKind:
             settings = moves_config(kind, config)
             if busy or urgent or paused or not settings.enabled or now < self._due.get(kind, now):
                 continue
             self._due[kind] = now + timedelta(seconds=settings.period)
             plan = self._plan(kind, DAEMON, 0, snapshot, config, now)
-            if isinstance(plan, Plan):
+            if isinstance(plan, RelocationPlan):
                 state = {
                     Mode.OBSERVE: EvictionState.PROPOSED,
                     Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
@@ -106,7 +108,7 @@ class Moves:
 
     def _plan(
         self, kind: MoveKind, actor: str, request_id: int, snapshot: ClusterSnapshot, config: Config, now: datetime
-    ) -> Plan | NoPlan:
+    ) -> RelocationPlan | NoPlan:
         return plan_moves(
             kind,
             snapshot,
@@ -121,32 +123,30 @@ class Moves:
             actions=self.actions,
         )
 
-    def _create(self, plan: Plan, state: EvictionState, config: Config, now: datetime) -> Eviction:
-        return self.operations.create(fresh_eviction(plan, config.daemon.mode.value, state, now))
+    def _create(self, plan: RelocationPlan, state: EvictionState, config: Config, now: datetime) -> Relocation:
+        return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
 
-    def _old(self, eviction: Eviction, snapshot: ClusterSnapshot, now: datetime) -> bool:
+    def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that nobody has looked at for long."""
         if eviction.state not in (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL):
             return False
-        assert eviction.drain is not None  # noqa: S101 - moves have an order
-        why = move_misfit(eviction, eviction.drain, snapshot)
+        why = move_misfit(eviction, snapshot)
         if not why and now - eviction.created_at >= _PROPOSAL_LASTS:
             why = "too much time has passed since the plan was made"
         if why:
             self._put_aside(eviction, why, now)
         return bool(why)
 
-    def _put_aside(self, eviction: Eviction, why: str, now: datetime) -> None:
+    def _put_aside(self, eviction: Relocation, why: str, now: datetime) -> None:
         if eviction.state.acting:
             return
-        done = eviction.superseded(why, now)
+        done = superseded(eviction, why, now)
         self.operations.save(done)
         self.emit(OperationFinished(done))
 
 
-def _handled(request: Request, eviction: Eviction) -> Request:
-    assert eviction.move is not None  # noqa: S101 - made by ``ask``
-    sources = short({move.source for move in eviction.move.moves})
+def _handled(request: Request, eviction: Relocation) -> Request:
+    sources = short({move.source for move in eviction.order.moves})
     begins = f"moving {len(eviction.plan.preemptees)} job(s) off {sources}"
     result = f"{request.kind} {eviction.eviction_id}: {eviction.outcome or begins}"
     return replace(request, eviction_id=eviction.eviction_id, result=result)

@@ -22,8 +22,8 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
 from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.orders import DrainOrder, JobMove, MoveKind, MoveOrder
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, stand_in
+from clearway.model.orders import JobMove, MoveKind, RelocationOrder
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
 from clearway.model.problem import Action, EvictionProblem
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.inventory import Inventory, inventory
@@ -75,7 +75,7 @@ def plan_moves(
     under_way: UnderWay,
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
-) -> Plan | NoPlan:
+) -> RelocationPlan | NoPlan:
     """Which jobs move where, at most ``jobs`` of them; a NoPlan tells for every job why it stays."""
     if snapshot.unreadable:
         return NoPlan("not all jobs can be read")
@@ -102,18 +102,16 @@ def plan_moves(
     if gain_h < settings.min_gain:
         why = f"all moves together gain {gain_h:.2f} node-hours, {settings.min_gain:g} are asked for"
         return NoPlan(why, verdicts=_spared(found, MovePlan()))
-    order = DrainOrder(
+    order = RelocationOrder(
         nodes=tuple(sorted(moves.emptied)) if kind is MoveKind.COMPACTION else (),
         actor=actor,
         request_id=request_id,
         reason=kind.value,
-        move=MoveOrder(
-            kind=kind,
-            moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
-            gain_node_s=round(moves.gain_node_s, 3),
-            cost_node_s=round(moves.cost_node_s, 3),
-            power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
-        ),
+        kind=kind,
+        moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
+        gain_node_s=round(moves.gain_node_s, 3),
+        cost_node_s=round(moves.cost_node_s, 3),
+        power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
     )
     chosen = tuple(
         Verdict(
@@ -174,15 +172,14 @@ def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:
 
 
 def _plan(
-    order: DrainOrder,
+    order: RelocationOrder,
     found: Inventory,
     snapshot: ClusterSnapshot,
     config: Config,
     now: datetime,
     verdicts: tuple[Verdict, ...],
-) -> Plan:
-    assert order.move is not None  # noqa: S101 - made just above
-    jobs = [snapshot.job_by_id[job_id] for job_id in order.move.job_ids]
+) -> RelocationPlan:
+    jobs = [snapshot.job_by_id[job_id] for job_id in order.job_ids]
     ways = [found.ways[job.job_id] for job in jobs]
     step_s = 1
     # Saved one after another, each after the one before it has started again.
@@ -199,18 +196,17 @@ def _plan(
             for job, way, seconds in zip(jobs, ways, each_s, strict=True)
         ),
     )
-    held = {name for job in jobs for name in order.move.nodes_after(job)}
-    return Plan(
-        preemptor=replace(stand_in(order, now), name=order.move.kind.value),
+    held = {name for job in jobs for name in order.nodes_after(job)}
+    return RelocationPlan(
         made_at=now,
         deadline=now + timedelta(seconds=total_s),
         nodes_needed=len(order.nodes),
         problem=EvictionProblem(0, total_s, step_s, (), len(order.nodes)),
-        curve=Curve(order.move.kind.value, (point,)),
+        curve=Curve(order.kind.value, (point,)),
         chosen=point,
         placement_nodes=tuple(sorted({*order.nodes, *held})),
         free_nodes=(),
         leaving=tuple(jobs),
         verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),
-        drain=order,
+        order=order,
     )

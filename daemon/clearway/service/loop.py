@@ -9,33 +9,38 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import Drains
+from clearway.drain.replanning import DrainLifecycle
 from clearway.drain.rolling_controller import RollingDrains
-from clearway.eligibility.under_way import promised_by, under_way_by
+from clearway.eligibility.under_way import promised_by
 from clearway.estimates.checkpoint_load import file_system_busy_s
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import Memory
-from clearway.execution.executor import Executor, Sightings
+from clearway.execution.executor import Executor
+from clearway.execution.lifecycle import Lifecycle, Observed
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import CycleFailed, Emit, OperationFinished
-from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
+from clearway.model.transitions import superseded
 from clearway.planning.base import Planner
 from clearway.preemption.controller import MakingRoom
 from clearway.preemption.explainer import Explainer
+from clearway.preemption.replanning import EvictionLifecycle
 from clearway.preemption.suppression import leave_alone
 from clearway.preemption.validation import plan_aged, plan_misfit
 from clearway.relocation.controller import Moves
+from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.housekeeping import Janitor
 from clearway.service.requests import PAUSED, Desk
 from clearway.slurm.base import SlurmBackend
@@ -82,20 +87,12 @@ class Loop:
             self.store,
             self.operations,
             config.execution,
-            self._replan,
+            self._lifecycles(config),
             self.emit,
             learn=self.memory.add_checkpoint,
             costs=config.costs,
         )
-        self.drains = Drains(
-            self.backend,
-            self.store,
-            self.operations,
-            self.executor,
-            self.planner,
-            self.memory,
-            self.checkpointers,
-        )
+        self.drains = Drains(self.backend, self.store, self.operations, self.executor)
         self.room = MakingRoom(
             self.backend,
             self.store,
@@ -112,6 +109,14 @@ class Loop:
         )
         self.rolling = RollingDrains(self.store, self.operations, self.drains, self.executor, self.emit)
         self.desk = Desk(self.store, self.operations, self.executor, self.drains, self.moves, self.rolling, self.emit)
+
+    def _lifecycles(self, config: Config) -> dict[type[Operation], Lifecycle[Any, Any]]:
+        parts = (self.planner, self.memory, self.checkpointers)
+        return {
+            Eviction: EvictionLifecycle(config.execution, config, self.store, *parts),
+            Drain: DrainLifecycle(config.execution, config, *parts),
+            Relocation: RelocationLifecycle(config.execution),
+        }
 
     def cycle(self) -> CycleReport:
         began = self.clock.monotonic()
@@ -196,26 +201,30 @@ class Loop:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
         open_ones = self.operations.all()
-        fitting = [e for e in open_ones if e.placement or e.drain or not self._outdated(e, open_ones, snapshot, now)]
+        fitting = [
+            e
+            for e in open_ones
+            if e.placement or not isinstance(e, Eviction) or not self._outdated(e, open_ones, snapshot, now)
+        ]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if acting:
-            sightings = Sightings(snapshot, self.backend.reservations(), self.paused)
+            observed = Observed(snapshot, self.backend.reservations(), self.paused)
             # Placements first, the newest before those whose jobs it may count on, as when they are begun.
             placing = [e for e in acting if e.state is EvictionState.PLACING]
             for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-                after = self.executor.advance(eviction, sightings, now)
-                if after.state is EvictionState.FAILED and after.drain is None:
+                after = self.executor.advance(eviction, observed, now)
+                if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                     leave_alone(self.store, after)
 
     def _outdated(
-        self, eviction: Eviction, open_ones: Sequence[Eviction], snapshot: ClusterSnapshot, now: datetime
+        self, eviction: Eviction, open_ones: Sequence[Operation], snapshot: ClusterSnapshot, now: datetime
     ) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
         others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
         promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
         together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
-        beside = [e for e in others if e.state.acting and e.preemptor.job_id not in together]
+        beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
         left_s = (latest_of(eviction, self.config.execution) - now).total_seconds()
         busy_s = file_system_busy_s(beside, snapshot, self.config, now, left_s)
         why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
@@ -226,23 +235,7 @@ class Loop:
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = eviction.superseded(why, now)
+        done = superseded(eviction, why, now)
         self.operations.save(done)
         self.emit(OperationFinished(done))
         return True
-
-    def _replan(
-        self, eviction: Eviction, stuck: frozenset[str], sightings: Sightings, now: datetime
-    ) -> Plan | NoPlan | None:
-        """A plan for what an eviction still needs, without the jobs that did not leave; None when there is none."""
-        ends = {p.job_id for p in eviction.preemptions if p.action is Action.END}
-        under_way = replace(
-            under_way_by(self.operations.others(eviction), eviction.plan.deadline),
-            leaving=frozenset(p.job_id for p in eviction.preemptions if p.requeued_at and not p.state.terminal) - stuck,
-            avoid=stuck - ends,
-            lasting=stuck & ends,
-            own_nodes=frozenset(eviction.held_nodes),
-        )
-        if eviction.drain is not None:
-            return self.drains.plan(eviction, under_way, sightings.snapshot, self.config, now)
-        return self.room.replan(eviction, under_way, sightings.snapshot, self.config, now)

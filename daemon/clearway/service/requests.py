@@ -14,8 +14,10 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import ClearwayError
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Request
+from clearway.model.transitions import entered
 from clearway.preemption.suppression import leave_alone
 from clearway.relocation.controller import REQUESTS, Moves
 from clearway.slurm.parse.hostlist import short
@@ -83,21 +85,22 @@ class Desk:
             return self._cancel(eviction, request.actor, now)
         return f"refused: unknown request {request.kind}"
 
-    def _approve(self, eviction: Eviction, actor: str, now: datetime) -> str:
+    def _approve(self, eviction: Operation, actor: str, now: datetime) -> str:
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
             return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-        approved = replace(eviction, state=EvictionState.PLACING, state_since=now, approved_by=actor, outcome="")
+        told = {"outcome": "", "outcome_code": None, "why": ""}
+        approved = entered(eviction, EvictionState.PLACING, now, approved_by=actor, **told)
         self.operations.save(approved)
         self.store.add_event(eviction.eviction_id, None, now, f"Approved by {actor}.")
         return "approved"
 
-    def _cancel(self, eviction: Eviction, actor: str, now: datetime) -> str:
+    def _cancel(self, eviction: Operation, actor: str, now: datetime) -> str:
         before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
         if eviction.state.terminal or not before_start:
             return f"refused: eviction {eviction.eviction_id} is {eviction.state.value}"
-        if eviction.drain is None:
+        if isinstance(eviction, Eviction):
             leave_alone(self.store, eviction)
         else:
             self.rolling.leave_out(eviction, f"Its drain was cancelled by {actor}")
-        self.executor.cancel(eviction, now, f"Cancelled by {actor}.")
+        self.executor.cancel(eviction, now, Outcome(OutcomeCode.CANCELLED, f"Cancelled by {actor}"))
         return "cancelled"

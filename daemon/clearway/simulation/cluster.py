@@ -22,11 +22,7 @@ from clearway.simulation.first_fit import FreeResources, first_fit
 from clearway.simulation.jobs import Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
-
-
 NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered
-
-
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
 
 

@@ -14,19 +14,19 @@ class Program:
     """What a simulated job does. Work is counted in seconds of running on its nodes."""
 
     work_s: float = 3_600.0
-    save_s: float | None = None  # how long it takes to save itself when it is signalled; None: it ignores signals
-    save_mib: float | None = None  # instead of save_s: what it then writes to the file system that all share ...
-    save_mib_s: float = 1_000.0  # ... and how fast it can at most
+    save_s: float | None = None  # how long a checkpoint takes after the signal; None: the job ignores the signal
+    save_mib: float | None = None  # instead of save_s: what a checkpoint writes to the shared file system ...
+    save_mib_s: float = 1_000.0  # ... and its greatest rate
     save_fails: bool = False
-    interval_s: float | None = None  # saves itself at this pace
+    interval_s: float | None = None  # between checkpoints without a signal; None: it writes none
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
-    boot_s: float = 0.0  # CONFIGURING for so long
-    requeues: bool = False  # puts itself back in the queue once it has saved itself, and says nothing (submitit)
+    boot_s: float = 0.0  # in CONFIGURING
+    requeues: bool = False  # requeues itself after a checkpoint, and claims nothing in its Comment (submitit)
 
 
 @dataclass(slots=True)
 class SimulatedJob:
-    """A job and what Slurm does not see of it: how much work is done, and how much of that is safe."""
+    """A job and its hidden state, which Slurm does not see: the work that is done, and how much of it is safe."""
 
     job: Job
     program: Program

@@ -1,6 +1,7 @@
 """Problems like the three scenarios of the CoSim paper: jobs that fill 4,352 of Theta's 4,392 nodes.
 
-The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", IEEE/ACM DS-RT, 2020.
+The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", DS-RT, 2020,
+DOI 10.1109/DS-RT50469.2020.9213578.
 
 The paper publishes the number of jobs (12, 16, 24), the nodes that they hold together, and how it draws the
 checkpoint parameters (section IV-A, IV-B); which job had how many nodes and had run for how long is not

@@ -64,7 +64,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SharedReplay:
     """The result of a replay until its horizon."""
 
     usage: dict[str, Usage]  # by node
@@ -93,7 +93,7 @@ def replay_shared(
     partitions: Sequence[Sequence[Host]],
     horizon_s: float,
     moving: Moving = STILL,
-) -> Course:
+) -> SharedReplay:
     """Run until the horizon; ``partitions`` stand in the order in which a job tries them."""
     return _Replay(requests, partitions, horizon_s, moving).run()
 
@@ -129,7 +129,7 @@ class _Replay:
         # What ends at a moment gives way to what begins then, and plans see both.
         heapq.heappush(self._events, (at_s, ("end", "moved", "turn", "submit", "plan").index(kind), kind, job_id))
 
-    def run(self) -> Course:
+    def run(self) -> SharedReplay:
         while self._events and self._events[0][0] < self._horizon_s:
             at_s, _, kind, job_id = heapq.heappop(self._events)
             self._advance(at_s)
@@ -137,7 +137,7 @@ class _Replay:
             if kind != "plan":
                 self._start()
         self._advance(self._horizon_s)
-        return Course(self._usage, len(self._moved_at), self._stalled_s, tuple(self._waits), self._finished)
+        return SharedReplay(self._usage, len(self._moved_at), self._stalled_s, tuple(self._waits), self._finished)
 
     def _advance(self, at_s: float) -> None:
         passed_s = at_s - self._now_s

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from clearway.estimates.learning import Requeued
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
-from clearway.model.plan import Plan
+from clearway.model.plan import OperationPlan
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
+from clearway.model.transitions import O
 
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
@@ -22,29 +23,29 @@ LARGEST_ID = 2**31 - 1  # what every database's integer holds
 class Store(Protocol):
     """Raises ``StoreError`` when the database cannot be used."""
 
-    def create_eviction(self, eviction: Eviction) -> Eviction:
+    def create_eviction(self, eviction: O) -> O:
         """Store plan, problem, curve, reasons and preemptions; returns it with its id."""
         ...
 
-    def save_eviction(self, eviction: Eviction) -> None:
+    def save_eviction(self, eviction: Operation) -> None:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included)."""
         ...
 
-    def eviction(self, eviction_id: int) -> Eviction:
+    def eviction(self, eviction_id: int) -> Operation:
         """Everything of one eviction; raises ``UnknownEvictionError``."""
         ...
 
-    def open_evictions(self) -> tuple[Eviction, ...]:
+    def open_evictions(self) -> tuple[Operation, ...]:
         """All that are not in a terminal state, by id."""
         ...
 
     def evictions(
         self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
-    ) -> tuple[Eviction, ...]:
+    ) -> tuple[Operation, ...]:
         """Newest first."""
         ...
 
-    def plans(self, eviction_id: int) -> tuple[Plan, ...]:
+    def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from clearway.model.plan import Plan
+from clearway.model.plan import OperationPlan
 
 PlanKey = tuple[int, int]  # eviction id, revision
 
@@ -19,13 +19,13 @@ class PlanCache:
 
     def __init__(self, capacity_chars: int = CAPACITY_CHARS) -> None:
         self._capacity = capacity_chars
-        self._plans: dict[PlanKey, tuple[Plan, int]] = {}
+        self._plans: dict[PlanKey, tuple[OperationPlan, int]] = {}
 
-    def get(self, key: PlanKey) -> Plan | None:
+    def get(self, key: PlanKey) -> OperationPlan | None:
         held = self._plans.get(key)
         return held[0] if held is not None else None
 
-    def put(self, key: PlanKey, plan: Plan, chars: int) -> None:
+    def put(self, key: PlanKey, plan: OperationPlan, chars: int) -> None:
         if chars + sum(size for _, size in self._plans.values()) <= self._capacity:
             self._plans = self._plans | {key: (plan, chars)}
 

@@ -19,12 +19,13 @@ from clearway.estimates.learning import Requeued
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.explanation import Explanation
-from clearway.model.operations import Eviction, EvictionState, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
-from clearway.model.plan import Plan
+from clearway.model.plan import OperationPlan
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Request
 from clearway.model.rolling import RollingDrain
+from clearway.model.transitions import O
 from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows
 from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
@@ -60,7 +61,7 @@ class SqlStore:
 
     # Evictions
 
-    def create_eviction(self, eviction: Eviction) -> Eviction:
+    def create_eviction(self, eviction: O) -> O:
         with self._database.writing() as connection:
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = rows.new_id(result)
@@ -70,7 +71,7 @@ class SqlStore:
         self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
         return replace(eviction, eviction_id=eviction_id)
 
-    def save_eviction(self, eviction: Eviction) -> None:
+    def save_eviction(self, eviction: Operation) -> None:
         """Writes only what differs from what is stored: after a step that is one row or two."""
         with self._database.writing() as connection:
             stored = connection.execute(
@@ -86,7 +87,7 @@ class SqlStore:
                 )
             preemption_rows.write(connection, eviction.eviction_id, eviction.preemptions)
 
-    def _keep_plan(self, connection: Connection, eviction: Eviction) -> None:
+    def _keep_plan(self, connection: Connection, eviction: Operation) -> None:
         """Store the plan of a new revision; a plan that is stored is never changed."""
         made_at = connection.execute(
             select(PLANS.c.made_at).where(
@@ -102,14 +103,14 @@ class SqlStore:
                 "a plan made anew needs a new revision"
             )
 
-    def eviction(self, eviction_id: int) -> Eviction:
+    def eviction(self, eviction_id: int) -> Operation:
         with self._database.reading() as connection:
             found = connection.execute(select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id)).all()
             if not found:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return self._complete(connection, found)[0]
 
-    def open_evictions(self) -> tuple[Eviction, ...]:
+    def open_evictions(self) -> tuple[Operation, ...]:
         """Asked for in every cycle: plans already parsed are taken from memory."""
         with self._database.reading() as connection:
             found = connection.execute(
@@ -121,18 +122,23 @@ class SqlStore:
 
     def evictions(
         self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
-    ) -> tuple[Eviction, ...]:
+    ) -> tuple[Operation, ...]:
         query = select(EVICTIONS).order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
         with self._database.reading() as connection:
             return self._complete(connection, connection.execute(query).all())
 
-    def plans(self, eviction_id: int) -> tuple[Plan, ...]:
+    def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
-        query = select(PLANS.c.document).where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
+        query = (
+            select(EVICTIONS.c.kind, PLANS.c.document)
+            .join_from(PLANS, EVICTIONS)
+            .where(PLANS.c.eviction_id == eviction_id)
+            .order_by(PLANS.c.revision)
+        )
         with self._database.reading() as connection:
-            return tuple(load(Plan, document) for document in connection.execute(query).scalars())
+            return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
     def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
         self._database.write(explanation_rows.write, eviction_id, revision, explanation)
@@ -145,7 +151,7 @@ class SqlStore:
 
     def _complete(
         self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
-    ) -> tuple[Eviction, ...]:
+    ) -> tuple[Operation, ...]:
         """Rows of evictions to evictions: adds each one's plan and preemptions.
 
         ``remember``: plans are taken from memory, and kept there.
@@ -157,7 +163,7 @@ class SqlStore:
             for row in found
             if remember and (plan := self._plans.get((row.eviction_id, row.revision))) is not None
         }
-        missing = [row.eviction_id for row in found if row.eviction_id not in plans]
+        missing = {row.eviction_id: row.kind for row in found if row.eviction_id not in plans}
         if missing:
             query = (
                 select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document)
@@ -171,7 +177,7 @@ class SqlStore:
                 .where(PLANS.c.eviction_id.in_(missing))
             )
             for eviction_id, revision, document in connection.execute(query):
-                plans[eviction_id] = load(Plan, document)
+                plans[eviction_id] = load(rows.PLANS[missing[eviction_id]], document)
                 if remember:
                     self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
         for row in found:

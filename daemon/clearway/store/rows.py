@@ -10,8 +10,8 @@ from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
-from clearway.model.operations import Eviction, Preemption, StepRecord
-from clearway.model.plan import Plan
+from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Relocation, StepRecord
+from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.requests import Request
 from clearway.store.serialise import dump, load
 
@@ -25,17 +25,26 @@ _PREEMPTION_FIELDS = (
 )  # fmt: skip
 
 
-def eviction_values(eviction: Eviction) -> Values:
+OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation)}
+PLANS: dict[OperationKind, type[OperationPlan]] = {
+    OperationKind.EVICTION: Plan,
+    OperationKind.DRAIN: DrainPlan,
+    OperationKind.RELOCATION: RelocationPlan,
+}
+
+
+def eviction_values(eviction: Operation) -> Values:
     """The row of ``evictions``, but for its id."""
-    preemptor = eviction.preemptor
+    subject = eviction.subject
     return {
+        "kind": eviction.kind,
         "state": eviction.state,
         "state_since": eviction.state_since,
         "mode": eviction.mode,
         "revision": eviction.revision,
-        "preemptor_job_id": preemptor.job_id,
-        "preemptor_user": preemptor.user,
-        "preemptor_account": preemptor.account,
+        "preemptor_job_id": subject.job_id,
+        "preemptor_user": subject.user,
+        "preemptor_account": subject.account,
         "deadline": eviction.plan.deadline,
         "nodes_needed": eviction.plan.nodes_needed,
         "created_at": eviction.created_at,
@@ -44,13 +53,15 @@ def eviction_values(eviction: Eviction) -> Values:
         "placement": eviction.placement,
         "approved_by": eviction.approved_by,
         "outcome": eviction.outcome,
+        "outcome_code": eviction.outcome_code,
+        "why": eviction.why,
         "late": eviction.late,
         "predicted_lost_node_s": eviction.predicted_lost_node_s,
         "actual_lost_node_s": eviction.actual_lost_node_s,
     }
 
 
-def plan_values(eviction_id: int, revision: int, plan: Plan) -> Values:
+def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
     return {
         "eviction_id": eviction_id,
         "revision": revision,
@@ -79,8 +90,8 @@ def preemption_values(preemption: Preemption) -> Values:
     }
 
 
-def eviction_from(row: Row[Any], plan: Plan, preemptions: Sequence[Row[Any]]) -> Eviction:
-    return Eviction(
+def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[Any]]) -> Operation:
+    return OPERATIONS[row.kind](
         eviction_id=row.eviction_id,
         mode=row.mode,
         plan=plan,
@@ -94,6 +105,8 @@ def eviction_from(row: Row[Any], plan: Plan, preemptions: Sequence[Row[Any]]) ->
         started_at=row.started_at,
         finished_at=row.finished_at,
         outcome=row.outcome,
+        outcome_code=row.outcome_code,
+        why=row.why or "",
         late=row.late,
     )
 

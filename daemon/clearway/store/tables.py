@@ -16,7 +16,8 @@ from sqlalchemy import ForeignKey, Index, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from clearway.model.claims import Restart
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, OperationKind, PreemptionState
+from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome
 from clearway.model.rolling import RollingState
@@ -38,12 +39,13 @@ class Base(DeclarativeBase):
 
 
 class EvictionRow(Base):
-    """Where an eviction stands, and the sums of its preemptions."""
+    """Where an operation stands, and the sums of its preemptions."""
 
     __tablename__ = "evictions"
     __table_args__ = (Index(None, "state"), Index(None, "finished_at"), _OWN_IDS)
 
     eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    kind: Mapped[OperationKind] = mapped_column(word(OperationKind), server_default=OperationKind.EVICTION.value)
     state: Mapped[EvictionState] = mapped_column(word(EvictionState))
     state_since: Mapped[datetime]
     mode: Mapped[str] = mapped_column(Name(ID_LENGTH))
@@ -59,6 +61,10 @@ class EvictionRow(Base):
     placement: Mapped[str]
     approved_by: Mapped[str]
     outcome: Mapped[str]
+    outcome_code: Mapped[OutcomeCode | None] = mapped_column(
+        word(OutcomeCode)
+    )  # NULL: none yet, or from before it was kept
+    why: Mapped[str | None]  # the outcome without what its code says
     late: Mapped[bool]
     predicted_lost_node_s: Mapped[float]
     actual_lost_node_s: Mapped[float]
@@ -78,7 +84,7 @@ class PlanRow(Base):
     chosen_delay_s: Mapped[int]
     predicted_lost_node_s: Mapped[float | None]
     predicted_checkpoint_s: Mapped[float | None]
-    document: Mapped[str]  # the whole ``model.Plan``: problem, curve, chosen point, verdicts, jobs
+    document: Mapped[str]  # the whole plan of its eviction's kind: problem, curve, chosen point, verdicts, jobs
 
 
 class ExplanationRow(Base):

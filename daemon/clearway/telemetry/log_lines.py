@@ -26,7 +26,7 @@ from clearway.model.events import (
     PlanMade,
     RollingProgress,
 )
-from clearway.model.operations import Eviction, StepRecord
+from clearway.model.operations import Eviction, Operation, StepRecord
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.log import get_logger
@@ -45,7 +45,7 @@ class LogLines:
         self._log = get_logger()
         self._since = clock.now()
         self._told_step: dict[int, int] = {}  # eviction id to the last step that has a line
-        self._evictions: dict[int, Eviction] = {}
+        self._evictions: dict[int, Operation] = {}
         self._acted = False
         self._waiting: dict[str, tuple[int | None, str]] = {}
         self._unread: frozenset[tuple[str, str]] = frozenset()
@@ -200,13 +200,13 @@ class LogLines:
         self._evictions = {eviction.eviction_id: eviction for eviction in report.open_evictions}
         self._told_step = {number: step for number, step in self._told_step.items() if number in self._evictions}
 
-    def _tell_state(self, eviction: Eviction, before: str) -> None:
+    def _tell_state(self, eviction: Operation, before: str) -> None:
         self._log.info(
             "eviction",
             eviction=eviction.eviction_id,
             state=eviction.state.value,
             before=before,
-            job=eviction.preemptor.job_id,
+            job=eviction.subject.job_id,
         )
 
     def _tell_steps(self, eviction_id: int) -> None:
@@ -240,9 +240,9 @@ class LogLines:
             eviction=eviction.eviction_id,
             mode=eviction.mode,
             state=eviction.state.value,
-            job=plan.preemptor.display_id,
+            job=eviction.subject.display_id,
             nodes=plan.nodes_needed,
-            switch=plan.switch or None,
+            switch=eviction.plan.switch or None if isinstance(eviction, Eviction) else None,
             deadline=plan.deadline.isoformat(timespec="seconds"),
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
             lost_work_node_s=plan.chosen.lost_work_node_s,
@@ -288,7 +288,7 @@ class LogLines:
             "eviction finished",
             eviction=eviction.eviction_id,
             state=eviction.state.value,
-            job=eviction.preemptor.display_id,
+            job=eviction.subject.display_id,
             outcome=eviction.outcome or None,
             lost_work_node_s=eviction.actual_lost_node_s,
         )

@@ -44,7 +44,7 @@ from clearway.model.events import (
     PlanMade,
     RollingProgress,
 )
-from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, PreemptionState, Relocation
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
@@ -359,7 +359,7 @@ class Metrics:
     @record.register
     def _plan_made(self, event: PlanMade) -> None:
         self._planned.labels(event.operation.mode).inc()
-        if event.operation.drain is None:  # drains are planned later, moves in another way
+        if isinstance(event.operation, Eviction):  # drains are planned later, relocations in another way
             self._planner_seconds.observe(event.seconds)
 
     @record.register
@@ -370,7 +370,7 @@ class Metrics:
         """
         eviction, explanation = event.operation, event.explanation
         carried_out = eviction.state.acting or eviction.state is EvictionState.COMPLETED
-        if not carried_out or eviction.plan.together:
+        if not carried_out or (isinstance(eviction, Eviction) and eviction.plan.together):
             return
         self._rule_lost.labels("clearway").inc(explanation.cost.lost_work_node_s)
         for outcome in explanation.rules:
@@ -413,7 +413,7 @@ class Metrics:
         eviction = event.operation
         self._count_start(eviction)
         self._finished.labels(eviction.state.value).inc()
-        if eviction.state is EvictionState.FAILED and eviction.drain is None:
+        if eviction.state is EvictionState.FAILED and isinstance(eviction, Eviction):
             self._count_missed(eviction)
         self._moves.finished(eviction)
         self._started.discard(eviction.eviction_id)
@@ -421,18 +421,18 @@ class Metrics:
 
     # -- what is worked out here ---------------------------------------------------------------------------
 
-    def _count_start(self, eviction: Eviction) -> None:
+    def _count_start(self, eviction: Operation) -> None:
         """Once for each start that happened in this daemon's life; an earlier one has been counted before."""
         started = eviction.started_at
         if started is None or started < self._since or eviction.eviction_id in self._started:
             return
         self._started.add(eviction.eviction_id)
-        if eviction.move is not None:
+        if isinstance(eviction, Relocation):
             return  # counted when they are over
-        if eviction.drain is not None:
-            begun = eviction.drain.begin_at or eviction.created_at
+        if isinstance(eviction, Drain):
+            begun = eviction.order.begin_at or eviction.created_at
             self._time_to_empty.observe(max(0.0, (started - begun).total_seconds()))
-            self._emptied.inc(len(eviction.drain.nodes))
+            self._emptied.inc(len(eviction.order.nodes))
             return
         margin_s = (eviction.plan.deadline - started).total_seconds()
         self._time_to_start.observe(max(0.0, (started - eviction.created_at).total_seconds()))
@@ -441,7 +441,7 @@ class Metrics:
         if margin_s < 0:
             self._count_missed(eviction)
 
-    def _count_missed(self, eviction: Eviction) -> None:
+    def _count_missed(self, eviction: Operation) -> None:
         if eviction.eviction_id not in self._missed:
             self._missed.add(eviction.eviction_id)
             self._deadlines_missed.inc()

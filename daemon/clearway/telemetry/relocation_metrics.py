@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
-from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, Operation, PreemptionState, Relocation
 from clearway.model.orders import MoveKind
 
 
@@ -31,12 +31,12 @@ class MoveMetrics:
             self._jobs.labels(kind.value)
             self._gain.labels(kind.value)
 
-    def finished(self, eviction: Eviction) -> None:
-        order = eviction.drain
-        if order is None or order.move is None:
+    def finished(self, eviction: Operation) -> None:
+        if not isinstance(eviction, Relocation):
             return
-        kind = order.move.kind.value
+        order = eviction.order
+        kind = order.kind.value
         self._jobs.labels(kind).inc(sum(p.state is PreemptionState.RETURNED for p in eviction.preemptions))
         if eviction.state is EvictionState.COMPLETED:
-            self._gain.labels(kind).inc(order.move.gain_node_s)
+            self._gain.labels(kind).inc(order.gain_node_s)
             self._nodes.inc(len(order.nodes))

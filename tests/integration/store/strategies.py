@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clearway.model.operations import Eviction
+from clearway.model.operations import Drain, Eviction, Operation, Relocation
 
 # What Slurm may show in a name: anything but NUL and halves of surrogate pairs, which no database takes.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -50,6 +50,11 @@ def record(kind: Any, **given: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **drawn, **given)
 
 
-def evictions(**given: Any) -> st.SearchStrategy[Eviction]:
-    """Evictions that were not stored yet."""
-    return record(Eviction, **({"eviction_id": st.just(0)} | given))
+def evictions(kind: type[Operation] = Eviction, **given: Any) -> st.SearchStrategy[Any]:
+    """Operations of one type that were not stored yet."""
+    return record(kind, **({"eviction_id": st.just(0)} | given))
+
+
+def operations() -> st.SearchStrategy[Operation]:
+    """Operations of all types."""
+    return st.one_of(evictions(kind) for kind in (Eviction, Drain, Relocation))

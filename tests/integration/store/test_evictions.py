@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sqlalchemy import event, text
 
 from clearway.model.errors import StoreError, UnknownEvictionError
-from clearway.model.operations import Eviction, EvictionState, PreemptionState, Usage
+from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState, Usage
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
-from tests.integration.store.strategies import evictions, record
+from tests.integration.store.strategies import evictions, operations, record
 
 shared_database = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -23,8 +23,8 @@ shared_database = settings(
 
 
 @shared_database
-@given(evictions())
-def test_any_eviction_comes_back_as_it_was(store: SqlStore, original: Eviction) -> None:
+@given(operations())
+def test_any_operation_comes_back_as_it_was(store: SqlStore, original: Operation) -> None:
     created = store.create_eviction(original)
     assert created == replace(original, eviction_id=created.eviction_id)
     assert store.eviction(created.eviction_id) == created

@@ -12,7 +12,7 @@ from clearway.config.configuration import Config, CostsConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
-from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
+from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import CheckpointHow, Claims
 from clearway.model.cluster import Job, JobState
@@ -20,7 +20,7 @@ from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.plan import Choice
 from clearway.model.preemptor import Preemptor
 from clearway.model.problem import Action, Option
-from clearway.preemption.lifecycle import Sight, next_phase
+from clearway.preemption.lifecycle import Observation, next_phase
 from clearway.preemption.problem import PreparedProblem, prepare_problem
 from clearway_checkpoint.suspend import Suspend
 from tests.builders import NOW, after, eviction, job, node, plan, preemption, snapshot, urgent_job
@@ -36,27 +36,27 @@ KNOWN: Mapping[str, Action] = {
     "dmtcp": Action.SYS_CHECKPOINT,
     "suspend": Action.SUSPEND,
 }
-RULES = Rules(latest=after(300))
-WAIT = replace(RULES, may_kill=False)
-GIVEN_UP = replace(RULES, wanted=False)
-RESUME = replace(RULES, may_resume=True)
+CONTEXT = StepContext(latest=after(300))
+WAIT = replace(CONTEXT, may_kill=False)
+GIVEN_UP = replace(CONTEXT, wanted=False)
+RESUME = replace(CONTEXT, may_resume=True)
 RUNS, SLEEPS = job("101"), job("101", state=J.SUSPENDED, priority=0)
 TRIED = {"attempted_at": after(-1), "attempts": 1}
 TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
 
 
 @pytest.mark.parametrize(
-    ("state", "seen", "rules", "fields", "expected"),
+    ("state", "seen", "context", "fields", "expected"),
     [
-        pytest.param(S.PLANNED, RUNS, RULES, {}, Step(S.VACATING, Command.SUSPEND), id="suspend"),
+        pytest.param(S.PLANNED, RUNS, CONTEXT, {}, Step(S.VACATING, Command.SUSPEND), id="suspend"),
         pytest.param(S.PLANNED, RUNS, WAIT, {}, None, id="not before the checkpoints are safe"),
-        pytest.param(S.PLANNED, SLEEPS, RULES, {}, Step(S.PLANNED, stuck=True, note="it is SUSPENDED"), id="theirs"),
-        pytest.param(S.VACATING, RUNS, RULES, {}, Step(S.VACATING, Command.SUSPEND), id="died before it"),
-        pytest.param(S.VACATING, RUNS, RULES, TRIED, None, id="give Slurm a moment"),
+        pytest.param(S.PLANNED, SLEEPS, CONTEXT, {}, Step(S.PLANNED, stuck=True, note="it is SUSPENDED"), id="theirs"),
+        pytest.param(S.VACATING, RUNS, CONTEXT, {}, Step(S.VACATING, Command.SUSPEND), id="died before it"),
+        pytest.param(S.VACATING, RUNS, CONTEXT, TRIED, None, id="give Slurm a moment"),
         pytest.param(
             S.VACATING,
             RUNS,
-            RULES,
+            CONTEXT,
             TRIED_LONG_AGO,
             Step(S.FAILED, stuck=True, note="still running after 5 attempts to suspend it"),
             id="give up",
@@ -67,35 +67,39 @@ TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
         pytest.param(
             S.VACATING,
             job("101", state=J.UNKNOWN),
-            RULES,
+            CONTEXT,
             {},
             Step(S.VACATING, stuck=True, note="it is UNKNOWN"),
             id="unknown",
         ),
-        pytest.param(S.SUSPENDED, SLEEPS, RULES, {}, None, id="somebody has its processors"),
+        pytest.param(S.SUSPENDED, SLEEPS, CONTEXT, {}, None, id="somebody has its processors"),
         pytest.param(S.SUSPENDED, SLEEPS, RESUME, {}, Step(S.SUSPENDED, Command.RESUME), id="resume"),
         pytest.param(S.SUSPENDED, SLEEPS, RESUME, TRIED, None, id="resumed a moment ago"),
         pytest.param(
             S.SUSPENDED, SLEEPS, RESUME, TRIED_LONG_AGO, Step(S.SUSPENDED, Command.RESUME), id="never given up"
         ),
-        pytest.param(S.SUSPENDED, RUNS, RULES, TRIED, Step(S.RETURNED), id="runs again"),
+        pytest.param(S.SUSPENDED, RUNS, CONTEXT, TRIED, Step(S.RETURNED), id="runs again"),
         pytest.param(
-            S.SUSPENDED, RUNS, RULES, {}, Step(S.RETURNED, note="it was resumed by somebody else"), id="by hand"
+            S.SUSPENDED, RUNS, CONTEXT, {}, Step(S.RETURNED, note="it was resumed by somebody else"), id="by hand"
         ),
-        pytest.param(S.SUSPENDED, None, RULES, {}, Step(S.ENDED, note="ended by itself"), id="cancelled by its owner"),
-        pytest.param(S.SUSPENDED, job("101", state=J.COMPLETING), RULES, {}, None, id="on its way out"),
+        pytest.param(
+            S.SUSPENDED, None, CONTEXT, {}, Step(S.ENDED, note="ended by itself"), id="cancelled by its owner"
+        ),
+        pytest.param(S.SUSPENDED, job("101", state=J.COMPLETING), CONTEXT, {}, None, id="on its way out"),
         pytest.param(
             S.SUSPENDED,
             job("101", state=J.PENDING, restart_count=1),
-            RULES,
+            CONTEXT,
             {},
             Step(S.VACATED, note="it was requeued by somebody else"),
             id="requeued by somebody else",
         ),
     ],
 )
-def test_suspension(state: S, seen: Job | None, rules: Rules, fields: dict[str, Any], expected: Step | None) -> None:
-    assert next_step(preemption(RUNS, Action.SUSPEND, state=state, **fields), seen, NOW, rules) == expected
+def test_suspension(
+    state: S, seen: Job | None, context: StepContext, fields: dict[str, Any], expected: Step | None
+) -> None:
+    assert next_step(preemption(RUNS, Action.SUSPEND, state=state, **fields), seen, NOW, context) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_suspension(state: S, seen: Job | None, rules: Rules, fields: dict[str, 
 )
 def test_system_checkpoint_is_asked_for_like_any_other(comment: str, expected: Step) -> None:
     seen = job("101", comment=comment)
-    assert next_step(preemption(seen, Action.SYS_CHECKPOINT), seen, NOW, replace(RULES, may_ask=True)) == expected
+    assert next_step(preemption(seen, Action.SYS_CHECKPOINT), seen, NOW, replace(CONTEXT, may_ask=True)) == expected
 
 
 SAVED = f"{SELF},state=saved,asked={int(NOW.timestamp())},last={int(NOW.timestamp()) + 1}"
@@ -119,22 +123,22 @@ OWN = Step(S.VACATING, note="it put itself back in the queue")
 
 
 @pytest.mark.parametrize(
-    ("seen", "rules", "expected"),
+    ("seen", "context", "expected"),
     [
-        pytest.param(job("101", comment=SELF), RULES, None, id="asked"),
-        pytest.param(job("101", comment=SAVED), RULES, None, id="saved: it will go by itself"),
-        pytest.param(job("101", comment=SELF, state=J.COMPLETING, restart_count=1), RULES, OWN, id="on its way"),
-        pytest.param(job("101", comment=SELF, state=J.PENDING, restart_count=1), RULES, OWN, id="in the queue"),
-        pytest.param(job("101", comment=SELF, restart_count=1, start_time=after(1)), RULES, OWN, id="runs again"),
+        pytest.param(job("101", comment=SELF), CONTEXT, None, id="asked"),
+        pytest.param(job("101", comment=SAVED), CONTEXT, None, id="saved: it will go by itself"),
+        pytest.param(job("101", comment=SELF, state=J.COMPLETING, restart_count=1), CONTEXT, OWN, id="on its way"),
+        pytest.param(job("101", comment=SELF, state=J.PENDING, restart_count=1), CONTEXT, OWN, id="in the queue"),
+        pytest.param(job("101", comment=SELF, restart_count=1, start_time=after(1)), CONTEXT, OWN, id="runs again"),
         pytest.param(
             job("101", comment=SELF),
-            replace(RULES, latest=after(-1)),
+            replace(CONTEXT, latest=after(-1)),
             Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"),
             id="late",
         ),
         pytest.param(
             job("101", comment=SELF),
-            replace(RULES, latest=after(-1), kill_when_late=True),
+            replace(CONTEXT, latest=after(-1), kill_when_late=True),
             Step(
                 S.VACATING,
                 Command.REQUEUE,
@@ -144,9 +148,9 @@ OWN = Step(S.VACATING, note="it put itself back in the queue")
         ),
     ],
 )
-def test_job_that_requeues_itself(seen: Job, rules: Rules, expected: Step | None) -> None:
+def test_job_that_requeues_itself(seen: Job, context: StepContext, expected: Step | None) -> None:
     p = preemption(job("101", comment=SELF), Action.APP_CHECKPOINT, state=S.CHECKPOINTING, asked_at=NOW, **TRIED)
-    assert next_step(p, seen, NOW, rules) == expected
+    assert next_step(p, seen, NOW, context) == expected
 
 
 # -- the placement over suspended jobs -----------------------------------------------------------------------------
@@ -168,10 +172,10 @@ def holding(state: E, of: S = S.SUSPENDED) -> Eviction:
     )
 
 
-def sight(e: Eviction, preemptor: Job, **fields: Any) -> Sight:
+def observation(e: Eviction, preemptor: Job, **fields: Any) -> Observation:
     ours = placement(e, NOW, after(60) - NOW)
     given: dict[str, Any] = {"preemptor": preemptor, "placement": ours, "nodes_free": True}
-    return Sight(**(given | {"placement_ends": after(1_500), "extend_when_ends": after(30)} | fields))
+    return Observation(**(given | {"placement_ends": after(1_500), "extend_when_ends": after(30)} | fields))
 
 
 def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None:
@@ -179,11 +183,11 @@ def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None
     runs = replace(URGENT, state=J.RUNNING)
     watch = after(60) - NOW
     commands = {
-        "attached": sight(e, replace(runs, reservation="clearway_1")),
-        "gone": sight(e, runs, placement=None),
-        "elsewhere": sight(e, runs, placement=replace(placement(e, NOW, watch), nodes=("n1", "n9"))),
-        "ends": sight(e, runs, extend_when_ends=after(10_000)),
-        "fits": sight(e, runs),
+        "attached": observation(e, replace(runs, reservation="clearway_1")),
+        "gone": observation(e, runs, placement=None),
+        "elsewhere": observation(e, runs, placement=replace(placement(e, NOW, watch), nodes=("n1", "n9"))),
+        "ends": observation(e, runs, extend_when_ends=after(10_000)),
+        "fits": observation(e, runs),
     }
     found = {
         name: (phase := next_phase(e, seen, after(9_999), watch)) and phase.command for name, seen in commands.items()
@@ -196,7 +200,7 @@ def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None
         "fits": None,  # and watching does not end, however long it takes
     }
     back = holding(E.RETURNING, S.RETURNED)
-    removed = next_phase(back, sight(e, runs), NOW, watch)
+    removed = next_phase(back, observation(e, runs), NOW, watch)
     assert removed is not None
     assert removed.command is Command.DELETE_PLACEMENT
 

@@ -16,7 +16,7 @@ from clearway.execution.lifecycle import Phase
 from clearway.execution.placement import placement
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
-from clearway.preemption.lifecycle import Sight, next_phase
+from clearway.preemption.lifecycle import Observation, next_phase
 from tests.builders import NOW, after, eviction, plan, urgent_job
 
 S = PreemptionState
@@ -32,9 +32,11 @@ def begun(state: E, **fields: Any) -> Eviction:
     return eviction(plan(URGENT), state, **({"eviction_id": 1, "placement": "clearway_1"} | fields))
 
 
-def sight(preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: bool = False, **fields: Any) -> Sight:
+def observation(
+    preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: bool = False, **fields: Any
+) -> Observation:
     ours = placement(begun(E.PLACING), NOW, timedelta(minutes=15)) if placed else None
-    return Sight(
+    return Observation(
         **(
             {"preemptor": preemptor, "placement": ours, "nodes_free": nodes_free, "placement_ends": after(1_500)}
             | {"extend_when_ends": after(450)}
@@ -43,7 +45,7 @@ def sight(preemptor: Job | None = ATTACHED, *, placed: bool = True, nodes_free: 
     )
 
 
-def phase(e: Eviction, seen: Sight, now: datetime = NOW) -> tuple[E, Command | None] | None:
+def phase(e: Eviction, seen: Observation, now: datetime = NOW) -> tuple[E, Command | None] | None:
     before = copy.deepcopy(e)
     found = next_phase(e, seen, now, WATCH)
     assert e == before
@@ -55,54 +57,54 @@ BEFORE_START = [E.PLACING, E.PREEMPTING, E.STARTING]
 
 @pytest.mark.parametrize("state", [state for state in E if not state.acting])
 def test_nothing_is_done_for_what_only_waits_or_is_over(state: E) -> None:
-    assert phase(begun(state), sight()) is None
+    assert phase(begun(state), observation()) is None
 
 
 @pytest.mark.parametrize("state", BEFORE_START)
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(sight(None), E.CANCELLING, id="the urgent job is gone"),
-        pytest.param(sight(replace(ATTACHED, state=J.ENDED)), E.CANCELLING, id="it has ended"),
-        pytest.param(sight(STARTS), E.STARTED, id="it runs"),
-        pytest.param(sight(replace(STARTS, state=J.CONFIGURING)), E.STARTED, id="its nodes boot"),
-        pytest.param(sight(placement_ends=NOW), E.CANCELLING, id="its placement is over"),
+        pytest.param(observation(None), E.CANCELLING, id="the urgent job is gone"),
+        pytest.param(observation(replace(ATTACHED, state=J.ENDED)), E.CANCELLING, id="it has ended"),
+        pytest.param(observation(STARTS), E.STARTED, id="it runs"),
+        pytest.param(observation(replace(STARTS, state=J.CONFIGURING)), E.STARTED, id="its nodes boot"),
+        pytest.param(observation(placement_ends=NOW), E.CANCELLING, id="its placement is over"),
     ],
 )
-def test_before_the_start(state: E, seen: Sight, expected: E) -> None:
+def test_before_the_start(state: E, seen: Observation, expected: E) -> None:
     assert phase(begun(state), seen) == (expected, None)
 
 
 @pytest.mark.parametrize("state", BEFORE_START)
 def test_the_placement_is_made_and_given_to_the_job_first(state: E) -> None:
-    assert phase(begun(state), sight(URGENT, placed=False)) == (state, Command.CREATE_PLACEMENT)
-    assert phase(begun(state), sight(ATTACHED, placed=False)) == (state, Command.CREATE_PLACEMENT)
-    assert phase(begun(state), sight(URGENT)) == (state, Command.ATTACH)
-    other = replace(sight().placement, nodes=("elsewhere",))  # type: ignore[type-var]  # it has a placement
-    assert phase(begun(state), replace(sight(), placement=other)) == (state, Command.MOVE_PLACEMENT)
+    assert phase(begun(state), observation(URGENT, placed=False)) == (state, Command.CREATE_PLACEMENT)
+    assert phase(begun(state), observation(ATTACHED, placed=False)) == (state, Command.CREATE_PLACEMENT)
+    assert phase(begun(state), observation(URGENT)) == (state, Command.ATTACH)
+    other = replace(observation().placement, nodes=("elsewhere",))  # type: ignore[type-var]  # it has a placement
+    assert phase(begun(state), replace(observation(), placement=other)) == (state, Command.MOVE_PLACEMENT)
 
 
 @pytest.mark.parametrize(
     ("state", "seen", "now", "expected"),
     [
-        (E.PLACING, sight(), NOW, (E.PREEMPTING, None)),
-        (E.PLACING, sight(URGENT, placed=False, paused=True), NOW, None),
-        (E.PREEMPTING, sight(), NOW, None),
-        (E.PREEMPTING, sight(nodes_free=True), NOW, (E.STARTING, None)),
-        (E.STARTING, sight(nodes_free=True), NOW, None),
-        (E.STARTING, sight(nodes_free=True), after(601), (E.STARTING, None)),  # late: an event says so
-        (E.STARTED, sight(STARTS), NOW, (E.STARTED, Command.DETACH)),
-        (E.STARTED, sight(replace(STARTS, reservation=None)), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
-        (E.STARTED, sight(None), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
-        (E.STARTED, sight(replace(STARTS, reservation=None), placed=False), NOW, (E.RETURNING, None)),
-        (E.CANCELLING, sight(), NOW, (E.CANCELLING, Command.DETACH)),
-        (E.CANCELLING, sight(URGENT), NOW, (E.CANCELLING, Command.DELETE_PLACEMENT)),
-        (E.CANCELLING, sight(URGENT, placed=False), NOW, None),  # preempted jobs are still out
-        (E.RETURNING, sight(None, placed=False), NOW, None),
-        (E.RETURNING, sight(None, placed=False), after(3_600), (E.COMPLETED, None)),
+        (E.PLACING, observation(), NOW, (E.PREEMPTING, None)),
+        (E.PLACING, observation(URGENT, placed=False, paused=True), NOW, None),
+        (E.PREEMPTING, observation(), NOW, None),
+        (E.PREEMPTING, observation(nodes_free=True), NOW, (E.STARTING, None)),
+        (E.STARTING, observation(nodes_free=True), NOW, None),
+        (E.STARTING, observation(nodes_free=True), after(601), (E.STARTING, None)),  # late: an event says so
+        (E.STARTED, observation(STARTS), NOW, (E.STARTED, Command.DETACH)),
+        (E.STARTED, observation(replace(STARTS, reservation=None)), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
+        (E.STARTED, observation(None), NOW, (E.STARTED, Command.DELETE_PLACEMENT)),
+        (E.STARTED, observation(replace(STARTS, reservation=None), placed=False), NOW, (E.RETURNING, None)),
+        (E.CANCELLING, observation(), NOW, (E.CANCELLING, Command.DETACH)),
+        (E.CANCELLING, observation(URGENT), NOW, (E.CANCELLING, Command.DELETE_PLACEMENT)),
+        (E.CANCELLING, observation(URGENT, placed=False), NOW, None),  # preempted jobs are still out
+        (E.RETURNING, observation(None, placed=False), NOW, None),
+        (E.RETURNING, observation(None, placed=False), after(3_600), (E.COMPLETED, None)),
     ],
 )
-def test_phases(state: E, seen: Sight, now: datetime, expected: tuple[E, Command | None] | None) -> None:
+def test_phases(state: E, seen: Observation, now: datetime, expected: tuple[E, Command | None] | None) -> None:
     assert phase(begun(state), seen, now) == expected
 
 
@@ -118,15 +120,15 @@ def test_phases(state: E, seen: Sight, now: datetime, expected: tuple[E, Command
 def test_the_end(state: E, fields: dict[str, Any], expected: E) -> None:
     e = begun(state, **fields)
     e = replace(e, preemptions=tuple(replace(p, state=S.RETURNED) for p in e.preemptions))
-    assert phase(e, sight(None, placed=False)) == (expected, None)
+    assert phase(e, observation(None, placed=False)) == (expected, None)
 
 
 def test_the_start_is_told_beside_the_deadline() -> None:
-    found = next_phase(begun(E.STARTING), sight(STARTS), after(31), WATCH)
+    found = next_phase(begun(E.STARTING), observation(STARTS), after(31), WATCH)
     assert isinstance(found, Phase)
     assert (found.event, found.started_at) == ("The urgent job started 570.0 s before its deadline.", after(30))
     late = replace(STARTS, start_time=after(700))
-    found = next_phase(begun(E.STARTING), sight(late), after(701), WATCH)
+    found = next_phase(begun(E.STARTING), observation(late), after(701), WATCH)
     assert found is not None
     assert found.event == "The urgent job started 100.0 s after its deadline."
 
@@ -136,17 +138,17 @@ def test_whoever_waits_is_called_what_it_is(ordinary: bool, called: str) -> None
     e = begun(E.PREEMPTING)
     e = replace(e, plan=replace(e.plan, ordinary=ordinary))
     told = [
-        (sight(None), NOW, "is gone."),
-        (sight(replace(ATTACHED, priority=0)), NOW, "is held."),
-        (sight(replace(ATTACHED, num_nodes=99)), NOW, "was changed."),
-        (sight(replace(STARTS, start_time=None)), NOW, "started."),
-        (sight(placement_ends=NOW), NOW, "did not start before its placement ended."),
-        (sight(), after(601), "did not start by its deadline; it waits on."),
+        (observation(None), NOW, "is gone."),
+        (observation(replace(ATTACHED, priority=0)), NOW, "is held."),
+        (observation(replace(ATTACHED, num_nodes=99)), NOW, "was changed."),
+        (observation(replace(STARTS, start_time=None)), NOW, "started."),
+        (observation(placement_ends=NOW), NOW, "did not start before its placement ended."),
+        (observation(), after(601), "did not start by its deadline; it waits on."),
     ]
     for seen, now, words in told:
         found = next_phase(e, seen, now, WATCH)
         assert found is not None
-        assert (found.event or found.outcome) == f"{called} {words}"
+        assert (found.event or (found.outcome.sentence if found.outcome else "")) == f"{called} {words}"
 
 
 times = st.integers(-100, 400).map(after)
@@ -183,7 +185,7 @@ def test_a_placement_is_never_deleted_under_its_job(
 ) -> None:
     e = begun(state)
     e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))
-    seen = sight(urgent, placed=placed, nodes_free=free, paused=paused, placement_ends=ends)
+    seen = observation(urgent, placed=placed, nodes_free=free, paused=paused, placement_ends=ends)
     found = next_phase(e, seen, now, WATCH)
     if found is None:
         return

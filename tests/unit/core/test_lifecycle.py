@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearway.execution.job_lifecycle import Command, Rules, Step, next_step
+from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
 from clearway.model.claims import Claims, checkpointed_since
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import EvictionState, Preemption, PreemptionState
@@ -22,7 +22,7 @@ S = PreemptionState
 E = EvictionState
 J = JobState
 T = int(NOW.timestamp())
-RULES = Rules(latest=after(300))
+CONTEXT = StepContext(latest=after(300))
 SIGNAL = "clearway:checkpoint=signal"
 INTERVAL = "clearway:checkpoint=interval,interval=600"
 
@@ -35,12 +35,12 @@ def step(
     state: S,
     seen: Job | None,
     action: Action = Action.KILL,
-    rules: Rules = RULES,
+    context: StepContext = CONTEXT,
     now: datetime = NOW,
     of: Job | None = None,
     **fields: Any,
 ) -> Step | None:
-    return next_step(preemption(of or chosen(), action, state=state, **fields), seen, now, rules)
+    return next_step(preemption(of or chosen(), action, state=state, **fields), seen, now, context)
 
 
 # -- one preemptee -----------------------------------------------------------------------------------------------
@@ -143,57 +143,61 @@ def test_a_job_that_is_back_in_the_queue_rests_before_it_is_started() -> None:
 @pytest.mark.parametrize("state", [S.PLANNED, S.CHECKPOINTING])
 def test_a_job_that_cannot_be_requeued_is_cancelled(state: S) -> None:
     for of in (chosen(requeueable=False), chosen(batch=False)):
-        late = Rules(latest=after(-1), kill_when_late=True)
-        assert step(state, of, rules=late, of=of) == Step(
+        late = StepContext(latest=after(-1), kill_when_late=True)
+        assert step(state, of, context=late, of=of) == Step(
             S.VACATING, Command.CANCEL_JOB, note="" if state is S.PLANNED else
             "its checkpoint is late; requeued without it, as the configuration allows"
         )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rules", "action", "expected"),
+    ("context", "action", "expected"),
     [
-        (replace(RULES, may_kill=False), Action.KILL, None),
-        (replace(RULES, may_ask=False), Action.APP_CHECKPOINT, None),
-        (Rules(latest=NOW), Action.END, None),
-        (Rules(latest=after(-1)), Action.END, Step(S.PLANNED, stuck=True, note="it did not end in time")),
+        (replace(CONTEXT, may_kill=False), Action.KILL, None),
+        (replace(CONTEXT, may_ask=False), Action.APP_CHECKPOINT, None),
+        (StepContext(latest=NOW), Action.END, None),
+        (StepContext(latest=after(-1)), Action.END, Step(S.PLANNED, stuck=True, note="it did not end in time")),
     ],
     ids=["kills wait for what is open", "one checkpoint at a time", "just in time", "an end that is late"],
 )
-def test_what_waits(rules: Rules, action: Action, expected: Step | None) -> None:
-    assert step(S.PLANNED, chosen(SIGNAL), action, rules, of=chosen(SIGNAL)) == expected
+def test_what_waits(context: StepContext, action: Action, expected: Step | None) -> None:
+    assert step(S.PLANNED, chosen(SIGNAL), action, context, of=chosen(SIGNAL)) == expected
 
 
-LATE = Rules(latest=after(-1))
+LATE = StepContext(latest=after(-1))
 KILLS = Step(S.VACATING, Command.REQUEUE)
 
 
 @pytest.mark.parametrize(
-    ("claims", "rules", "expected"),
+    ("claims", "context", "expected"),
     [
-        pytest.param(f"{SIGNAL},state=saving,asked={T}", RULES, None, id="it saves"),
-        pytest.param(f"{SIGNAL},state=saved,asked={T},last={T + 9}", RULES, KILLS, id="it saved"),
-        pytest.param(f"{SIGNAL},state=saved,asked={T - 60},last={T - 50}", RULES, None, id="an older checkpoint"),
-        pytest.param(f"{SIGNAL},state=saving,asked={T},last={T - 50}", RULES, None, id="an older one, a new one begun"),
-        pytest.param(f"{SIGNAL},state=saved,asked={T - 60},last={T + 1}", RULES, None, id="begun before it was asked"),
-        pytest.param(f"{INTERVAL},last={T + 1}", RULES, KILLS, id="its own pace: saved"),
-        pytest.param(f"{INTERVAL},last={T}", RULES, None, id="its own pace: not since"),
+        pytest.param(f"{SIGNAL},state=saving,asked={T}", CONTEXT, None, id="it saves"),
+        pytest.param(f"{SIGNAL},state=saved,asked={T},last={T + 9}", CONTEXT, KILLS, id="it saved"),
+        pytest.param(f"{SIGNAL},state=saved,asked={T - 60},last={T - 50}", CONTEXT, None, id="an older checkpoint"),
+        pytest.param(
+            f"{SIGNAL},state=saving,asked={T},last={T - 50}", CONTEXT, None, id="an older one, a new one begun"
+        ),
+        pytest.param(
+            f"{SIGNAL},state=saved,asked={T - 60},last={T + 1}", CONTEXT, None, id="begun before it was asked"
+        ),
+        pytest.param(f"{INTERVAL},last={T + 1}", CONTEXT, KILLS, id="its own pace: saved"),
+        pytest.param(f"{INTERVAL},last={T}", CONTEXT, None, id="its own pace: not since"),
         pytest.param(
             f"{SIGNAL},state=failed,asked={T}",
-            RULES,
+            CONTEXT,
             Step(S.CHECKPOINTING, stuck=True, note="its checkpoint failed"),
             id="it failed",
         ),
-        pytest.param(f"{SIGNAL},state=failed,asked={T - 60}", RULES, None, id="it failed another time"),
+        pytest.param(f"{SIGNAL},state=failed,asked={T - 60}", CONTEXT, None, id="it failed another time"),
         pytest.param(
             f"{SIGNAL},state=failed,asked={T}",
-            replace(RULES, kill_when_late=True),
+            replace(CONTEXT, kill_when_late=True),
             replace(KILLS, note="its checkpoint failed; requeued without it, as the configuration allows"),
             id="it failed, killing is allowed",
         ),
         pytest.param(
             f"{SIGNAL},state=failed,asked={T}",
-            replace(RULES, kill_when_late=True, may_kill=False),
+            replace(CONTEXT, kill_when_late=True, may_kill=False),
             Step(S.CHECKPOINTING, stuck=True, note="its checkpoint failed"),
             id="it failed, but others could still make a kill unnecessary",
         ),
@@ -208,12 +212,12 @@ KILLS = Step(S.VACATING, Command.REQUEUE)
         pytest.param(
             "clearway:state", LATE, Step(S.CHECKPOINTING, stuck=True, note="its checkpoint is late"), id="bad"
         ),
-        pytest.param("clearway:state", RULES, None, id="unreadable: not saved"),
+        pytest.param("clearway:state", CONTEXT, None, id="unreadable: not saved"),
     ],
 )
-def test_checkpointing(claims: str, rules: Rules, expected: Step | None) -> None:
+def test_checkpointing(claims: str, context: StepContext, expected: Step | None) -> None:
     found = step(
-        S.CHECKPOINTING, chosen(claims), Action.APP_CHECKPOINT, rules, after(30) if rules.latest > NOW else NOW,
+        S.CHECKPOINTING, chosen(claims), Action.APP_CHECKPOINT, context, after(30) if context.latest > NOW else NOW,
         asked_at=NOW, attempted_at=NOW, attempts=1,
     )  # fmt: skip
     assert found == expected
@@ -273,8 +277,8 @@ sightings = st.one_of(
         st.sampled_from([0, 100]),
     ),
 )
-rules = st.builds(
-    Rules,
+contexts = st.builds(
+    StepContext,
     latest=times,
     may_ask=st.booleans(),
     may_kill=st.booleans(),
@@ -299,8 +303,8 @@ ENDING = (Command.REQUEUE, Command.CANCEL_JOB)
 
 
 @settings(max_examples=400)
-@given(preemptions, st.lists(st.tuples(sightings, st.integers(0, 60), rules), max_size=12))
-def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job | None, int, Rules]]) -> None:
+@given(preemptions, st.lists(st.tuples(sightings, st.integers(0, 60), contexts), max_size=12))
+def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job | None, int, StepContext]]) -> None:
     now, ended = NOW, False
     for sighting, seconds, rule in seen:
         now += timedelta(seconds=seconds)

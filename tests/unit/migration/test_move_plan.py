@@ -14,7 +14,7 @@ from clearway.config.configuration import Config
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import MoveKind
-from clearway.model.plan import Choice, NoPlan, Plan
+from clearway.model.plan import Choice, NoPlan, RelocationPlan
 from clearway.relocation.inventory import parts_of
 from clearway.relocation.plan import could_be_placed, plan_moves
 from tests.builders import NOW, after, job, node
@@ -77,7 +77,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     return ClusterSnapshot(NOW, tuple(jobs), tuple(nodes))
 
 
-def plan(kind: MoveKind, snapshot: ClusterSnapshot, jobs: int = 5) -> Plan | NoPlan:
+def plan(kind: MoveKind, snapshot: ClusterSnapshot, jobs: int = 5) -> RelocationPlan | NoPlan:
     return plan_moves(kind, snapshot, CONFIG, NOW, jobs=jobs, actor="x", preempted={}, under_way=UnderWay())
 
 
@@ -88,7 +88,7 @@ def test_among_them_are_clusters_with_several_moves_and_with_jobs_of_several_nod
 ) -> None:
     def wanted(snapshot: ClusterSnapshot) -> bool:
         made = plan(kind, snapshot)
-        if not isinstance(made, Plan):
+        if not isinstance(made, RelocationPlan):
             return False
         return len(made.leaving) >= 2 if several == "jobs" else any(len(each.nodes) > 1 for each in made.leaving)
 
@@ -106,9 +106,7 @@ def test_only_who_may_is_moved_and_everybody_fits(kind: MoveKind, snapshot: Clus
     if isinstance(made, NoPlan):
         assert all(verdict.choice is not Choice.CHOSEN for verdict in made.verdicts)
         return
-    assert made.drain is not None
-    order = made.drain.move
-    assert order is not None
+    order = made.order
     assert 0 < len(order.job_ids) <= limit
     assert order.gain_node_s > 2.0 * order.cost_node_s > 0
     assert {move.job_id for move in order.moves} == {v.job_id for v in made.verdicts if v.choice is Choice.CHOSEN}
@@ -134,15 +132,15 @@ def test_only_who_may_is_moved_and_everybody_fits(kind: MoveKind, snapshot: Clus
         assert cpus[move.target] <= CPUS
         assert memory[move.target] <= MEMORY_MIB
     leaving = {move.job_id for move in order.moves}
-    for name in made.drain.nodes:
+    for name in order.nodes:
         assert {each.job_id for each in snapshot.jobs_on[name]} <= leaving
         assert all(name not in order.nodes_after(jobs[job_id]) for job_id in leaving)
     assert all(len(order.nodes_after(jobs[job_id])) == len(jobs[job_id].nodes) for job_id in leaving)
     if kind is MoveKind.COMPACTION:
-        assert set(made.drain.nodes) == {move.source for move in order.moves}
+        assert set(order.nodes) == {move.source for move in order.moves}
         assert all(snapshot.jobs_on.get(move.target) for move in order.moves)
     else:
-        assert made.drain.nodes == ()
+        assert order.nodes == ()
 
 
 WIDE = job(1, ("n1", "n2"), cpus=4, memory_mib=100, exclusive=False, comment=SAVES, time_limit_s=40_000)
@@ -183,13 +181,11 @@ def test_parts_of_a_job_of_several_nodes(snapshot: ClusterSnapshot, parts: list[
 def test_a_job_of_two_nodes_leaves_one_of_them() -> None:
     snapshot = two_nodes(single(3, "n2", 3), alloc=(2, 5))
     made = plan(MoveKind.COMPACTION, snapshot)
-    assert isinstance(made, Plan)
-    assert made.drain is not None
-    order = made.drain.move
-    assert order is not None
+    assert isinstance(made, RelocationPlan)
+    order = made.order
     assert [(m.job_id, m.source, m.target, m.processors) for m in order.moves] == [("1", "n1", "n3", 2)]
     assert order.nodes_after(WIDE) == ("n2", "n3")
-    assert (made.drain.nodes, made.placement_nodes) == (("n1",), ("n1", "n2", "n3"))
+    assert (order.nodes, made.placement_nodes) == (("n1",), ("n1", "n2", "n3"))
     # All of it stands still, two halves of a quarter of a node each, though one part alone moves.
     (action,) = made.chosen.actions
     assert order.cost_node_s == pytest.approx(0.5 * (action.checkpoint_s + CONFIG.execution.kill_allowance), rel=0.1)
@@ -219,7 +215,7 @@ def test_who_wants_whole_nodes_joins_nobody() -> None:
     shares = job(1, ("n1",), cpus=2, memory_mib=100, comment=SAVES, time_limit_s=40_000, exclusive=False)
     stays = job(2, ("n2",), cpus=4, memory_mib=100, time_limit_s=90_000, exclusive=False)
     nodes = tuple(node(f"n{n}", cpus=CPUS, memory_mib=MEMORY_MIB, alloc_cpus=2 * n) for n in (1, 2))
-    assert isinstance(plan(MoveKind.COMPACTION, ClusterSnapshot(NOW, (shares, stays), nodes)), Plan)
+    assert isinstance(plan(MoveKind.COMPACTION, ClusterSnapshot(NOW, (shares, stays), nodes)), RelocationPlan)
     alone = replace(shares, exclusive=True)
     assert isinstance(plan(MoveKind.COMPACTION, ClusterSnapshot(NOW, (alone, stays), nodes)), NoPlan)
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.drain.rolling import begun, is_away, left_out, look, next_nodes, not_begun, progressed, standstill_s
+from clearway.drain.rolling import (
+    is_away,
+    left_out,
+    mark_started,
+    next_nodes,
+    not_begun,
+    progressed,
+    standstill_s,
+    update,
+)
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.orders import DrainOrder
 from clearway.model.rolling import RollingDrain, Turn, TurnState
@@ -55,7 +64,7 @@ def test_what_is_begun_never_takes_more_away_than_asked_for(
     assert set(names) <= set(waiting)
     assert len(names) == 1 or not any(by_name[name].alone for name in names)
     assert bool(names) == bool(waiting and len(away) < rolling.at_once)
-    after = begun(rolling, names, OTHER_DRAIN)
+    after = mark_started(rolling, names, OTHER_DRAIN)
     assert set(after.nodes(T.EMPTYING)) == set(rolling.nodes(T.EMPTYING)) | set(names)
 
 
@@ -75,10 +84,10 @@ def test_a_drain_that_is_refused_is_tried_once_more_for_each_node_alone(
 def test_a_turn_that_is_over_stays_so(situation: tuple[RollingDrain, frozenset[str], ClusterSnapshot]) -> None:
     rolling, _, snapshot = situation
     ended = set(rolling.nodes(T.OVER, T.SKIPPED))
-    seen = look(rolling, {}, snapshot)
+    seen = update(rolling, {}, snapshot)
     assert ended <= set(seen.nodes(T.OVER, T.SKIPPED))
     assert not seen.nodes(T.EMPTYING)  # their drain is not known any more
-    assert look(seen, {}, snapshot) is seen
+    assert update(seen, {}, snapshot) is seen
     in_service = {each.name for each in snapshot.nodes if each.available}
     assert not set(seen.nodes(T.AWAY)) & in_service
     stopped = left_out(seen, seen.order.nodes, "stopped")
@@ -95,6 +104,6 @@ def test_an_order_stands_still_from_when_it_could_begin_or_got_on() -> None:
     assert [standstill_s(later, after(seconds)) for seconds in (50, 100, 130)] == [0, 0, 30]
     noted = replace(rolling, turns=(Turn("n1", note="why"), Turn("n2")))
     assert progressed(rolling, noted, after(60)) == noted  # still waiting
-    got_on = progressed(later, begun(later, ["n1"], FIRST_DRAIN), after(140))
+    got_on = progressed(later, mark_started(later, ["n1"], FIRST_DRAIN), after(140))
     assert got_on.progressed_at == after(140)
     assert standstill_s(got_on, after(150)) == 10

@@ -30,13 +30,13 @@ from clearway.experiments.compaction_study import (
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
 from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import STILL, Course, Moving, Planning, SubmittedJob, replay_shared
+from clearway.simulation.shared_nodes import STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
 
 SEEDS = 4
 PAIR = (Host("n0", 4), Host("n1", 4))
 
 
-def spent(course: Course) -> list[tuple[float, float, float]]:
+def spent(course: SharedReplay) -> list[tuple[float, float, float]]:
     return [(usage.empty_s, usage.partly_s, usage.full_s) for usage in course.usage.values()]
 
 

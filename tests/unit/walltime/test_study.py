@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from clearway.experiments.stochastic_report import as_csv, as_html, near
-from clearway.experiments.stochastic_study import Study, figure_6, table_2
+from clearway.experiments.stochastic_study import StochasticStudy, figure_6, table_2
 from clearway.walltime.distributions import TRUNCATED_AT, Continuous
 from clearway.walltime.request_sequence import Strategy
 
@@ -21,7 +21,7 @@ def test_the_exponential_row_is_met_with_a_cost_of_each_request_and_not_as_state
     assert all(near(cell, cell.shown, cell.shown_tau) for cell in cells)
     stated = {cell.tau: round(cell.stated, 2) for cell in cells if cell.strategy is Strategy.ALL_CKPT_PER}
     assert (stated[1], stated[200], stated[1_000]) == (9.64, 2.11, 8.02)
-    made = Study(tuple(cells), {"exponential": 14_507}, (figure_6(["exponential"]),))
+    made = StochasticStudy(tuple(cells), {"exponential": 14_507}, (figure_6(["exponential"]),))
     rows = list(csv.DictReader(io.StringIO(as_csv(made))))
     assert [float(row["paper"]) for row in rows] == [cell.paper for cell in cells]
     page = as_html(made)

@@ -1,15 +1,9 @@
-"""The few jobs about which a deadline's optimal plan is in doubt, found and proven by bounds.
+"""The few jobs about which a deadline's optimal plan is in doubt, found and proven by the bounds of ``relaxation``.
 
-Model: a plan whose cost is known, and a bound on every plan that holds a pick (see ``relaxation``): where the
-bound is above the known cost, no optimal plan holds the pick. A job all of whose picks go is out; one that can
-neither stay nor leave but in one way that takes no time is certain; the others are the core. Only strictly
-worse picks go, so that ties are decided among all plans that are equally good.
-
-Method, for some deadlines in a row at once (prices differ little between them):
-1. The jobs that are in doubt the most make up a trial core; the tables over it give a valid plan for each deadline.
-2. The cost of these plans, or of the plan for an earlier deadline, decides which picks may be optimal.
-3. When the trial core holds them all, its tables are the answer. When they are few enough, the tables over
-   exactly these are. Else the trial core grows to twice its size, and better plans prove more.
+Model: a job all of whose picks are worse than a known plan is out; a job that can neither stay nor leave but in one way
+that takes no time is certain; the others are the core. See ``search`` for the method. When the core of a trial holds
+every pick that may be optimal, its tables are the answer. When the picks that may be optimal are few enough, the tables
+over exactly these are.
 
 Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core
 whose tables stay larger than ``MOST_CELLS`` is not solved.
@@ -17,12 +11,13 @@ whose tables stay larger than ``MOST_CELLS`` is not solved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
+from clearway.planning.bounds.search import Doubt
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.formulation.node_groups import Item
 
@@ -33,14 +28,14 @@ FEW_CELLS = 4_000_000  # not worth a larger trial core
 Bounds = Sequence[Bound]
 
 
-class Search:
-    """The core for some deadlines."""
+class JobDoubt(Doubt):
+    """The jobs in doubt: the core for some deadlines."""
 
     def __init__(
         self, relaxation: Relaxation, items: Sequence[Item], task: Task, jobs: int, deadlines: Ints, bounds: Bounds
     ) -> None:
-        self._relaxation, self._items, self._jobs = relaxation, items, jobs
-        self._deadlines = deadlines
+        self.deadlines, self.first_size = deadlines, TRIAL_JOBS
+        self._relaxation, self._items, self._jobs, self._bounds = relaxation, items, jobs, bounds
         self._task = replace(task, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
         best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
         self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
@@ -48,25 +43,35 @@ class Search:
         self._reduced: Ints = np.min(
             [bound.reduced(deadlines[places], relaxation.steps) for places, bound in self._parts], axis=0
         )
+        self._best: _Core | None = None
+        self._left: _Core | None = None
 
-    def run(self, known: int) -> tuple[Mapping[int, Answer], bool] | None:
-        """Plans and whether they are proven; None when the tables of every core are too large."""
-        costs: Ints = np.full(len(self._deadlines), known)
-        size = TRIAL_JOBS
-        best: _Core | None = None
-        while True:
-            trial = self._core(*self._trial(size))
-            if trial.solve():
-                best = trial
-                costs = np.minimum(costs, self._costs(trial))
-            alive = self._core(*self._alive(costs))
-            if best is trial and trial.holds(alive):
-                return trial.answers(), True
-            if alive.cells <= max(FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
-                if alive.solve():
-                    return alive.answers(), True
-                return None if best is None else (best.answers(), False)
-            size *= 2
+    def begin(self, known: Answer | None) -> None:
+        self._known_costs: Ints = np.full(len(self.deadlines), NEVER if known is None else self.cost(known))
+
+    def trial(self, size: int) -> bool:
+        trial = self._core(*self._trial(size))
+        if trial.solve():
+            self._best = trial
+            self._known_costs = np.minimum(self._known_costs, self._costs(trial))
+        self._left = left = self._core(*self._alive(self._known_costs))
+        if self._best is trial and trial.holds(left):
+            self._left = None
+            return False
+        return left.cells > max(FEW_CELLS, 2 * trial.cells) and size < len(self._items)
+
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Answer], bool]]:
+        """Nothing where the tables of every core are too large."""
+        if self._left is not None and self._left.solve():
+            yield self.deadlines, self._left.answers(), True
+        elif self._best is not None:
+            yield self.deadlines, self._best.answers(), self._left is None
+
+    def cost(self, plan: Answer) -> int:
+        return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
+
+    def least_lost(self, deadline: int) -> int:
+        return max(int(bound.least[deadline]) for bound in self._bounds) // self._relaxation.per_lost
 
     def _core(self, picks: Flags, stay: Flags) -> _Core:
         return _Core(self._items, self._relaxation, self._task, self._jobs, picks, stay)
@@ -74,7 +79,7 @@ class Search:
     def _costs(self, core: _Core) -> Ints:
         found = core.costs()
         return np.array(
-            [self._relaxation.cost(*found[step]) if step in found else NEVER for step in self._deadlines.tolist()]
+            [self._relaxation.cost(*found[step]) if step in found else NEVER for step in self.deadlines.tolist()]
         )
 
     def _trial(self, size: int) -> tuple[Flags, Flags]:
@@ -95,10 +100,10 @@ class Search:
         picks: Flags = np.zeros(len(rel.owners), dtype=bool)
         stay: Flags = np.zeros(len(self._items), dtype=bool)
         for places, bound in self._parts:
-            room = costs[places] - bound.least[self._deadlines[places]]
+            room = costs[places] - bound.least[self.deadlines[places]]
             stay |= bound.stay <= room.max()
             picks |= ~rel.timed & (bound.surplus <= room.max())
-            picks |= rel.timed & bound.within(self._deadlines[places], rel.steps, room)
+            picks |= rel.timed & bound.within(self.deadlines[places], rel.steps, room)
         return picks, stay
 
 

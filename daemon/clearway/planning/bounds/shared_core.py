@@ -3,22 +3,19 @@
 Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of
 nodes. Where a plan is known whose cost is below that, no optimal plan frees the class: it goes, and with it links
 between other classes fall away, so that what is left is small groups (``node_groups``), which the tables over
-nodes and time solve exactly, ties included (``node_time_tables``). Only strictly worse classes and
-labels go, so that ties are decided among all plans that are equally good.
+nodes and time solve exactly, ties included (``node_time_tables``).
 
-Method, for the deadlines in a row that share their best price:
-1. A trial over the classes of least surplus gives plans; so does the plan for an earlier deadline.
-2. Their cost decides which classes may matter. The tables over these are the answer.
-3. Where a group has too many choices even so, those that promise most are kept. The plans found that way are
-   valid and mostly better, which makes step 2 narrower; it is repeated while that helps. What stays unproven
-   is returned with its gap to the bound. So is what would take more than ``MOST_LABELS_IN_ALL`` labels.
+Method: that of ``search``, for the deadlines in a row that share their best price. The tables over the classes that may
+matter are the answer. Where a group has too many choices even so, those that promise most are kept. The plans found
+that way are valid and mostly better, which leaves fewer classes; it is repeated while that helps. What would take more
+than ``MOST_LABELS_IN_ALL`` labels stays unproven.
 
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TypeVar
@@ -26,8 +23,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
-from clearway.planning.bounds.stages import Solved
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.formulation.group_sweep import Guide, Threshold, thresholds
 from clearway.planning.formulation.node_groups import grouped_items
@@ -54,14 +51,14 @@ def in_shares(
 
     Each part may make an equal share of those that are left, so that no part takes those of the parts after it.
     """
-    answers: dict[int, Answer] = {}
-    proven, gap = True, 0.0
+    solved = Solved()
     for before, part in enumerate(parts):
         share = labels // (len(parts) - before)
         found, unused = solve(part, share)
-        answers |= found.answers
-        proven, gap, labels = proven and found.proven, max(gap, found.gap), labels - share + unused
-    return Solved(answers, proven, gap), labels
+        solved.answers |= found.answers
+        solved.proven, solved.gap = solved.proven and found.proven, max(solved.gap, found.gap)
+        labels += unused - share
+    return solved, labels
 
 
 def solve_shared(window: Window, labels: int) -> tuple[Solved, int]:
@@ -69,28 +66,20 @@ def solve_shared(window: Window, labels: int) -> tuple[Solved, int]:
     window = _in_time(window)
     classes = thresholds(window)
     if sum(of_class.nodes for of_class in classes) < window.missing:
-        return Solved({}), labels
+        return Solved(), labels
     relaxation = SharedRelaxation(classes, window.ways, window.missing, window.last_step)
     deadlines = np.array(window.deadlines)
     bounds = relaxation.bounds(deadlines)
     best = np.array([bound.at(deadlines) for bound in bounds]).argmax(axis=0)
-    answers: dict[int, Answer] = {}
-    proven, gap = True, 0.0
-    known: Answer | None = None  # the best plan so far: it serves every later deadline
+    solved = Solved()
     for index in dict.fromkeys(best.tolist()):
         part = deadlines[best == index]
         part = part[bounds[index].at(part) <= relaxation.most * (1 + MARGIN)]  # the others are not feasible
-        search = _Search(window, relaxation, bounds[index], labels)
-        for some in search.halves(part, known):
-            every = search.prove(some)
-            proven = proven and every
-            for step in some.tolist():
-                known = search.plans.get(step, known)
-                if known is not None:
-                    answers[step] = known
-                    gap = max(gap, 0.0 if every else search.gap(step, known))
-        labels = search.left
-    return Solved(answers, proven, gap), labels
+        if len(part):
+            doubt = _ClassDoubt(window, relaxation, bounds[index], part, labels)
+            solved.search(doubt)
+            labels = doubt.left
+    return solved, labels
 
 
 def _in_time(window: Window) -> Window:
@@ -103,38 +92,44 @@ def _in_time(window: Window) -> Window:
     return replace(window, ways=able, classes=classes, partial=partial)
 
 
-class _Search:
-    """The classes in doubt for some deadlines, at the prices of one bound; ``plans`` are the best by deadline."""
+class _ClassDoubt(Doubt):
+    """The classes in doubt for some deadlines, at the prices of one bound."""
 
-    def __init__(self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, labels: int) -> None:
-        self.plans: dict[int, Answer] = {}
+    def __init__(
+        self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, deadlines: _Ints, labels: int
+    ) -> None:
+        self.deadlines = deadlines
         self.left = labels  # to be made
+        self._plans: dict[int, Answer] = {}  # the best by deadline
         self._window, self._relaxation, self._bound = window, relaxation, bound
+        self._order = np.argsort(bound.surplus, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(relaxation.nodes[self._order]), relaxation.missing)) + 1
+        self.first_size = max(enough, relaxation.missing) + TRIAL_CLASSES
 
-    def halves(self, deadlines: _Ints, known: Answer | None) -> list[_Ints]:
-        """The deadlines for which trials find no plan, and the others; none of them empty."""
+    def begin(self, known: Answer | None) -> None:
         if known is not None:
-            self.plans = dict.fromkeys(deadlines.tolist(), known)
-        if not len(deadlines):
-            return []
-        rel = self._relaxation
-        order = np.argsort(self._bound.surplus, kind="stable")
-        enough = int(np.searchsorted(np.cumsum(rel.nodes[order]), rel.missing)) + 1
-        size = max(enough, rel.missing) + TRIAL_CLASSES
-        while self.left:
-            trial: _Flags = np.zeros(len(order), dtype=bool)
-            trial[order[:size]] = True
-            room = self._room(deadlines)
-            trial &= self._bound.surplus <= room
-            self._solve(trial, deadlines, TRIAL_LABELS, room)
-            alive = int((self._bound.surplus <= self._room(deadlines)).sum())
-            if alive <= 2 * size or size >= len(order):
-                break
-            size *= 2
-        planned = np.array([step in self.plans for step in deadlines.tolist()], dtype=bool)
-        return [some for some in (deadlines[~planned], deadlines[planned]) if len(some)]
+            self._plans = dict.fromkeys(self.deadlines.tolist(), known)
 
-    def prove(self, deadlines: _Ints) -> bool:
+    def trial(self, size: int) -> bool:
+        if not self.left:
+            return False
+        trial: _Flags = np.zeros(len(self._order), dtype=bool)
+        trial[self._order[:size]] = True
+        room = self._room(self.deadlines)
+        trial &= self._bound.surplus <= room
+        self._solve(trial, self.deadlines, TRIAL_LABELS, room)
+        alive = int((self._bound.surplus <= self._room(self.deadlines)).sum())
+        return alive > 2 * size and size < len(self._order)
+
+    def prove(self) -> Iterator[tuple[_Ints, Mapping[int, Answer], bool]]:
+        """The deadlines for which trials found no plan, and the others."""
+        planned = np.array([step in self._plans for step in self.deadlines.tolist()], dtype=bool)
+        for some in (self.deadlines[~planned], self.deadlines[planned]):
+            if len(some):
+                proven = self._prove(some)
+                yield some, self._plans, proven
+
+    def _prove(self, deadlines: _Ints) -> bool:
         """Whether the plans of these deadlines are the best; they are made as good as the labels find them."""
         before = inf
         for _ in range(_ATTEMPTS):
@@ -154,18 +149,19 @@ class _Search:
         classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
         return max(1, len({rank for of_class in classes for rank in of_class.held}))
 
-    def gap(self, step: int, plan: Answer) -> float:
-        """How much of a plan's lost work may be more than needed."""
-        least = float(self._bound.at(step)) * (1 - MARGIN) // self._relaxation.per_lost
-        return (plan.lost - max(0.0, least)) / plan.lost if plan.lost else 0.0
+    def cost(self, plan: Answer) -> float:
+        return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
+
+    def least_lost(self, deadline: int) -> float:
+        return float(self._bound.at(deadline)) * (1 - MARGIN) // self._relaxation.per_lost
 
     def _room(self, deadlines: _Ints) -> float:
         """By how much the cost of a plan may exceed the bound, and be no worse than the known one."""
-        costs = np.array([self._cost(self.plans.get(step)) for step in deadlines.tolist()])
+        costs = np.array([self._cost(self._plans.get(step)) for step in deadlines.tolist()])
         return float((costs * (1 + MARGIN) - self._bound.at(deadlines)).max())
 
     def _cost(self, plan: Answer | None) -> float:
-        return inf if plan is None else self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
+        return inf if plan is None else self.cost(plan)
 
     def _solve(self, chosen: _Flags, deadlines: _Ints, limit: int, room: float) -> bool:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
@@ -178,9 +174,9 @@ class _Search:
         task = Task(window.first_step, window.last_step, window.missing)
         tables = NodeTimeTables(items, [task], len(window.ways))
         for step, answer in tables.answers().items():
-            cost, known = self._cost(answer), self._cost(self.plans.get(step))
+            cost, known = self._cost(answer), self._cost(self._plans.get(step))
             if step in deadlines and (cost < known or (complete and cost == known)):
-                self.plans[step] = answer
+                self._plans[step] = answer
         return complete
 
     def _guide(self, room: float) -> Callable[[Sequence[Threshold]], Guide]:

@@ -10,24 +10,22 @@ best.
 The deadlines of a stage are solved in parts, between which what is in doubt may change; all stages together have
 about ``_PIECES`` of them, and one each at least.
 
-Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, and a core for each part. Where a core
-is too large the best plans found are returned with the gap to the bound on lost work, in proportion to their own:
-nothing is claimed that is not proven.
+Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, and a core for each part.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from clearway.planning.bounds.core import Search
-from clearway.planning.bounds.relaxation import NEVER, OUT, Bound, Flags, Ints, Jobs, Relaxation
+from clearway.planning.bounds.core import JobDoubt
+from clearway.planning.bounds.relaxation import OUT, Bound, Flags, Ints, Jobs, Relaxation
+from clearway.planning.bounds.search import Solved
 from clearway.planning.dp.node_time_tables import Answer, Task
 from clearway.planning.formulation.node_groups import Item
 
@@ -47,15 +45,6 @@ class Stage(NamedTuple):
     ended: Collection[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
-
-    answers: Mapping[int, Answer]
-    proven: bool = True
-    gap: float = 0.0
-
-
 def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> Solved | None:
     """The stages over these single jobs; None where bounds do not help and the tables must hold everything.
 
@@ -64,15 +53,14 @@ def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> 
     solver = _Stages(items, stages, jobs)
     if not solver.usable or not all(solver.solve(stage) for stage in stages):
         return None
-    return Solved(solver.answers, solver.proven, solver.gap)
+    return solver.solved
 
 
 class _Stages:
-    """What the stages so far have found; ``known`` is the best plan of all, for any later deadline."""
+    """The stages one after another; ``solved`` is what was found so far."""
 
     def __init__(self, items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> None:
-        self.answers: dict[int, Answer] = {}
-        self.proven, self.gap = True, 0.0
+        self.solved = Solved()
         self._items, self._jobs, self._stages = items, jobs, stages
         self._tried: dict[int, Bound] = {}  # for all jobs, by price
         self._deadlines = sum(len(stage.task.deadlines) for stage in stages)
@@ -81,7 +69,6 @@ class _Stages:
         self._ready = np.array([pick.ways[0].ready_step for item in items for pick in item.picks])
         self._job_ranks: Ints = np.array([item.first_rank for item in items])
         self._ranks: Ints = self._job_ranks[self._whole.owners]
-        self._known: Answer | None = None
         last = stages[-1].task.last_step
         relaxation = Relaxation(self._whole, max(stage.task.missing for stage in stages), last)
         self.usable = relaxation.usable
@@ -112,42 +99,20 @@ class _Stages:
         self._forget(ended)
         pieces = min(len(deadlines), max(1, round(_PIECES * len(deadlines) / self._deadlines)))
         return all(
-            self._solve_part(Search(relaxation, items, task, self._jobs, part, bounds), relaxation, part, bounds)
+            self.solved.search(JobDoubt(relaxation, items, task, self._jobs, part, bounds))
             for part in np.array_split(deadlines, pieces)
         )
 
-    def _solve_part(self, search: Search, relaxation: Relaxation, part: Ints, bounds: Sequence[Bound]) -> bool:
-        found = search.run(self._known_cost(relaxation))
-        if found is None:
-            return False
-        plans, proven = found
-        self.proven = self.proven and proven
-        for step in part.tolist():
-            plan = plans.get(step)
-            if plan is not None and _cost(relaxation, plan) <= self._known_cost(relaxation):
-                self._known = plan
-            if self._known is None:
-                return False
-            self.answers[step] = self._known
-            if not proven:
-                least = max(int(bound.least[step]) for bound in bounds) // relaxation.per_lost
-                self.gap = max(self.gap, _gap(self._known.lost, least))
-        return True
-
-    def _known_cost(self, relaxation: Relaxation) -> int:
-        return NEVER if self._known is None else _cost(relaxation, self._known)
-
     def _forget(self, ended: Collection[int]) -> None:
         """The best plan without jobs that end by themselves: it frees all else that is missing, and costs no more."""
-        if self._known is None:
-            return
-        gone = [way for way in self._known.ways if way.rank in ended]
-        if gone:
-            self._known = Answer(
-                self._known.lost - sum(way.lost for way in gone),
-                self._known.steps - sum(way.steps for way in gone),
-                self._known.nodes - sum(self._nodes[way.rank] for way in gone),
-                [way for way in self._known.ways if way.rank not in ended],
+        known = self.solved.known
+        gone = [way for way in known.ways if way.rank in ended] if known is not None else []
+        if known is not None and gone:
+            self.solved.known = Answer(
+                known.lost - sum(way.lost for way in gone),
+                known.steps - sum(way.steps for way in gone),
+                known.nodes - sum(self._nodes[way.rank] for way in gone),
+                [way for way in known.ways if way.rank not in ended],
             )
 
     def _all_prices(self, relaxation: Relaxation, stages: Sequence[Stage]) -> tuple[list[float], list[int]]:
@@ -218,12 +183,3 @@ def _only(items: Sequence[Item], alive: Sequence[bool]) -> list[Item]:
             picks = [pick for pick, stays in zip(item.picks, kept, strict=True) if stays]
             left.append(item._replace(picks=tuple(picks)))
     return left
-
-
-def _cost(relaxation: Relaxation, plan: Answer) -> int:
-    return relaxation.cost(plan.lost, plan.steps, len(plan.ways))
-
-
-def _gap(lost: int, least: int) -> float:
-    """How much of a plan's lost work may be more than needed; no plan loses less than ``least``."""
-    return (lost - max(0, least)) / lost if lost else 0.0

@@ -34,8 +34,9 @@ from math import gcd
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
+from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
-from clearway.planning.bounds.stages import Solved, Stage, solve_by_core
+from clearway.planning.bounds.stages import Stage, solve_by_core
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
 from clearway.planning.formulation.shared_bandwidth import plan_rank
@@ -129,7 +130,7 @@ def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
         Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
     ]
     if not tasks:
-        return Solved({}), labels
+        return Solved(), labels
     needed = without_superfluous(items, min(whole.missing, reach))
     return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers()), labels
 

@@ -27,8 +27,8 @@ from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.simulation.as_cluster import BATCH, URGENT, AsCluster
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
+from clearway.simulation.cluster_view import BATCH, URGENT, ClusterView
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
@@ -97,7 +97,7 @@ class Clearway(Wfp):
     def begin(self, machine: Machine) -> None:
         super().begin(machine)
         memory_mib = round(self.storage.node_gib * _MIB * self.storage.unit_nodes)
-        self.cluster = AsCluster(
+        self.cluster = ClusterView(
             machine,
             states={State.LEAVING: JobState.UNKNOWN},
             comment=self._says,

@@ -36,7 +36,7 @@ from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
-from clearway.simulation.as_cluster import URGENT, AsCluster
+from clearway.simulation.cluster_view import URGENT, ClusterView
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.ujfb import swap_times_s
@@ -59,7 +59,7 @@ class SuspensionRules:
 
     shortest_first: bool = True
     return_at_once: bool = True
-    never_in_vain: bool = True
+    never_needlessly: bool = True
 
 
 class ClearwaySuspend(Easy):
@@ -77,7 +77,9 @@ class ClearwaySuspend(Easy):
 
     def begin(self, machine: Machine) -> None:
         super().begin(machine)
-        self.cluster = AsCluster(machine, states=_STATES, node_memory_mib=_MEMORY_MIB, job_memory_mib=_MEMORY_MIB // 2)
+        self.cluster = ClusterView(
+            machine, states=_STATES, node_memory_mib=_MEMORY_MIB, job_memory_mib=_MEMORY_MIB // 2
+        )
 
     def submitted(self, job: ReplayedJob) -> None:
         if not job.urgent:
@@ -117,7 +119,7 @@ class ClearwaySuspend(Easy):
         if machine.leaving or machine.suspended:
             self.seen = 0  # when they are back depends on the clock
         super().schedule()
-        if self.queue and self.queue[0].urgent and machine.now_s >= self.next_cycle_s and not self._in_vain():
+        if self.queue and self.queue[0].urgent and machine.now_s >= self.next_cycle_s and not self._needless():
             self._cycle()
 
     def _start_urgent(self) -> None:
@@ -132,9 +134,9 @@ class ClearwaySuspend(Easy):
             self.seen = 0
             self.open, self.room = None, []
 
-    def _in_vain(self) -> bool:
+    def _needless(self) -> bool:
         """Whether some urgent job would still wait if all regular jobs made room."""
-        if not self.rules.never_in_vain:
+        if not self.rules.never_needlessly:
             return False
         machine = self.machine
         wanted = sum(job.size for job in self.queue if job.urgent)

@@ -1,6 +1,7 @@
 """Real-time jobs beside batch jobs: two queues, and preemption by weighted cost.
 
-Source: the WCJS paper, DOI 10.48550/arXiv.2103.13130, section 6.
+Source: "Towards Accommodating Real-time Jobs on HPC Platforms", 2021, DOI 10.48550/arXiv.2103.13130 (the WCJS paper),
+section 6.
 
 Algorithm 1: an urgent job whose estimated slowdown (1 + wait / time limit, equation 56) has passed the threshold is
 in the high-priority queue; all other jobs are in the other one, which is scheduled by ``wfp`` and only while the

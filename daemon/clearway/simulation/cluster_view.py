@@ -1,7 +1,7 @@
 """The machine of a replay as the daemon would see it: one node for each of its units, jobs with their nodes.
 
-Second 0 of the replay is midnight of 1 January 2000. A job's start is when it would have begun had it computed in
-this run all that it has done.
+Second 0 of the replay is midnight of 1 January 2000. A job's start is the moment at which it
+would have begun, had it done all of its work in this run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ BATCH = "batch"
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class AsCluster:
-    """``states`` tells what a job on its way out is to be taken for, ``comment`` what each job says of itself,
-    ``partitions`` what there are.
+class ClusterView:
+    """Snapshots of a replay's machine.
+
+    ``states`` maps the replay's states to Slurm's for jobs that leave, ``comment`` gives each job's claims,
+    ``partitions`` the partitions that exist.
     """
 
     def __init__(

@@ -1,0 +1,43 @@
+"""How an operation stands or has ended: a code for programs, and why, for people. Frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OutcomeCode(StrEnum):
+    SCHEDULED = "scheduled"  # begins later
+    NEEDS_APPROVAL = "needs_approval"
+    STARTED = "started"  # the preemptor runs
+    EMPTY = "empty"  # the nodes of a drain are empty
+    ARRIVED = "arrived"  # the jobs of a relocation run on their targets, or have ended
+    POINTLESS = "pointless"  # the preemptor has no use for the nodes any more
+    TOO_LATE = "too_late"  # it did not come to its end in the time there was
+    NODE_TAKEN = "node_taken"  # a node has a Reason that is not ours, or was brought back
+    NODES_REFUSED = "nodes_refused"  # Slurm does not let us have the nodes
+    NOT_POSSIBLE = "not_possible"  # jobs cannot leave
+    NOT_MOVED = "not_moved"  # a job did not leave, or cannot come back by itself
+    CALLED_OFF = "called_off"  # the cluster is not as planned any more, or something more urgent came
+    CANCELLED = "cancelled"  # by an operator
+    SUPERSEDED = "superseded"  # it was never carried out
+
+
+_BEGINNINGS = {
+    OutcomeCode.NEEDS_APPROVAL: "Needs approval: ",
+    OutcomeCode.NOT_POSSIBLE: "Not drained: ",
+    OutcomeCode.CALLED_OFF: "Called off: ",
+    OutcomeCode.SUPERSEDED: "Not carried out: ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``why`` is without the full stop, and without what its code says."""
+
+    code: OutcomeCode
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{_BEGINNINGS.get(self.code, '')}{self.why}."

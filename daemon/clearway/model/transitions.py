@@ -1,0 +1,173 @@
+"""The state machines as data: which state may follow which, and why. Every state is entered through here.
+
+The lifecycles decide when; a step that no table has is refused, so a state that nothing expects is never stored. The
+diagrams of docs/explanation/architecture.md are made from these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from clearway.model.errors import TransitionError
+from clearway.model.operations import EvictionState as E
+from clearway.model.operations import Operation, OperationKind, Preemption
+from clearway.model.operations import PreemptionState as P
+from clearway.model.outcome import Outcome, OutcomeCode
+
+O = TypeVar("O", bound=Operation)  # noqa: E741
+S = TypeVar("S", bound=StrEnum)
+Table = Mapping[S, Mapping[S, str]]  # from, to, why
+
+# In which states an operation of each kind is stored first, and why.
+FIRST_STATES: Mapping[OperationKind, Mapping[E, str]] = {
+    OperationKind.EVICTION: {
+        E.PROPOSED: "mode observe",
+        E.AWAITING_APPROVAL: "mode approve, or over budget",
+        E.PLACING: "mode automatic",
+    },
+    OperationKind.DRAIN: {E.SCHEDULED: "begins later", E.PLACING: "begins at once"},
+    OperationKind.RELOCATION: {
+        E.PROPOSED: "mode observe",
+        E.AWAITING_APPROVAL: "mode approve",
+        E.PLACING: "mode automatic, or asked for",
+    },
+}
+
+_EVICTION: Table[E] = {
+    E.PROPOSED: {E.SUPERSEDED: "does not fit the cluster any more", E.CANCELLED: "cancelled"},
+    E.AWAITING_APPROVAL: {
+        E.PLACING: "approved",
+        E.SUPERSEDED: "does not fit the cluster any more",
+        E.CANCELLED: "cancelled",
+    },
+    E.PLACING: {
+        E.PREEMPTING: "the placement stands, the preemptor is attached",
+        E.STARTED: "the preemptor runs",
+        E.SUPERSEDED: "does not fit the cluster any more",
+        E.CANCELLING: "cancelled, or pointless",
+    },
+    E.PREEMPTING: {
+        E.STARTING: "all nodes are free",
+        E.STARTED: "the preemptor runs",
+        E.CANCELLING: "cancelled, pointless, or too late",
+    },
+    E.STARTING: {
+        E.PREEMPTING: "planned anew: a node was lost",
+        E.STARTED: "the preemptor runs",
+        E.CANCELLING: "cancelled, pointless, or too late",
+    },
+    E.STARTED: {E.RETURNING: "the placement is gone"},
+    E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
+    E.CANCELLING: {E.CANCELLED: "undone", E.FAILED: "undone, and the preemptor did not start in time"},
+}
+
+_DRAIN: Table[E] = {
+    E.SCHEDULED: {E.PLACING: "its time has come", E.CANCELLED: "cancelled"},
+    E.PLACING: {
+        E.PREEMPTING: "all nodes are drained by us",
+        E.CANCELLING: "cancelled, or a node cannot be taken",
+    },
+    E.PREEMPTING: {
+        E.STARTED: "the nodes are empty",
+        E.CANCELLING: "cancelled, a job cannot leave, or a node was brought back",
+    },
+    E.STARTED: {E.RETURNING: "nothing is left to do on the nodes"},
+    E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
+    E.CANCELLING: {E.CANCELLED: "the nodes take jobs again", E.FAILED: "the same, after the deadline had passed"},
+}
+
+_RELOCATION: Table[E] = {
+    E.PROPOSED: {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELLED: "cancelled"},
+    E.AWAITING_APPROVAL: {
+        E.PLACING: "approved",
+        E.SUPERSEDED: "does not fit the cluster any more, or too old",
+        E.CANCELLED: "cancelled",
+    },
+    E.PLACING: {
+        E.PREEMPTING: "nodes and targets are held",
+        E.CANCELLING: "cancelled, or called off",
+    },
+    E.PREEMPTING: {E.STARTED: "all jobs have arrived", E.CANCELLING: "cancelled, or called off"},
+    E.STARTED: {E.RETURNING: "nothing is held any more"},
+    E.RETURNING: {E.COMPLETED: "no job is on its way"},
+    E.CANCELLING: {E.CANCELLED: "nothing is held any more"},
+}
+
+OPERATIONS: Mapping[OperationKind, Table[E]] = {
+    OperationKind.EVICTION: _EVICTION,
+    OperationKind.DRAIN: _DRAIN,
+    OperationKind.RELOCATION: _RELOCATION,
+}
+
+PREEMPTIONS: Table[P] = {
+    P.PLANNED: {
+        P.CHECKPOINTING: "asked to save itself, or waited for",
+        P.VACATING: "requeued, cancelled or suspended",
+        P.VACATED: "requeued by another hand",
+        P.RETURNED: "runs again: requeued by another hand",
+        P.ENDED: "over by itself",
+        P.SPARED: "not needed any more",
+    },
+    P.CHECKPOINTING: {
+        P.PLANNED: "planned anew with another action",
+        P.VACATING: "saved: requeued, or has requeued itself",
+        P.VACATED: "requeued by another hand",
+        P.RETURNED: "runs again: requeued by another hand",
+        P.ENDED: "over by itself",
+        P.SPARED: "not needed any more",
+    },
+    P.VACATING: {
+        P.SUSPENDED: "seen suspended",
+        P.VACATED: "seen in the queue",
+        P.RETURNED: "seen running again",
+        P.ENDED: "cancelled, or over",
+        P.SPARED: "was not suspended, and need not be any more",
+        P.FAILED: "does not leave",
+    },
+    P.SUSPENDED: {
+        P.VACATED: "requeued by another hand",
+        P.RETURNED: "resumed",
+        P.ENDED: "over by itself",
+    },
+    P.VACATED: {
+        P.QUEUED: "may start again",
+        P.RETURNED: "runs again",
+        P.ENDED: "over",
+        P.FAILED: "held in the queue",
+    },
+    P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over"},
+    P.SPARED: {P.PLANNED: "planned anew: needed after all"},
+}
+
+
+def _check(what: str, table: Table[S], before: S, after: S) -> None:
+    if after is not before and after not in table.get(before, {}):
+        raise TransitionError(f"{what} cannot go from {before.value} to {after.value}")
+
+
+def entered(operation: O, state: E, now: datetime, **changes: Any) -> O:
+    """The operation in another state; raises ``TransitionError`` where its table has no such step."""
+    _check(f"{operation.kind.value} {operation.eviction_id}", OPERATIONS[operation.kind], operation.state, state)
+    return replace(operation, state=state, state_since=now, **changes)
+
+
+def superseded(operation: O, why: str, now: datetime) -> O:
+    """As an operation ends that was never carried out: ``why``, half a sentence."""
+    ended = entered(operation, E.SUPERSEDED, now, finished_at=now)
+    return ended.told(Outcome(OutcomeCode.SUPERSEDED, why))
+
+
+def preemption_entered(before: Preemption, state: P, now: datetime, **changes: Any) -> Preemption:
+    """The preemption in another state; raises ``TransitionError`` where the table has no such step."""
+    _check(f"job {before.job_id}", PREEMPTIONS, before.state, state)
+    return replace(before, state=state, state_since=now, **changes)
+
+
+def planned_again(before: Preemption, after: Preemption) -> Preemption:
+    """``after``, the same job's part in another plan; raises ``TransitionError`` where it cannot be planned again."""
+    _check(f"job {before.job_id}", PREEMPTIONS, before.state, after.state)
+    return after
