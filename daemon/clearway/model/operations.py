@@ -26,7 +26,7 @@ class PreemptionState(StrEnum):
     PLANNED = "planned"  # intent stored, nothing done
     CHECKPOINTING = "checkpointing"  # asked to save itself, or waited for
     VACATING = "vacating"  # requeued or cancelled; on its way out. The point of no return lies before this
-    SUSPENDED = "suspended"  # off its processors, its memory still on its nodes; resumed when nobody else has them
+    SUSPENDED = "suspended"  # off its processors, its memory still on its nodes; resumed when no other job has them
     VACATED = "vacated"  # off its nodes, back in the queue
     QUEUED = "queued"  # its requeue delay is lifted; waits for its turn
     RETURNED = "returned"  # terminal: runs again

@@ -14,7 +14,7 @@ class TurnState(StrEnum):
     EMPTYING = "emptying"  # a drain of its own has been begun
     AWAY = "away"  # empty; whatever the site does there is being done
     OVER = "over"  # terminal: it was empty, and takes jobs again
-    SKIPPED = "skipped"  # terminal: it could not be emptied, or somebody left it out
+    SKIPPED = "skipped"  # terminal: it could not be emptied, or an operator left it out
 
     @property
     def terminal(self) -> bool:

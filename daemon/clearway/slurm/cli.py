@@ -116,7 +116,7 @@ class CliBackend(GuardedBackend):
     def _squeue(self, *options: str) -> tuple[str, str]:
         """Output of squeue and the token in its separators.
 
-        The format travels in the environment: arguments can be read by every user of this machine, who could
+        The format travels in the environment: every user of this machine can read arguments, and could
         then put the token into a job's Comment before squeue has its answer.
         """
         token = secrets.token_hex(8)
