@@ -194,13 +194,13 @@ def _summary(e: Operation) -> dict[str, object]:
 
 
 def _drain_view(e: Operation) -> s.DrainView | None:
-    """A relocation is told as a drain with a move: its nodes take jobs again."""
+    """A relocation is shown as a drain with a move: its nodes take jobs again."""
     if isinstance(e, Drain):
-        return s.DrainView.model_validate(e.order)
+        return s.DrainView(**asdict(e.order), move=None)
     if not isinstance(e, Relocation):
         return None
     order = DrainOrder(nodes=e.order.nodes, actor=e.order.actor, reason=e.order.reason)
-    return s.DrainView.model_validate(order).model_copy(update={"move": s.MoveView.model_validate(e.order)})
+    return s.DrainView(**asdict(order), move=s.MoveView.model_validate(e.order))
 
 
 def _preemption_view(one: Preemption) -> s.PreemptionView:
