@@ -151,8 +151,8 @@ class DrainView(Answer):
 class EvictionSummary(Answer):
     eviction_id: int
     drain: DrainView | None = Field(
-        description="order of a drain; null: an eviction for a preemptor. A drain has no preemptor: these fields hold "
-        "placeholders, and started_at is when its nodes were empty"
+        description="what a drain was asked to do; null: an eviction for a preemptor. A drain has none: its "
+        "job_id is drain, its user is the user who asked for it, and started_at is when its nodes were empty"
     )
     mode: str = Field(description="mode of the daemon when the eviction was planned")
     state: EvictionState

@@ -194,13 +194,21 @@ def _summary(e: Operation) -> dict[str, object]:
 
 
 def _drain_view(e: Operation) -> s.DrainView | None:
-    """A relocation is shown as a drain with a move: its nodes take jobs again."""
-    if isinstance(e, Drain):
-        return s.DrainView(**asdict(e.order), move=None)
-    if not isinstance(e, Relocation):
+    """A relocation is told as a drain with a move: its nodes take jobs again."""
+    if not isinstance(e, Drain | Relocation):
         return None
-    order = DrainOrder(nodes=e.order.nodes, actor=e.order.actor, reason=e.order.reason)
-    return s.DrainView(**asdict(order), move=s.MoveView.model_validate(e.order))
+    order = e.order if isinstance(e, Drain) else DrainOrder(nodes=e.order.nodes, actor=e.order.actor)
+    return s.DrainView(
+        nodes=order.nodes,
+        actor=order.actor,
+        reason=e.order.reason,
+        deadline=order.deadline,
+        begin_at=order.begin_at,
+        parallel=order.parallel,
+        force=order.force,
+        move=s.MoveView.model_validate(e.order) if isinstance(e, Relocation) else None,
+        rolling_id=order.rolling_id,
+    )
 
 
 def _preemption_view(one: Preemption) -> s.PreemptionView:
