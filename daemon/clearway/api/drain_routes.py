@@ -6,24 +6,17 @@ The loop checks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from fastapi import APIRouter, HTTPException, Response
 
 from clearway.api import schemas, views
-from clearway.api.context import Actor, Context, Daemon, Report
+from clearway.api.context import Actor, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.node_hold import not_ours_to_drain
-from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.orders import DrainOrder
-from clearway.model.plan import DrainPlan, NoPlan
-from clearway.model.report import CycleReport
 
 router = APIRouter(tags=["drains"])
 
@@ -52,37 +45,23 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
     if wish.rolling is not None:
         raise HTTPException(422, "rolling: ask rolling-drains/what-if")
     snapshot = report.snapshot
-    order = ordered(wish, snapshot)
-    why = not_ours_to_drain(order.nodes, snapshot)
+    try:
+        wish.check_times(snapshot.taken_at)
+        nodes = chosen_nodes(wish.nodes, snapshot)
+    except DrainError as error:
+        raise HTTPException(422, str(error)) from None
+    why = not_ours_to_drain(nodes, snapshot)
     if why:
         raise HTTPException(409, why)
     with daemon.planning():
-        plan = planned(daemon, report)(order)
+        plan = plan_drain(
+            wish.order(nodes, "what-if"),
+            snapshot,
+            daemon.config(),
+            daemon.planner(),
+            snapshot.taken_at,
+            under_way=under_way_by(report.open_evictions),
+            history=daemon.history(),
+            actions=daemon.checkpointers(),
+        )
     return views.what_if_view(snapshot.taken_at, plan)
-
-
-def ordered(wish: DrainRequest, snapshot: ClusterSnapshot) -> DrainOrder:
-    """The order that this request would become.
-
-    Raises:
-        HTTPException: 422 when it cannot become one.
-    """
-    try:
-        wish.check_times(snapshot.taken_at)
-        return wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
-    except DrainError as error:
-        raise HTTPException(422, str(error)) from None
-
-
-def planned(daemon: Context, report: CycleReport) -> Callable[[DrainOrder], DrainPlan | NoPlan]:
-    """The daemon's own plan for an order, on the newest snapshot."""
-    return partial(
-        plan_drain,
-        snapshot=report.snapshot,
-        config=daemon.config(),
-        planner=daemon.planner(),
-        now=report.snapshot.taken_at,
-        under_way=under_way_by(report.open_evictions),
-        history=daemon.history(),
-        actions=daemon.checkpointers(),
-    )

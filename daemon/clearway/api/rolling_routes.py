@@ -8,10 +8,15 @@ from fastapi import APIRouter, HTTPException, Path, Query, Response
 
 from clearway.api import schemas
 from clearway.api.context import Actor, Daemon, Report
-from clearway.api.drain_routes import ordered, planned
 from clearway.api.request_routes import REFUSALS, ask
+from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import preview
+from clearway.drain.selection import chosen_nodes
+from clearway.eligibility.under_way import under_way_by
+from clearway.model.errors import DrainError
+from clearway.model.orders import DrainOrder
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.rolling import RollingDrain
 from clearway.store.base import LARGEST_ID
 
@@ -52,9 +57,27 @@ def cancel(daemon: Daemon, actor: Actor, rolling_id: RollingId, response: Respon
 def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.RollingWhatIf:
     """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
     snapshot = report.snapshot
-    order = ordered(wish, snapshot)
+    try:
+        wish.check_times(snapshot.taken_at)
+        order = wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
+    except DrainError as error:
+        raise HTTPException(422, str(error)) from None
+    history, under_way = daemon.history(), under_way_by(report.open_evictions)
+
+    def plan(each: DrainOrder) -> DrainPlan | NoPlan:
+        return plan_drain(
+            each,
+            snapshot,
+            daemon.config(),
+            daemon.planner(),
+            snapshot.taken_at,
+            under_way=under_way,
+            history=history,
+            actions=daemon.checkpointers(),
+        )
+
     with daemon.planning():
-        found = preview(order, wish.rolling or 1, snapshot, planned(daemon, report))
+        found = preview(order, wish.rolling or 1, snapshot, plan)
     return schemas.RollingWhatIf(
         taken_at=snapshot.taken_at,
         batches=tuple(schemas.BatchView.model_validate(batch) for batch in found.batches),
