@@ -22,7 +22,7 @@ SHOWN = (
     r"Clearway on a|nodes, .* of them busy|is 1m00s there|needs 2,048 nodes",
     r"Trade-off|may wait|^ +(0s|1m00s|2m00s|3m00s|5m00s|6m00s|9m00s) |<- chosen",
     r"Every job|^job |^10(01|02|04|05|03|06|11) ",
-    r"Job (1001|1022|1002|1005) .*(saves|leaves|waits|again)|Job 1025|Everyone is back|have lost",
+    r"Job (1001|1022|1002|1005) .*(saves|leaves|waits|again)|Job 1025|All jobs are back|have lost",
 )
 
 

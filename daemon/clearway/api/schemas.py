@@ -104,7 +104,7 @@ class PreemptionView(Answer):
     reason: str = Field(description="why this job, as a sentence")
     state: PreemptionState
     state_since: datetime | None
-    attempts: int = Field(description="how often the command of this state was given to Slurm")
+    attempts: int = Field(description="number of times that the command of this state was given to Slurm")
     asked_at: datetime | None = Field(description="when the job was asked to save itself, or waiting for that began")
     checkpointed_at: datetime | None = Field(description="when the job says that it has saved itself")
     requeued_at: datetime | None = Field(description="the point of no return: requeue or cancellation was intended")
@@ -121,31 +121,31 @@ class JobMoveView(Answer):
     job_id: str
     source: str = Field(description="node that it leaves")
     target: str = Field(description="node where it goes on instead")
-    processors: int = Field(description="how many it holds there; 0: not known")
+    processors: int = Field(description="processors that it holds there; 0: not known")
 
 
 class MoveView(Answer):
-    kind: MoveKind = Field(description="what the jobs are moved for")
+    kind: MoveKind = Field(description="purpose of the moves")
     moves: tuple[JobMoveView, ...] = Field(
         description="in the order in which the jobs are saved; one for each node that a job leaves"
     )
-    gain_node_s: float = Field(description="what all of them gain together, node-seconds")
-    cost_node_s: float = Field(description="what stands still meanwhile, node-seconds")
+    gain_node_s: float = Field(description="gain of all moves together, node-seconds")
+    cost_node_s: float = Field(description="work that the moves cost, node-seconds")
     power_down: bool = Field(description="whether nodes that become empty are powered down")
 
 
 class DrainView(Answer):
-    nodes: tuple[str, ...] = Field(description="nodes that shall be empty")
+    nodes: tuple[str, ...] = Field(description="nodes to empty")
     actor: str = Field(description="user or token that asked for it")
-    reason: str = Field(description="why, as part of the nodes' Reason")
-    deadline: datetime | None = Field(description="when they should be empty; null: as soon as possible")
-    begin_at: datetime | None = Field(description="when it begins or began; null: at once")
+    reason: str = Field(description="reason of the drain, a part of the nodes' Reason in Slurm")
+    deadline: datetime | None = Field(description="when the nodes should be empty; null: as soon as possible")
+    begin_at: datetime | None = Field(description="when the drain begins or began; null: at once")
     parallel: Parallel = Field(description="what is done with jobs that also run on other nodes")
     force: bool = Field(description="whether jobs that cannot be saved are requeued as well")
     move: MoveView | None = Field(
-        None, description="where the jobs of a compaction or promotion go, whose nodes take jobs again; null: a drain"
+        description="moves of a compaction or promotion, whose nodes take jobs again; null: a drain"
     )
-    rolling_id: int = Field(description="the rolling drain that it is a part of; 0: of none")
+    rolling_id: int = Field(description="number of the rolling drain that this is a part of; 0: none")
 
 
 class EvictionSummary(Answer):
@@ -154,7 +154,7 @@ class EvictionSummary(Answer):
         description="what a drain was asked to do; null: an eviction for a preemptor. A drain has none: its "
         "job_id is drain, its user is the user who asked for it, and started_at is when its nodes were empty"
     )
-    mode: str = Field(description="the daemon's mode when it was planned")
+    mode: str = Field(description="mode of the daemon when the eviction was planned")
     state: EvictionState
     state_since: datetime
     created_at: datetime
@@ -162,10 +162,10 @@ class EvictionSummary(Answer):
     display_id: str = Field(description="the preemptor's id as users know it")
     user: str = Field(description="the preemptor's user")
     nodes_needed: int = Field(description="nodes that the preemptor asks for")
-    deadline: datetime = Field(description="by when the preemptor should run")
+    deadline: datetime = Field(description="when the preemptor should run at the latest")
     preemptees: int = Field(description="jobs that are preempted")
     placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
-    revision: int = Field(description="how often it was planned anew while under way")
+    revision: int = Field(description="number of times that it was planned anew while under way")
     approved_by: str = Field(description="user or token that approved it; empty: no approval was needed")
     started_at: datetime | None = Field(description="when the preemptor started")
     finished_at: datetime | None
@@ -173,7 +173,7 @@ class EvictionSummary(Answer):
     start_margin_s: float | None = Field(description="from the start to the deadline, seconds; negative: too late")
     predicted_lost_work_node_s: float = Field(description="of all preemptees, node-seconds")
     actual_lost_work_node_s: float = Field(description="of all preemptees so far, node-seconds")
-    outcome: str = Field(description="how it stands or ended, as a sentence")
+    outcome: str = Field(description="its state or end, as a sentence")
 
 
 class EvictionView(EvictionSummary):
@@ -210,7 +210,7 @@ class StepList(Answer):
 class Calibrated(Answer):
     checkpointer: str = Field(description="name of the checkpointer: application, dmtcp, criu ...")
     checkpoints: dict[CheckpointOutcome, int] = Field(description="checkpoints that were asked for, by outcome")
-    restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how")
+    restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how they restarted")
     compared: int = Field(description="checkpoints with a predicted and an actual time")
     median_ratio: float | None = Field(description="actual over predicted seconds of a checkpoint; null: none")
     share_within: float | None = Field(description="share that took no longer than predicted; null: none")
@@ -238,7 +238,7 @@ class CalibrationView(Answer):
 class WalltimeAdviceView(Answer):
     user: str
     app: str = Field(description="the application as the job calls it, else the job's name")
-    jobs: int = Field(description="runs that have ended by themselves or by their time limit; the newest 200 count")
+    jobs: int = Field(description="runs that ended by themselves or at their time limit; the newest 200 count")
     asked_s: float | None = Field(description="median of their time limits, seconds; null: none has a limit")
     median_s: float = Field(description="run time that half of them did not exceed, seconds")
     most_s: float = Field(description="run time that nine in ten did not exceed, seconds")
@@ -257,7 +257,7 @@ class RequestView(Answer):
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
     actor: str = Field(description="name of the token or user that asked")
     created_at: datetime
-    handled_at: datetime | None = Field(description="null: the loop has not read it yet")
+    handled_at: datetime | None = Field(description="when the loop handled it; null: not yet")
     result: str = Field(description="the result in one line; empty while the request waits")
 
 
@@ -296,13 +296,13 @@ class BatchView(Answer):
 
 
 class RollingWhatIf(Answer):
-    taken_at: datetime = Field(description="when the snapshot was taken that this is about")
+    taken_at: datetime = Field(description="time of the snapshot that this is based on")
     batches: tuple[BatchView, ...] = Field(description="nodes that would be emptied together, in turn")
     skipped: dict[str, str] = Field(description="nodes that could not be emptied, and why")
 
 
 class WhatIfView(Answer):
-    taken_at: datetime = Field(description="when the snapshot was taken that this is about")
+    taken_at: datetime = Field(description="time of the snapshot that this is based on")
     feasible: bool = Field(description="whether the nodes can be freed within the max delay")
     why: str = Field(description="why not, in one sentence; empty when feasible")
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
@@ -321,5 +321,5 @@ class Health(Answer):
     mode: Mode
     paused: bool
     standby: bool
-    last_cycle_age_s: float = Field(description="since the last cycle that succeeded, else since the start; seconds")
-    stale_after_s: float = Field(description="from this age on the daemon counts as stale, seconds")
+    last_cycle_age_s: float = Field(description="time since the last successful cycle, else since the start, seconds")
+    stale_after_s: float = Field(description="age from which the daemon counts as stale, seconds")

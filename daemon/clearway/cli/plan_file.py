@@ -7,16 +7,14 @@ with exit status 2. Durations are rounded up to whole steps. The curve has one e
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from clearway.cli.problem_file import read_problem
+from clearway.cli.render import console, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
@@ -40,9 +38,9 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
         print(str(error).replace("\n", "\\n"), file=sys.stderr)
         return BAD_INPUT
     if output == "json":
-        print(json.dumps(curve_to_json(curve, proof=_shares_nodes(problem)), indent=2))
+        print_json(curve_to_json(curve, proof=_shares_nodes(problem)))
     else:
-        Console().print(_curve_table(problem, curve))
+        console().print(_curve_table(problem, curve))
     return 0
 
 
@@ -74,24 +72,22 @@ def _point_to_json(point: CurvePoint) -> dict[str, Any]:
 
 
 def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:
-    table = Table(title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})", title_justify="left")
-    if not curve.exact and curve.gap:
-        table.caption = f"Not proven: up to {curve.gap:.1%} of the lost work may be needless"
     back = ("return",) if any(point.return_node_s for point in curve.points) else ()
-    for heading in ("within", "lost node-hours", *back, "checkpoint time", "nodes freed", "jobs"):
-        table.add_column(heading, justify="right" if heading != "jobs" else "left")
+    right = ("within", "lost node-hours", *back, "checkpoint time", "nodes freed")
+    made = table(*right, "actions", title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})", right=right)
+    if not curve.exact and curve.gap:
+        made.caption = f"Not proven: up to {curve.gap:.1%} of the lost work may be needless"
     for point in curve.points:
         within = format_duration(point.max_delay_s)
         if not point.feasible:
-            table.add_row(within, "-", *("-" for _ in back), "-", "-", "not possible")
+            made.add_row(within, "-", *("-" for _ in back), "-", "-", "not possible")
             continue
-        jobs = ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions)
-        table.add_row(
+        made.add_row(
             within,
             f"{(point.lost_work_node_s or 0) / 3_600:,.2f}",
             *(f"{point.return_node_s / 3_600:,.2f}" for _ in back),
             format_duration(point.checkpoint_s or 0),
             str(point.nodes_freed),
-            Text(jobs or "none"),
+            ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions) or "none",
         )
-    return table
+    return made

@@ -42,7 +42,7 @@ _ANSWER_LIMIT_S = 15.0
 _BAR = 40
 _EXEMPT_SHOWN = 30
 _NARROW = 100  # characters
-_SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "cheapest action", ""})
+_SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "actions", "cheapest action", ""})
 
 
 def visible(text: str) -> str:

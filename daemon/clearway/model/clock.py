@@ -12,7 +12,6 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds for measuring durations and staleness, never for dates."""
-        ...
 
 
 class SystemClock:

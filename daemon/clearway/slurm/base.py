@@ -22,11 +22,9 @@ class SlurmBackend(Protocol):
 
         Leaf switches, or why they are not known, come while a waiting job asks for one: one query every few minutes.
         """
-        ...
 
     def job(self, job_id: str) -> Job | None:
         """One job, fresh; None when Slurm does not know it (any more)."""
-        ...
 
     def requeue(self, job: Job) -> None:
         """End this run of the job and put it back in the queue.
@@ -34,71 +32,56 @@ class SlurmBackend(Protocol):
         Looks at the job just before: a run that is already leaving or pending again is success; another run or
         an ended job raises ``JobNotRunningError`` (Slurm would run a completed job a second time).
         """
-        ...
 
     def cancel(self, job: Job) -> None:
         """End this run of the job for good. The job is checked just before, as in ``requeue``."""
-        ...
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
         """Send a signal ("USR1", without SIG) to the batch shell, or to every process of the job's steps.
 
         Refused (``JobNotRunningError``) unless this run is RUNNING: a signal to a suspended job would hang.
         """
-        ...
 
     def start_now(self, job_id: str) -> None:
         """Lift the wait that Slurm gives requeued jobs (StartTime=now); only a PENDING job takes it.
 
-        A job that was requeued less than a second ago rests first: Slurm would fail it for good.
+        A job that was requeued less than a second ago waits first: Slurm would fail it for good.
         """
-        ...
 
     def first_in_queue(self, job_id: str) -> None:
         """Give the job the priority ``FIRST``: Slurm starts it before all others, where it fits."""
-        ...
 
     def usual_priority(self, job_id: str) -> None:
         """Let Slurm work out the job's priority again; success also when the job has ended."""
-        ...
 
     def attach(self, job_id: str, reservation: str) -> None:
         """Let the job start in this reservation."""
-        ...
 
     def detach(self, job_id: str) -> None:
         """Take the job out of its reservation; a running job runs on."""
-        ...
 
     def reservations(self) -> tuple[Reservation, ...]: ...
 
     def create_reservation(self, reservation: Reservation) -> None:
         """Create it as given (start now); one of the same name with the same nodes is success."""
-        ...
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         """Move a reservation to other nodes."""
-        ...
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         """Let a reservation end at another time."""
-        ...
 
     def delete_reservation(self, name: str) -> None:
         """Delete it; one that does not exist is success."""
-        ...
 
     def drain(self, node: str, reason: str) -> None:
         """Let nothing new start on the node. Refused when it was drained for another reason."""
-        ...
 
     def undrain(self, node: str, reason: str) -> None:
         """Take back our own drain; refused when the reason on the node is not ours."""
-        ...
 
     def power_down(self, node: str) -> None:
         """Let Slurm's power saving switch the node off once no job is on it."""
-        ...
 
     def suspend(self, job: Job) -> None: ...
 
@@ -106,6 +89,5 @@ class SlurmBackend(Protocol):
 
     def admin_level(self, user: str) -> AdminLevel:
         """What rights Slurm gives this user; ``NONE`` without accounting."""
-        ...
 
     def close(self) -> None: ...

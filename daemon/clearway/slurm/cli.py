@@ -22,7 +22,7 @@ from clearway.slurm import parse
 from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
 from clearway.slurm.guards import checked
 from clearway.slurm.process import Commands
-from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.requeue_delay import RequeueDelay
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
@@ -50,7 +50,7 @@ class CliBackend(GuardedBackend):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
-        super().__init__(now, commands, RequeueRest(now=now, sleep=sleep))
+        super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
@@ -82,7 +82,7 @@ class CliBackend(GuardedBackend):
         taken_at = self._now()
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token, self._job_columns())
-        self._rest.saw_all(jobs)
+        self._requeue_delay.saw_all(jobs)
         nodes, skipped_nodes = parse.read_nodes(
             self._scontrol("--details", "show", "node")
         )  # which tell of GPUs in use
@@ -116,7 +116,7 @@ class CliBackend(GuardedBackend):
     def _squeue(self, *options: str) -> tuple[str, str]:
         """Output of squeue and the token in its separators.
 
-        The format travels in the environment: arguments can be read by every user of this machine, who could
+        The format travels in the environment: every user of this machine can read arguments, and could
         then put the token into a job's Comment before squeue has its answer.
         """
         token = secrets.token_hex(8)
@@ -151,7 +151,7 @@ class CliBackend(GuardedBackend):
                     job = parse.job_from_row(row)
                 except parse.FieldError as error:
                     raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
-                self._rest.saw(job)
+                self._requeue_delay.saw(job)
                 return job, parse.job_target(row)
         return None
 

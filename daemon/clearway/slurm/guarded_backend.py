@@ -18,7 +18,7 @@ from clearway.slurm import rights
 from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import NodeStatus
 from clearway.slurm.process import Commands
-from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import PreemptReader, TopologyReader
 
 
@@ -47,10 +47,10 @@ class Refusal(Enum):
 class GuardedBackend(ABC):
     """The changes of ``SlurmBackend``. A backend says how to look and how to act."""
 
-    def __init__(self, now: Callable[[], datetime], commands: Commands, rest: RequeueRest) -> None:
+    def __init__(self, now: Callable[[], datetime], commands: Commands, requeue_delay: RequeueDelay) -> None:
         self._now = now
         self._commands = commands
-        self._rest = rest
+        self._requeue_delay = requeue_delay
         self._preempt = PreemptReader()
         self._topology = TopologyReader()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
@@ -128,7 +128,7 @@ class GuardedBackend(ABC):
         current, target = self._known(job_id)
         if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
             raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
-        self._rest.before_start(current)
+        self._requeue_delay.before_start(current)
         self._act(Act.START_NOW, target)
 
     def first_in_queue(self, job_id: str) -> None:

@@ -20,7 +20,7 @@ from clearway.slurm.guards import checked
 from clearway.slurm.parse import FieldError
 from clearway.slurm.process import Commands
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
-from clearway.slurm.requeue_delay import RequeueRest
+from clearway.slurm.requeue_delay import RequeueDelay
 
 # Slurm's error numbers: already done, job finished, invalid job id.
 _REFUSALS = {Refusal.PENDING: (2024,), Refusal.FINISHED: (2021, 2084, 2017)}
@@ -42,7 +42,7 @@ class PyslurmBackend(GuardedBackend):
         command: Sequence[str] = COMMAND,
     ) -> None:
         # The commands are for what pyslurm does not tell.
-        super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueRest(now=now))
+        super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueDelay(now=now))
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
 
     def worker_restarts(self) -> int:
@@ -72,7 +72,7 @@ class PyslurmBackend(GuardedBackend):
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
         jobs, skipped_jobs = records.read_jobs(found["jobs"])
-        self._rest.saw_all(jobs)
+        self._requeue_delay.saw_all(jobs)
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
         priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)

@@ -3,7 +3,7 @@
 Slurm makes a requeued job wait for 121 s. ``StartTime=now`` lifts that, but a job that starts within the second of
 its requeue on the same node is lost: the node holds that second's credentials for revoked ("Killing non-startable
 batch JobId=4: Job credential revoked", state FAILED, never to run again). Measured on 22.05.8: 2 of 3 jobs when
-set at once, none of 64 after this rest.
+set at once, none of 64 after this delay.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from datetime import datetime
 
 from clearway.model.cluster import Job, JobState
 
-REST_S = 1.1  # credentials and revocations are told apart by whole seconds
+DELAY_S = 1.1  # credentials and revocations are told apart by whole seconds
 
 
-class RequeueRest:
+class RequeueDelay:
     """Remembers since when requeued jobs are seen waiting; by then their last process had gone.
 
     The time between two snapshots counts, so slurmctld's clock may differ from ours. All jobs that one snapshot saw
-    have rested once the first of them has: it costs a cycle ``REST_S`` at most.
+    may start once the first of them may: it costs a cycle ``DELAY_S`` at most.
     """
 
     def __init__(self, *, now: Callable[[], datetime], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -46,9 +46,9 @@ class RequeueRest:
         self.saw(job)
         key = _requeue_of(job)
         if key:
-            left_s = REST_S - (self._now() - self._since[key]).total_seconds()
+            left_s = DELAY_S - (self._now() - self._since[key]).total_seconds()
             if left_s > 0:
-                self._sleep(min(left_s, REST_S))
+                self._sleep(min(left_s, DELAY_S))
 
 
 def _requeue_of(job: Job) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from clearway.model.errors import StoreError
-from clearway.store.engine import Database
+from clearway.store.database import Database
 
 if TYPE_CHECKING:
     from alembic.config import Config

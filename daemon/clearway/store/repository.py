@@ -28,7 +28,7 @@ from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
 from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows, state_rows
 from clearway.store.base import CycleState
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, STEPS

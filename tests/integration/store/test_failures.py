@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, eviction
 from tests.integration.store.servers import DatabaseServer

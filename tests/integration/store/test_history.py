@@ -16,7 +16,7 @@ from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.store import history_rows, migrate, preemption_rows
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, plan, urgent_job
 from tests.integration.store.strategies import record

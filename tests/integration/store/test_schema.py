@@ -20,7 +20,7 @@ from clearway.model.orders import DrainOrder, JobMove, MoveKind, RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import DrainPlan, OperationPlan, RelocationPlan
 from clearway.store import migrate
-from clearway.store.engine import open_database
+from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from clearway.store.tables import Base
 from tests.builders import NOW, eviction, plan

@@ -8,7 +8,7 @@ import pytest
 
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.requeue_delay import REST_S
+from clearway.slurm.requeue_delay import DELAY_S
 from tests.unit.slurm.fake_slurm import (
     ENDED,
     LEAVING,
@@ -138,15 +138,15 @@ def test_a_requeued_job_is_not_started_within_a_second(backend: CliBackend, slur
     backend.snapshot()
     clock.now += timedelta(seconds=0.4)
     backend.start_now("101")
-    assert clock.now == NOW + timedelta(seconds=REST_S)
+    assert clock.now == NOW + timedelta(seconds=DELAY_S)
     backend.start_now("102")
-    assert clock.now == NOW + timedelta(seconds=REST_S), "one rest serves all"
+    assert clock.now == NOW + timedelta(seconds=DELAY_S), "one rest serves all"
     becomes(slurm, RestartCnt="2")  # it ran and was requeued again, unseen
     backend.start_now("101")
-    assert clock.now == NOW + timedelta(seconds=2 * REST_S)
+    assert clock.now == NOW + timedelta(seconds=2 * DELAY_S)
     becomes(slurm, RestartCnt="0")
     backend.start_now("101")
-    assert clock.now == NOW + timedelta(seconds=2 * REST_S)
+    assert clock.now == NOW + timedelta(seconds=2 * DELAY_S)
 
 
 def test_waiting_tasks_of_an_array_are_named_without_the_running_ones(backend: CliBackend, slurm: FakeSlurm) -> None:

@@ -1,0 +1,106 @@
+"""What the pyslurm backend asks its worker for, without pyslurm: the calls, and the refusals that mean success."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from clearway.model.cluster import FIRST, Job, JobState
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.slurm.pyslurm import PyslurmBackend
+from clearway.slurm.pyslurm_process import RefusedError
+from clearway.slurm.pyslurm_worker import Calls
+
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+JOB = Job(
+    job_id="5", user="ann", state=JobState.RUNNING, raw_state="RUNNING", partitions=("p",), num_nodes=1, submit_time=NOW
+)
+SIGNALS = ({"name": "SIGUSR1", "steps": "batch"}, {"name": "SIGTERM", "steps": "children"})
+WAITS = replace(JOB, state=JobState.PENDING, raw_state="PENDING")
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.refused: dict[str, int] = {}
+
+    def call(self, name: str, /, **args: Any) -> None:
+        inspect.signature(getattr(Calls, name)).bind(None, **args)  # a call that the real worker would take
+        self.calls.append((name, {key: value for key, value in args.items() if key != "job_id"}))
+        if name in self.refused:
+            raise RefusedError("no", self.refused[name])
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> PyslurmBackend:
+    made = PyslurmBackend(now=lambda: NOW)
+    monkeypatch.setattr(made, "_worker", Worker())
+    return made
+
+
+def seen(backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job | None) -> list[tuple[str, dict[str, Any]]]:
+    monkeypatch.setattr(backend, "job", lambda _: job)
+    return backend._worker.calls  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "job", "calls"),
+    [
+        (lambda b: b.requeue(JOB), JOB, [("requeue", {})]),
+        (lambda b: b.requeue(JOB), WAITS, []),
+        (lambda b: b.requeue(JOB), replace(JOB, state=JobState.SUSPENDED), [("resume", {}), ("requeue", {})]),
+        (lambda b: b.cancel(JOB), JOB, [("cancel", {})]),
+        (lambda b: b.cancel(JOB), WAITS, []),
+        (lambda b: b.signal(JOB, "USR1", batch_only=True), JOB, [("send_signal", SIGNALS[0])]),
+        (lambda b: b.signal(JOB, "TERM", batch_only=False), JOB, [("send_signal", SIGNALS[1])]),
+        (lambda b: b.suspend(JOB), JOB, [("suspend", {})]),
+        (lambda b: b.resume(JOB), JOB, []),
+        (lambda b: b.start_now("5"), WAITS, [("start_now", {})]),
+        (lambda b: b.first_in_queue("5"), WAITS, [("set_priority", {"priority": FIRST})]),
+        (lambda b: b.usual_priority("5"), WAITS, []),
+        (lambda b: b.usual_priority("5"), replace(WAITS, priority=FIRST), [("release", {})]),
+        (lambda b: b.attach("5", "r"), WAITS, [("set_reservation", {"reservation": "r"})]),
+        (lambda b: b.attach("5", "r"), replace(WAITS, reservation="r"), []),
+        (lambda b: b.detach("5"), replace(WAITS, reservation="r"), [("set_reservation", {"reservation": ""})]),
+        (lambda b: b.detach("5"), None, []),
+    ],
+)  # fmt: skip
+def test_a_change_is_one_call_or_none(
+    backend: PyslurmBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[PyslurmBackend], None],
+    job: Job | None,
+    calls: list[tuple[str, dict[str, Any]]],
+) -> None:
+    made = seen(backend, monkeypatch, job)
+    change(backend)
+    assert made == calls
+
+
+@pytest.mark.parametrize(
+    ("call", "errno", "good"), [("requeue", 2024, True), ("cancel", 2084, True), ("requeue", 2084, False)]
+)
+def test_a_refusal_may_mean_success(
+    backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, call: str, errno: int, *, good: bool
+) -> None:
+    seen(backend, monkeypatch, JOB)
+    backend._worker.refused[call] = errno  # type: ignore[attr-defined]
+    if good:
+        getattr(backend, call)(JOB)
+    else:
+        with pytest.raises(SlurmRefusedError):
+            getattr(backend, call)(JOB)
+
+
+@pytest.mark.parametrize("job", [None, replace(JOB, state=JobState.ENDED), replace(JOB, restart_count=1)])
+def test_another_run_is_left_alone(backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job | None) -> None:
+    made = seen(backend, monkeypatch, job)
+    for change in (backend.requeue, backend.cancel, backend.suspend):
+        with pytest.raises(JobNotRunningError):
+            change(JOB)
+    assert not made
