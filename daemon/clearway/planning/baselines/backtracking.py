@@ -12,11 +12,13 @@ Cost: O(T 4^N) time for T deadlines, O(N) memory. Meant for small problems and f
 
 from __future__ import annotations
 
+from functools import partial
+
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 
 MOST_JOBS = 200
 
@@ -29,18 +31,13 @@ class Backtracking(PlainPlanner):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         if len(problem.candidates) > MOST_JOBS:
             raise ValueError(f"the backtracking planner takes at most {MOST_JOBS} candidates")
-        contest = Contest(problem)
-        points = []
-        for window in contest.windows():
-            for step in window.deadlines:
-                search = _Search(window, step)
-                search.explore(0, 0, 0)
-                if search.best is None:
-                    points.append(contest.infeasible(step))
-                    continue
-                lost, steps, _ = search.best
-                points.append(contest.point(window, step, lost, steps, search.freed, search.found))
-        return Curve(planner=self.name, points=tuple(points))
+        return Curve(self.name, Contest(problem).points(lambda window: partial(_best, window)))
+
+
+def _best(window: Window, step: int) -> Taken | None:
+    search = _Search(window, step)
+    search.explore(0, 0, 0)
+    return None if search.best is None else (search.found, search.freed)
 
 
 class _Search:

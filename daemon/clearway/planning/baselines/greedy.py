@@ -15,11 +15,13 @@ Cost: O(T N log N) time for T deadlines, O(N) memory.
 
 from __future__ import annotations
 
+from functools import partial
+
 from clearway.model.plan import Curve
 from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 
 _KILL = ACTION_ORDER[Action.KILL]
 
@@ -31,20 +33,11 @@ class Greedy(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        points = []
-        for window in contest.windows():
-            for step in window.deadlines:
-                taken, count = _take(window, step)
-                if count.freed < window.missing:
-                    points.append(contest.infeasible(step))
-                    continue
-                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-                points.append(contest.point(window, step, lost, steps, count.freed, taken))
-        return Curve(planner=self.name, points=tuple(points), exact=False)
+        return Curve(self.name, contest.points(lambda window: partial(_take, window)), exact=False)
 
 
-def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
-    """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
+def _take(window: Window, deadline: int) -> Taken | None:
+    """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
     count = NodeCount(window.classes, window.partial)
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
@@ -69,4 +62,6 @@ def _take(window: Window, deadline: int) -> tuple[list[Way], NodeCount]:
             taken[rank] = way
             left -= way.steps
             count.leave(rank)
-    return [way for rank, way in taken.items() if count.frees(rank)], count
+    if count.freed < window.missing:
+        return None
+    return [way for rank, way in taken.items() if count.frees(rank)], count.freed

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from clearway.model.plan import Curve
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.formulation.node_count import NodeCount
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 
 Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
 
@@ -40,22 +41,13 @@ class Rule(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        points = []
-        for window in contest.windows():
-            offered = offered_ways(contest, window)
-            for step in window.deadlines:
-                taken, freed = self._take(contest, window, offered, step)
-                if freed < window.missing:
-                    points.append(contest.infeasible(step))
-                    continue
-                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-                points.append(contest.point(window, step, lost, steps, freed, taken))
-        return Curve(planner=self.name, points=tuple(points), exact=False)
+        points = contest.points(lambda window: partial(self._take, contest, window, offered_ways(contest, window)))
+        return Curve(self.name, points, exact=False)
 
     def _take(
         self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
-    ) -> tuple[list[Way], int]:
-        """The jobs that leave, and the nodes that this frees; fewer than missing where it finds no plan."""
+    ) -> Taken | None:
+        """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
         count = NodeCount(window.classes, window.partial)
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
@@ -71,7 +63,7 @@ class Rule(PlainPlanner):
                 count.leave_not(way.rank)
             taken = self._until_enough(count, window.missing, order, in_time, deadline)
         if count.freed < window.missing:
-            return [], count.freed
+            return None
         for way in reversed(taken if self.prune else ()):
             count.leave_not(way.rank)
             if count.freed >= window.missing:

@@ -20,12 +20,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
+from clearway.planning.bounds.relaxation import Ints
 from clearway.planning.dp.node_time_tables import Answer
-
-Ints = npt.NDArray[np.int64]
 
 
 class Doubt(ABC):

@@ -21,15 +21,12 @@ from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from clearway.planning.bounds.core import JobDoubt
 from clearway.planning.bounds.relaxation import OUT, Bound, Flags, Ints, Jobs, Relaxation
 from clearway.planning.bounds.search import Solved
 from clearway.planning.dp.node_time_tables import Answer, Task
 from clearway.planning.formulation.node_groups import Item
-
-Floats = npt.NDArray[np.float64]
 
 _PIECES = 18
 _FIRST_PRICES = 16

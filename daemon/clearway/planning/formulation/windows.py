@@ -20,7 +20,7 @@ better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan use
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from operator import attrgetter, itemgetter
@@ -41,6 +41,9 @@ class Way(NamedTuple):
     ready_step: int
     rank: int  # of the job, in the order of job_id
     number: int  # of the option in the problem
+
+
+Taken = tuple[Sequence[Way], int]  # the jobs that are made to leave, and the nodes that this frees
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,21 @@ class Contest:
 
     def option(self, way: Way) -> Option:
         return self._options[way.number]
+
+    def points(self, plans: Callable[[Window], Callable[[int], Taken | None]]) -> tuple[CurvePoint, ...]:
+        """The curve's points, where ``plans`` gives for a window the plan of each deadline (None: there is none)."""
+        found = []
+        for window in self.windows():
+            plan = plans(window)
+            for step in window.deadlines:
+                taken = plan(step)
+                if taken is None:
+                    found.append(self.infeasible(step))
+                    continue
+                ways, nodes = taken
+                lost, steps = sum([way.lost for way in ways]), sum([way.steps for way in ways])
+                found.append(self.point(window, step, lost, steps, nodes, ways))
+        return tuple(found)
 
     def infeasible(self, step: int) -> CurvePoint:
         return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)

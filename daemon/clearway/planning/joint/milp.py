@@ -12,14 +12,14 @@ Cost: up to four programs a deadline; exponential at worst.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
 from clearway.model.plan import Curve
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import PlainPlanner
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 from clearway.planning.joint.program import JointProgram
 from clearway.planning.joint.requests import Request
 
@@ -33,18 +33,15 @@ class Milp(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        points, exact = [], True
-        for window in contest.windows():
-            program = _Program(contest, window) if window.missing else None
-            for step in window.deadlines:
-                taken = program.best(step) if program else []
-                if taken is None:
-                    points.append(contest.infeasible(step))
-                    continue
-                lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-                points.append(contest.point(window, step, lost, steps, window.freed_by(taken), taken))
-            exact = exact and (program is None or program.proven)
-        return Curve(planner=self.name, points=tuple(points), exact=exact)
+        programs: list[_Program] = []
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
+            if not window.missing:
+                return lambda _: ((), 0)
+            programs.append(_Program(contest, window))
+            return programs[-1].best
+
+        return Curve(self.name, contest.points(plans), exact=all(program.proven for program in programs))
 
 
 class _Program:
@@ -52,7 +49,8 @@ class _Program:
 
     def __init__(self, contest: Contest, window: Window) -> None:
         self.proven = True
-        problem = self._problem = contest.problem
+        problem, self._window = contest.problem, window
+        self._problem = problem
         self._ways: dict[tuple[str, Option], Way] = {}
         ended = {way.rank for way in window.ended}
         candidates = []
@@ -65,12 +63,15 @@ class _Program:
         asked = replace(problem, candidates=tuple(candidates), max_delay_s=last_s)
         self._joint = JointProgram([Request("", needed, asked, ())])
 
-    def best(self, step: int) -> Sequence[Way] | None:
+    def best(self, step: int) -> Taken | None:
         """The plan for one deadline in steps; None when there is none."""
         self._joint.shorten(step * self._problem.step_s)
         found = self._joint.best(lambda: inf)
         self.proven = self.proven and (found is None or found.sure)
-        return None if found is None else [self._ways[each] for each in found.allocations[0].leaving]
+        if found is None:
+            return None
+        taken = [self._ways[each] for each in found.allocations[0].leaving]
+        return taken, self._window.freed_by(taken)
 
     def _option(self, contest: Contest, way: Way) -> Option:
         return replace(contest.option(way), checkpoint_s=way.steps * self._problem.step_s, ready_s=0.0)
