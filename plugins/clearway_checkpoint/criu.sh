@@ -1,7 +1,7 @@
 #!/bin/sh
 # The driver of the checkpointer "criu"; the verbs are those of clearway.checkpointing.
 #
-# CRIU needs root and images that nobody else can write, so the work is done by clearway-criu through sudo (see there).
+# CRIU needs root and images that no other user can write, so the work is done by clearway-criu through sudo (see there).
 # A generation holds a small file, `image`, that names the image; sizes and checksums of the image are checked by root.
 #
 # The program runs below a small shell that is saved and restored with it: that shell writes the program's exit status

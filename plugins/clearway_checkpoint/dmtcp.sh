@@ -177,7 +177,7 @@ ask() { # ask WORD ...: dmtcp_command to this run's coordinator, within 20 s
     timeout "${ask_s:-20}" dmtcp_command -h 127.0.0.1 -p "${port:-$(cat "$state/port")}" "$@" 2>/dev/null
 }
 
-peers() { # how many processes there are, when all of them run; nothing when not, or when nobody answers
+peers() { # how many processes there are, when all of them run; nothing when not, or when there is no answer
     ask -s | sed -n 's/^ *NUM_PEERS=//p; s/^ *RUNNING=//p' | tr '\n' ' ' | sed -n 's/^\([0-9][0-9]*\) yes $/\1/p'
 }
 
@@ -224,7 +224,7 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     export DMTCP_COORD_HOST DMTCP_COORD_PORT
 }
 
-clean_exec() { # exec without descriptors above 9 that somebody left to us: they can hang a restart
+clean_exec() { # exec without descriptors above 9 that were left open: they can hang a restart
     stray=$(ls /proc/self/fd | awk '$1 > 9' | tr '\n' ' ')
     [ -n "$stray" ] || exec "$@"
     # Only bash can close these: in other shells a redirection takes one digit.

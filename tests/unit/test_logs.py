@@ -1,4 +1,4 @@
-"""Log lines: one for each thing that happened, and none that somebody else wrote."""
+"""Log lines: one for each thing that happened, and none that a job wrote."""
 
 from __future__ import annotations
 

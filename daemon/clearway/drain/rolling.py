@@ -178,7 +178,7 @@ def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSn
 
 
 def _taken_over(turn: Turn, snapshot: ClusterSnapshot) -> str:
-    """Somebody else's Reason on an empty node; empty when the turn goes on."""
+    """A Reason on an empty node that is not ours; empty when the turn goes on."""
     node = snapshot.node_by_name.get(turn.node)
     return node.reason if turn.state is T.AWAY and node is not None and not _held(turn, node) else ""
 

@@ -3,7 +3,7 @@
 A guard is a code, the purposes for which it holds, and a function that returns the sentence why the job is exempt;
 empty where the guard does not apply. The first guard that applies decides. Codes are stable: they are stored and shown.
 
-Nobody in particular asks that a job be preempted or relocated: there the guards against too early and too frequent
+No person asks that this very job be preempted or relocated: there the guards against too early and too frequent
 preemption hold. An operator names the nodes of a drain: there only protection holds, and a forced drain ends that too.
 """
 

@@ -59,7 +59,7 @@ VARIATIONS: dict[str, Callable[[], Scheduler]] = {
     "UJFB, suspended jobs return to any nodes": lambda: Ujfb(keep_nodes=False),
     "UJFB, regular jobs start while urgent ones wait": lambda: Ujfb(regular_wait=False),
     "UJFB, urgent jobs wait by submission": lambda: Ujfb(shortest_first=False),
-    "UJFB, nobody is suspended": lambda: Ujfb(suspends=False),
+    "UJFB, no job is suspended": lambda: Ujfb(suspends=False),
     "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=SuspensionRules(shortest_first=False)),
     "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
         rules=SuspensionRules(return_at_once=False)
