@@ -34,6 +34,7 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
 
 
 class TestEviction(Interruption):
+    parts = 4
     every = 1
     least_effects = 100
     end: ClassVar[End] = {
