@@ -35,7 +35,6 @@ WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
     "record_checkpoint", "record_restart",
 )  # fmt: skip
-PARTS = 4  # tests that share the effects of a scenario
 
 
 class _Killed(BaseException):
@@ -218,6 +217,7 @@ class Interruption:
     least_effects: ClassVar[int]  # fewer: the fuse sees nothing
     every: ClassVar[int] = 2  # only before each effect, as nothing changes until the next; 1: after each as well
     first: ClassVar[int] = 0
+    parts: ClassVar[int] = 1  # tests that share the effects; each plays the scenario once without a kill
     nodes: ClassVar[int] = 8
     changes: ClassVar[Sequence[str]] = CHANGES
     writes: ClassVar[Sequence[str]] = WRITES
@@ -243,8 +243,11 @@ class Interruption:
         assert daemon.effects > self.least_effects
         assert {name: end[name] for name in self.end} == self.end
 
-    @pytest.mark.parametrize("part", range(PARTS))
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "part" in metafunc.fixturenames:
+            metafunc.parametrize("part", range(self.parts))
+
     def test_killed_at_every_effect(self, furnished: World, part: int) -> None:
-        chosen = one_in(self.every, self.first, part, PARTS)
+        chosen = one_in(self.every, self.first, part, self.parts)
         daemon = killed_everywhere(furnished, self.play, chosen, changes=self.changes, writes=self.writes)
         assert len(daemon.kills) + daemon.spared == sum(map(chosen, range(daemon.effects)))

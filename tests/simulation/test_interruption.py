@@ -35,6 +35,7 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
 
 
 class TestEviction(Interruption):
+    parts = 4
     every = 1
     least_effects = 100
     end: ClassVar[End] = {

@@ -15,6 +15,7 @@ from tests.simulation.world import World
 
 
 class TestCompaction(Interruption):
+    parts = 4
     least_effects = 80
     end: ClassVar[End] = {
         "states": [EvictionState.COMPLETED],

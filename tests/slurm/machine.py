@@ -63,7 +63,14 @@ def call(
     command: Sequence[str], *, timeout: float, check: bool = True, stdin: str = "", **options: Any
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=timeout * SLACK, check=False, **options
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=timeout * SLACK,
+        check=False,
+        **options,
     )
     if check and done.returncode != 0:
         raise ClusterError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
