@@ -251,7 +251,8 @@ def _clearway_at(
     wanted = sum(each.size for each in urgent)
     if not urgent or wanted > len(free()) + sum(each.size for each in regular):
         return None, []
-    missing = urgent[0].size - len(free())
+    # The nodes of jobs on their way out are as good as free: the job that they left for has started elsewhere.
+    missing = urgent[0].size - len(free()) - sum(each.size for each in here("leaving"))
     enough = (
         chosen
         for count in range(len(regular) + 1)

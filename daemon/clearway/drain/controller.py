@@ -1,4 +1,4 @@
-"""Requests to drain nodes and to bring them back: checked, and made into evictions that the loop carries on.
+"""Requests to drain nodes and to bring them back: checked, and made into drains that the loop carries on.
 
 Every process that can write to the database can write such a request. The actor's right to drain is checked all the
 same, because REST and the command line write what others have asked for.
@@ -132,7 +132,7 @@ class DrainController:
                 continue
             number = drain_number(node.reason)
             if number is None:
-                raise DrainError(f"node {name} was drained outside Clearway: {node.reason[:120]}")
+                raise DrainError(f"node {name} was not drained by Clearway: {node.reason[:120]}")
             held[number].append(name)
         evictions = {number: self._of(number, names) for number, names in held.items()}
         for number, names in sorted(held.items()):

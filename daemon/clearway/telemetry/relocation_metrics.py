@@ -24,13 +24,10 @@ class RelocationMetrics:
         self._nodes = families.counter("clearway_compacted_nodes", "Nodes that compaction has moved all jobs off.")
 
     def record(self, event: Event) -> None:
-        """Count one event; only the end of an operation changes anything here."""
-        if not isinstance(event, OperationFinished):
+        """Count one event; only the end of a relocation changes anything here."""
+        if not isinstance(event, OperationFinished) or not isinstance(event.operation, Relocation):
             return
-        eviction = event.operation
-        if not isinstance(eviction, Relocation):
-            return
-        order = eviction.order
+        eviction, order = event.operation, event.operation.order
         kind = order.kind.value
         self._jobs.labels(kind).inc(sum(p.state is PreemptionState.RETURNED for p in eviction.preemptions))
         if eviction.state is EvictionState.COMPLETED:
