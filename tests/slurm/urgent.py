@@ -33,7 +33,9 @@ def is_the_best(eviction: Eviction) -> None:
     problem, chosen = eviction.plan.problem, eviction.plan.chosen
     least = min(answer[:2] for answer in exhaustive(problem) if answer is not None)
     assert chosen.checkpoint_s is not None
-    assert (Fraction(str(chosen.lost_work_node_s)), chosen.checkpoint_s // problem.step_s) == least
+    # A sum of floats is no decimal number: 3 nodes x 9.269 s are 27.807000000000002 node-seconds.
+    assert abs(Fraction(str(chosen.lost_work_node_s)) - least[0]) < Fraction(1, 10**6), f"{chosen} of {problem}"
+    assert chosen.checkpoint_s // problem.step_s == least[1]
     # The jobs that leave are enough, and leave in time: the others may only end by themselves.
     gone = {planned.job_id for planned in chosen.actions}
     pinned = tuple(
