@@ -32,14 +32,14 @@ def upgrade(database: Database) -> None:
     """Bring the schema to ``HEAD``; a database of a newer Clearway is refused."""
     if current_revision(database) == HEAD:
         return
-    with database.writing() as connection, _locked(connection):
+    with _migrating(database) as connection:
         if _revision(connection) != HEAD:  # another process may have been quicker
             _run(connection, HEAD, down=False)
 
 
 def downgrade(database: Database, revision: str = "base") -> None:
     """Take the schema back, with the loss of what the older one has no place for."""
-    with database.writing() as connection, _locked(connection):
+    with _migrating(database) as connection:
         _run(connection, revision, down=True)
 
 
@@ -78,19 +78,25 @@ def _run(connection: Connection, revision: str, *, down: bool) -> None:
 
 
 @contextmanager
-def _locked(connection: Connection) -> Iterator[None]:
-    """One migration at a time. SQLite's writing transaction is such a lock already."""
-    kind = connection.dialect.name
-    if kind == "postgresql":  # held until the transaction ends, which takes the whole migration back on an error
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
-        yield
-    elif kind == "sqlite":
-        yield
-    else:  # MariaDB commits at every CREATE TABLE, so its lock must not belong to the transaction
-        name = "CONCAT('clearway.', MD5(DATABASE()))"
-        if connection.execute(text(f"SELECT GET_LOCK({name}, {_LOCK_TIMEOUT_S})")).scalar() != 1:
+def _migrating(database: Database) -> Iterator[Connection]:
+    """A transaction in which one process at a time may migrate."""
+    kind = database.engine.dialect.name
+    if kind in ("postgresql", "sqlite"):
+        with database.writing() as connection:  # on SQLite such a transaction is the lock already
+            if (
+                kind == "postgresql"
+            ):  # held until the transaction ends, which takes the whole migration back on an error
+                connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
+            yield connection
+        return
+    # MariaDB commits at every CREATE TABLE, so its lock must not belong to the transaction. It must outlast it as
+    # well: the new revision is seen by others when the transaction has ended, and not before.
+    name = "CONCAT('clearway.', MD5(DATABASE()))"
+    with database.reading() as holder:
+        if holder.execute(text(f"SELECT GET_LOCK({name}, {_LOCK_TIMEOUT_S})")).scalar() != 1:
             raise StoreError("another process has been migrating the database for too long")
         try:
-            yield
+            with database.writing() as connection:
+                yield connection
         finally:
-            connection.execute(text(f"SELECT RELEASE_LOCK({name})"))
+            holder.execute(text(f"SELECT RELEASE_LOCK({name})"))
