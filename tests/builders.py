@@ -25,10 +25,7 @@ def after(seconds: float) -> datetime:
 
 
 def job(
-    job_id: str | int = "101",
-    nodes: Sequence[str] | int = 1,
-    state: JobState = JobState.RUNNING,
-    **fields: Any,
+    job_id: str | int = "101", nodes: Sequence[str] | int = 1, state: JobState = JobState.RUNNING, **fields: Any
 ) -> Job:
     """A job; ``nodes`` are names, or how many: a job that holds nodes then gets names made of its id.
 
@@ -60,12 +57,7 @@ def job(
 
 def urgent_job(job_id: str | int = "900", nodes: int = 2, **fields: Any) -> Job:
     """A preemptor: it waits for ``nodes`` nodes since a minute before ``NOW``."""
-    defaults: dict[str, Any] = {
-        "qos": "urgent",
-        "user": "bob",
-        "submit_time": after(-60),
-        "eligible_time": after(-60),
-    }
+    defaults: dict[str, Any] = {"qos": "urgent", "user": "bob", "submit_time": after(-60), "eligible_time": after(-60)}
     return job(job_id, nodes, JobState.PENDING, **(defaults | fields))
 
 
@@ -94,10 +86,7 @@ def snapshot(
 
 
 def plan(
-    preemptor: Job | None = None,
-    preemptees: Sequence[Job] | None = None,
-    action: Action = Action.KILL,
-    **fields: Any,
+    preemptor: Job | None = None, preemptees: Sequence[Job] | None = None, action: Action = Action.KILL, **fields: Any
 ) -> Plan:
     """A plan in which every preemptee leaves by ``action`` and frees its nodes; lost work as for a kill."""
     preemptor = preemptor if preemptor is not None else urgent_job()

@@ -101,14 +101,7 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         Relocation: RelocationLifecycle(config.execution),
     }
     executor = Executor(
-        backend,
-        store,
-        operations,
-        config.execution,
-        lifecycles,
-        emit,
-        learn=history.add_checkpoint,
-        costs=config.costs,
+        backend, store, operations, config.execution, lifecycles, emit, learn=history.add_checkpoint, costs=config.costs
     )
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
@@ -123,15 +116,7 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         drains=drains,
         rolling=rolling,
         preemption=PreemptionController(
-            backend,
-            operations,
-            suppression,
-            executor,
-            parts.planner,
-            parts.clock,
-            emit,
-            history,
-            parts.checkpointers,
+            backend, operations, suppression, executor, parts.planner, parts.clock, emit, history, parts.checkpointers
         ),
         relocation=relocation,
         requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),

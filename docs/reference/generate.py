@@ -314,11 +314,7 @@ def one_command(words: tuple[str, ...], command: Any) -> str:
     call = " ".join([*words, *(item.name.upper() for item in arguments)])
     rows = [(f"`{item.name.upper()}`", "", getattr(item, "help", None) or "") for item in arguments]
     rows += [
-        (
-            ", ".join(f"`{name}`" for name in item.opts),
-            cli_default(item.default),
-            item.help or "",
-        )
+        (", ".join(f"`{name}`" for name in item.opts), cli_default(item.default), item.help or "")
         for item in command.params
         if item.param_type_name == "option"
     ]

@@ -28,7 +28,5 @@ class Application(Driver):
         per_node_mib = max(1.0, footprint.memory_mib * costs.app_memory_fraction)
         write_s = checkpoint_time_s(footprint.nodes, per_node_mib, costs)
         return Estimate(
-            size_mib=footprint.nodes * per_node_mib,
-            checkpoint_s=write_s + costs.checkpoint_overhead,
-            restart_s=write_s,
+            size_mib=footprint.nodes * per_node_mib, checkpoint_s=write_s + costs.checkpoint_overhead, restart_s=write_s
         )

@@ -76,10 +76,7 @@ def application(
     factor = MEAN_S / Continuous(name, whole, low, high).mean
     scaled = _scaled(whole, factor)
     return Application(
-        name,
-        Continuous(name, scaled, low * factor, high * factor),
-        Costs(costs[0] * factor, costs[1] * factor),
-        jobs,
+        name, Continuous(name, scaled, low * factor, high * factor), Costs(costs[0] * factor, costs[1] * factor), jobs
     )
 
 

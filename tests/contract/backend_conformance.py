@@ -197,8 +197,7 @@ class BackendConformance:
     def test_heterogeneous_jobs(self, site: Site) -> None:
         first = site.het()
         parts = sorted(
-            (job for job in site.backend.snapshot().jobs if job.het_job_id == first),
-            key=lambda job: job.display_id,
+            (job for job in site.backend.snapshot().jobs if job.het_job_id == first), key=lambda job: job.display_id
         )
         assert [(job.display_id, job.num_nodes, len(job.nodes)) for job in parts] == [
             (f"{first}+0", 1, 1),

@@ -30,12 +30,7 @@ class Run:
     """One run of a job under the launcher with the stand-in; several share a folder of generations."""
 
     def __init__(
-        self,
-        bench: Bench,
-        *options: str,
-        program: str = COUNTS,
-        generations: Path | None = None,
-        given: bool = True,
+        self, bench: Bench, *options: str, program: str = COUNTS, generations: Path | None = None, given: bool = True
     ) -> None:
         self.bench = bench
         self.folder = bench.folder

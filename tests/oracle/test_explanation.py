@@ -15,12 +15,7 @@ from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.baselines.backtracking import Backtracking
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.rules import (
-    LOSS_PER_NODE_PRUNE,
-    SLURM_DEFAULT,
-    YOUNGEST_FIRST,
-    YOUNGEST_PRUNE,
-)
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway.preemption.explanation import explain
 from tests.builders import plan
 from tests.oracle.exhaustive import enough_freed, whole_steps
@@ -76,10 +71,7 @@ def _ways(options: tuple[Option, ...], deadline_s: int) -> list[Option | None]:
 
 
 def _cost(
-    problem: EvictionProblem,
-    picked: tuple[Option | None, ...],
-    step: int,
-    suits: Callable[[Collection[str]], bool],
+    problem: EvictionProblem, picked: tuple[Option | None, ...], step: int, suits: Callable[[Collection[str]], bool]
 ) -> tuple[Fraction, int, int, int] | None:
     taken = [(job.job_id, option) for job, option in zip(problem.candidates, picked, strict=True) if option is not None]
     used = [option for _, option in taken if option.action is not Action.END]
@@ -158,11 +150,7 @@ def test_a_later_deadline_saves_what_the_longer_problem_says(shape: str) -> None
 def test_jobs_that_end_before_twice_the_delay_are_counted_in() -> None:
     problem = random_problem(0, jobs=3)
     candidate = replace(
-        problem.candidates[0],
-        nodes=4,
-        node_names=(),
-        options=(Option(Action.KILL, 500.0),),
-        remaining_s=70.0,
+        problem.candidates[0], nodes=4, node_names=(), options=(Option(Action.KILL, 500.0),), remaining_s=70.0
     )
     problem = EvictionProblem(nodes_needed=4, max_delay_s=60, step_s=10, candidates=(candidate,))
     (later,) = explained(problem).later

@@ -301,9 +301,7 @@ def test_who_may_drain(make_world: Callable[..., World], actor: str, level: Admi
     assert bool(held(world)) is allowed
 
 
-def test_an_owner_may_not_drain_empty_nodes_nor_where_the_site_says_no(
-    make_world: Callable[..., World],
-) -> None:
+def test_an_owner_may_not_drain_empty_nodes_nor_where_the_site_says_no(make_world: Callable[..., World]) -> None:
     world = make_world(config=config(drain={"owners": True}))
     saver(world, "n1")
     request_id = ask(world, "n[1-2]", "alice")

@@ -108,9 +108,7 @@ def test_a_late_checkpoint_rules_out_the_delay_that_it_did_not_fit_in(make_world
     assert [(p.job_id, p.action) for p in patient.preemptions] == [(slow, Action.APP_CHECKPOINT)]
 
 
-def test_where_killing_is_not_allowed_an_untrusted_job_stays(
-    make_world: Callable[..., World],
-) -> None:
+def test_where_killing_is_not_allowed_an_untrusted_job_stays(make_world: Callable[..., World]) -> None:
     world = make_world(config=config(**protected(allow_kill=False), learning={"failures": 1}))
     occupied(world)
     liar = world.submit(NEVER, on=("n1",), ran_s=900, comment=SAVES)

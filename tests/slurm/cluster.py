@@ -260,13 +260,7 @@ class SlurmCluster(SlurmClient):
         log = self.root / "log" / f"{name}.out"
         with log.open("ab") as out:
             self._processes[name] = subprocess.Popen(
-                command,
-                env=self.env,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
+                command, env=self.env, cwd="/", stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
 
     @property

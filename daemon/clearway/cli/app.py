@@ -162,9 +162,7 @@ def calibration(
 
 @app.command()
 def explain(
-    eviction_id: EvictionId,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
 ) -> None:
     """Why these jobs and not others: what every other decision would have cost."""
     from clearway.cli.explain import show  # noqa: PLC0415 - see serve
@@ -220,9 +218,7 @@ def list_evictions(
 
 @evictions_app.command("show")
 def show_eviction(
-    eviction_id: EvictionId,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
 ) -> None:
     """One eviction: the plan, a reason for every job, the trade-off curve, every step."""
     with stored(config) as store:

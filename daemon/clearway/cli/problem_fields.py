@@ -7,15 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from clearway.cli.problem_errors import TEXT, WANTED
@@ -233,9 +225,7 @@ class ProblemFields(_Strict):
     )
     nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = Field(0, description="whole nodes")
     needs: NeedsFields | None = Field(
-        None,
-        description="what the urgent job needs, instead of nodes_needed",
-        json_schema_extra={"type": "object"},
+        None, description="what the urgent job needs, instead of nodes_needed", json_schema_extra={"type": "object"}
     )
     nodes: dict[_Text, NodeFields] = Field(
         {}, description="every node that candidates name, and idle ones, in Slurm's order"

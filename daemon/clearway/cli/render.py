@@ -20,16 +20,7 @@ from clearway.drain.rolling import progress
 from clearway.model.durations import format_duration
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, StepRecord
 from clearway.model.orders import RelocationOrder
-from clearway.model.plan import (
-    Choice,
-    Curve,
-    CurvePoint,
-    DrainPlan,
-    NoPlan,
-    OperationPlan,
-    RelocationPlan,
-    Verdict,
-)
+from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
 from clearway.service.housekeeping import HEARTBEAT
 from clearway.service.requests import PAUSED

@@ -90,11 +90,7 @@ class _Record:
 
 
 def _run(
-    record: _Record,
-    name: str,
-    planner: str | None,
-    scheduler: Scheduler,
-    tick: Callable[[int], None] | None = None,
+    record: _Record, name: str, planner: str | None, scheduler: Scheduler, tick: Callable[[int], None] | None = None
 ) -> SiteRun:
     replayed = replay(record.trace.jobs, record.nodes, scheduler, seed=record.seed, progress=tick)
     return evaluate(name, planner, replayed, record.urgent)

@@ -235,8 +235,7 @@ class ExecutionConfig(_Section):
         60.0, description="approve mode: part of the delay that is left for an operator to confirm a plan; 0: none"
     )
     placement_grace: Duration = Field(
-        900.0,
-        description="time from the deadline to the end of the placement (Slurm reservation) in any case; 0: none",
+        900.0, description="time from the deadline to the end of the placement (Slurm reservation) in any case; 0: none"
     )
     retry_after: Duration = Field(
         5.0, description="a command without visible effect is given again after this time; 0: in every cycle"

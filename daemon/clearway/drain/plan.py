@@ -87,13 +87,7 @@ def plan_drain(
         else:
             leaving.append(job)
     context = PlanningContext(
-        snapshot=snapshot,
-        config=config,
-        now=now,
-        preempted={},
-        under_way=under_way,
-        history=history,
-        actions=actions,
+        snapshot=snapshot, config=config, now=now, preempted={}, under_way=under_way, history=history, actions=actions
     )
     purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in leaving}

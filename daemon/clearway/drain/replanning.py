@@ -30,12 +30,7 @@ class DrainLifecycle(DrainTable):
     actions: Mapping[str, Action]
 
     def replan(
-        self,
-        e: Drain,
-        stuck: Mapping[str, str],
-        observed: Observed,
-        others: Sequence[Operation],
-        now: datetime,
+        self, e: Drain, stuck: Mapping[str, str], observed: Observed, others: Sequence[Operation], now: datetime
     ) -> DrainPlan | Phase | None:
         """The first plan is made here as well, and where there can be none the drain is called off."""
         if observed.snapshot.unreadable:

@@ -85,8 +85,7 @@ def not_begun(rolling: RollingDrain, names: Collection[str], why: str) -> Rollin
 def skipped(rolling: RollingDrain, reasons: Mapping[str, str]) -> RollingDrain:
     """These nodes cannot be drained, by name and why."""
     return _with(
-        rolling,
-        lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]) if turn.node in reasons else turn,
+        rolling, lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]) if turn.node in reasons else turn
     )
 
 

@@ -92,12 +92,7 @@ class Lifecycle(Protocol[O_contra, V]):
         ...
 
     def replan(
-        self,
-        e: O_contra,
-        stuck: Mapping[str, str],
-        observed: Observed,
-        others: Sequence[Operation],
-        now: datetime,
+        self, e: O_contra, stuck: Mapping[str, str], observed: Observed, others: Sequence[Operation], now: datetime
     ) -> OperationPlan | Phase | None:
         """A plan for the rest when these jobs or nodes are ``stuck``, and why; a row instead; None: it waits."""
         ...

@@ -96,15 +96,9 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
         start = p.job.start_time or p.job.submit_time
         saved = last_checkpoint(claims, start, now)
         lost_s = max(0.0, (now - saved).total_seconds())
-        changes: dict[str, object] = {
-            "requeued_at": now,
-            "actual_lost_node_s": lost_s * max(1, p.job.num_nodes),
-        }
+        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": lost_s * max(1, p.job.num_nodes)}
         if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
-            changes |= {
-                "checkpointed_at": saved,
-                "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds()),
-            }
+            changes |= {"checkpointed_at": saved, "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds())}
         return changes
     if state in (PreemptionState.VACATED, PreemptionState.SUSPENDED):
         return {"vacated_at": now}

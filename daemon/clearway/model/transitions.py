@@ -67,10 +67,7 @@ _EVICTION: Table[E] = {
 
 _DRAIN: Table[E] = {
     E.SCHEDULED: {E.PLACING: "its time has come", E.CANCELLED: "cancelled"},
-    E.PLACING: {
-        E.PREEMPTING: "all nodes are drained by us",
-        E.CANCELLING: "cancelled, or a node cannot be taken",
-    },
+    E.PLACING: {E.PREEMPTING: "all nodes are drained by us", E.CANCELLING: "cancelled, or a node cannot be taken"},
     E.PREEMPTING: {
         E.STARTED: "the nodes are empty",
         E.CANCELLING: "cancelled, a job cannot leave, or a node was brought back",
@@ -87,10 +84,7 @@ _RELOCATION: Table[E] = {
         E.SUPERSEDED: "does not fit the cluster any more, or too old",
         E.CANCELLED: "cancelled",
     },
-    E.PLACING: {
-        E.PREEMPTING: "nodes and targets are held",
-        E.CANCELLING: "cancelled, or called off",
-    },
+    E.PLACING: {E.PREEMPTING: "nodes and targets are held", E.CANCELLING: "cancelled, or called off"},
     E.PREEMPTING: {E.STARTED: "all jobs have arrived", E.CANCELLING: "cancelled, or called off"},
     E.STARTED: {E.RETURNING: "nothing is held any more"},
     E.RETURNING: {E.COMPLETED: "no job is on its way"},
@@ -128,17 +122,8 @@ PREEMPTIONS: Table[P] = {
         P.SPARED: "was not suspended, and need not be any more",
         P.FAILED: "does not leave",
     },
-    P.SUSPENDED: {
-        P.VACATED: "requeued by another hand",
-        P.RETURNED: "resumed",
-        P.ENDED: "over by itself",
-    },
-    P.VACATED: {
-        P.QUEUED: "may start again",
-        P.RETURNED: "runs again",
-        P.ENDED: "over",
-        P.FAILED: "held in the queue",
-    },
+    P.SUSPENDED: {P.VACATED: "requeued by another hand", P.RETURNED: "resumed", P.ENDED: "over by itself"},
+    P.VACATED: {P.QUEUED: "may start again", P.RETURNED: "runs again", P.ENDED: "over", P.FAILED: "held in the queue"},
     P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over"},
     P.SPARED: {P.PLANNED: "planned anew: needed after all"},
 }

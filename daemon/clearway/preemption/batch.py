@@ -221,12 +221,7 @@ class _Batch:
         return plans_of(able, allocations, self.snapshot, self.now)
 
     def _beside(
-        self,
-        plan: Plan,
-        found: Sequence[Preemptor],
-        others: Sequence[Preemptor],
-        solve: SolveAlone,
-        answers: _Answers,
+        self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers
     ) -> dict[str, Plan | NoPlan]:
         """This plan for the first preemptor; or plans on whole nodes, where those serve others that it blocks."""
         first = plan.preemptor.job_id

@@ -35,12 +35,7 @@ class EvictionLifecycle(EvictionTable):
     actions: Mapping[str, Action]
 
     def replan(
-        self,
-        e: Eviction,
-        stuck: Mapping[str, str],
-        observed: Observed,
-        others: Sequence[Operation],
-        now: datetime,
+        self, e: Eviction, stuck: Mapping[str, str], observed: Observed, others: Sequence[Operation], now: datetime
     ) -> Plan | Phase | None:
         """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
         plan = self._plan(e, under_way_for_replan(e, others, stuck.keys()), observed.snapshot, now)

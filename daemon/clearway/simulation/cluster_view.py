@@ -42,14 +42,7 @@ class ClusterView:
         self._job_memory_mib = job_memory_mib
         self.names = tuple(f"n{number:06}" for number in range(machine.nodes))
         self._nodes = tuple(
-            Node(
-                name=name,
-                available=True,
-                raw_state="IDLE",
-                cpus=1,
-                memory_mib=node_memory_mib,
-                partitions=partitions,
-            )
+            Node(name=name, available=True, raw_state="IDLE", cpus=1, memory_mib=node_memory_mib, partitions=partitions)
             for name in self.names
         )
 

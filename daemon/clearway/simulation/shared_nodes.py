@@ -89,10 +89,7 @@ class _Running:
 
 
 def replay_shared(
-    requests: Sequence[SubmittedJob],
-    partitions: Sequence[Sequence[Host]],
-    horizon_s: float,
-    moving: Moving = STILL,
+    requests: Sequence[SubmittedJob], partitions: Sequence[Sequence[Host]], horizon_s: float, moving: Moving = STILL
 ) -> SharedReplay:
     """Run until the horizon; ``partitions`` stand in the order in which a job tries them."""
     return _Replay(requests, partitions, horizon_s, moving).run()
@@ -100,11 +97,7 @@ def replay_shared(
 
 class _Replay:
     def __init__(
-        self,
-        requests: Sequence[SubmittedJob],
-        partitions: Sequence[Sequence[Host]],
-        horizon_s: float,
-        moving: Moving,
+        self, requests: Sequence[SubmittedJob], partitions: Sequence[Sequence[Host]], horizon_s: float, moving: Moving
     ) -> None:
         self._hosts = {host.name: host for partition in partitions for host in partition}
         self._partitions = [[host.name for host in partition] for partition in partitions]

@@ -185,10 +185,7 @@ class SqlStore:
                 select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document)
                 .join(
                     EVICTIONS,
-                    and_(
-                        EVICTIONS.c.eviction_id == PLANS.c.eviction_id,
-                        EVICTIONS.c.revision == PLANS.c.revision,
-                    ),
+                    and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision),
                 )
                 .where(PLANS.c.eviction_id.in_(missing))
             )

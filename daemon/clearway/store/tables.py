@@ -153,11 +153,7 @@ class RequestRow(Base):
     """What operators asked of the loop."""
 
     __tablename__ = "requests"
-    __table_args__ = (
-        Index(None, "handled_at"),
-        Index(None, "eviction_id"),
-        _OWN_IDS,
-    )
+    __table_args__ = (Index(None, "handled_at"), Index(None, "eviction_id"), _OWN_IDS)
 
     request_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     kind: Mapped[str] = mapped_column(Name(ID_LENGTH))

@@ -49,9 +49,7 @@ class EvictionMetrics:
             result=[state.value for state in EvictionState if state.terminal],
         )
         self._starts = families.counter(
-            "clearway_preemptor_starts",
-            "Preemptors that started with Clearway's help.",
-            result=("in_time", "late"),
+            "clearway_preemptor_starts", "Preemptors that started with Clearway's help.", result=("in_time", "late")
         )
         self._deadlines_missed = families.counter(
             "clearway_deadlines_missed", "Evictions whose preemptor started after its deadline, or that failed."

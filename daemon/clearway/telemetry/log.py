@@ -34,8 +34,7 @@ def configure_logging(
         structlog.processors.format_exc_info,
     ]
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
     )
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter)

@@ -146,10 +146,7 @@ class LogLines:
             self._log.warning("more were skipped", rolling_drain=after.rolling_id, count=len(missed) - _MOST_LINES)
         if after.state.terminal:
             self._log.info(
-                "rolling drain finished",
-                rolling_drain=after.rolling_id,
-                state=after.state.value,
-                outcome=after.outcome,
+                "rolling drain finished", rolling_drain=after.rolling_id, state=after.state.value, outcome=after.outcome
             )
 
     # -- what is seen --------------------------------------------------------------------------------------

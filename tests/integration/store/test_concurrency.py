@@ -31,9 +31,7 @@ def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], SqlStore
     store = open_store()
     saved = store.create_eviction(eviction(plan(urgent_job(nodes=10))))
     process = subprocess.Popen(
-        [sys.executable, "-c", OTHER_PROCESS, database_url, str(REQUESTS)],
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", OTHER_PROCESS, database_url, str(REQUESTS)], stderr=subprocess.PIPE, text=True
     )
     done = threading.Event()
 

@@ -71,11 +71,7 @@ def test_sqlite_is_private_and_durable(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'clearway.sqlite'}")
     store.create_eviction(eviction())
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {
-        "clearway.sqlite": 0o600,
-        "clearway.sqlite-wal": 0o600,
-        "clearway.sqlite-shm": 0o600,
-    }
+    assert modes == {"clearway.sqlite": 0o600, "clearway.sqlite-wal": 0o600, "clearway.sqlite-shm": 0o600}
 
     def pragma(name: str) -> Any:
         with store._database.reading() as connection:

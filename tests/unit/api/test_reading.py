@@ -22,14 +22,7 @@ def test_the_cluster_in_numbers(api: ApiWorld) -> None:
 
     body = api.client.get("/api/v1/cluster").json()
 
-    assert body["nodes"] == {
-        "total": 8,
-        "available": 8,
-        "free": 5,
-        "occupied": 3,
-        "unavailable": 0,
-        "reserved": 0,
-    }
+    assert body["nodes"] == {"total": 8, "available": 8, "free": 5, "occupied": 3, "unavailable": 0, "reserved": 0}
     assert body["jobs"] == {"pending": 1, "running": 3}
     assert (body["mode"], body["backend"], body["paused"], body["standby"]) == ("automatic", "simulated", False, False)
 

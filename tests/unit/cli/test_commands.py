@@ -261,11 +261,7 @@ app()
 """
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("plan", "--nodes", "2"), ("drain", "n1", "--dry-run")],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("arguments", [("plan", "--nodes", "2"), ("drain", "n1", "--dry-run")], ids=" ".join)
 def test_standard_output_is_the_answer_alone(
     arguments: tuple[str, ...], make_world: Callable[..., World], tmp_path: Path
 ) -> None:

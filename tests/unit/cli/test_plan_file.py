@@ -20,13 +20,7 @@ def good() -> dict[str, Any]:
         "max_delay_s": 130,
         "step_s": 60,
         "candidates": [
-            {
-                "job_id": "a",
-                "nodes": 2,
-                "lost_work_node_s": 7_200,
-                "app_checkpoint_s": None,
-                "sys_checkpoint_s": 61,
-            },
+            {"job_id": "a", "nodes": 2, "lost_work_node_s": 7_200, "app_checkpoint_s": None, "sys_checkpoint_s": 61},
             {"job_id": "b", "nodes": 2, "lost_work_node_s": 9, "app_checkpoint_s": 30, "sys_checkpoint_s": 31},
         ],
     }

@@ -175,14 +175,7 @@ urgents = st.one_of(
     st.lists(st.sampled_from(S), min_size=2, max_size=2),
 )
 def test_a_placement_is_never_deleted_under_its_job(
-    state: E,
-    urgent: Job | None,
-    placed: bool,
-    free: bool,
-    paused: bool,
-    ends: datetime,
-    now: datetime,
-    states: list[S],
+    state: E, urgent: Job | None, placed: bool, free: bool, paused: bool, ends: datetime, now: datetime, states: list[S]
 ) -> None:
     e = begun(state)
     e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))

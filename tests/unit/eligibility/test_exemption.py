@@ -143,14 +143,7 @@ ROWS: tuple[Row, ...] = (
         "it cannot be requeued, and cancelling for good is not allowed",
         UNASKED,
     ),
-    (
-        "too_young",
-        replace(RUNNING, start_time=after(-59)),
-        {},
-        {},
-        "it has run for 59s, less than 1m00s",
-        UNASKED,
-    ),
+    ("too_young", replace(RUNNING, start_time=after(-59)), {}, {}, "it has run for 59s, less than 1m00s", UNASKED),
     (
         "too_young",
         replace(RUNNING, start_time=after(-100)),
@@ -167,14 +160,7 @@ ROWS: tuple[Row, ...] = (
         "it ends within 10m00s",
         UNASKED,
     ),
-    (
-        "preempted_before",
-        RUNNING,
-        {},
-        {"preempted": 3},
-        "it was preempted 3 times already, 3 are allowed",
-        UNASKED,
-    ),
+    ("preempted_before", RUNNING, {}, {"preempted": 3}, "it was preempted 3 times already, 3 are allowed", UNASKED),
     (
         "reservation",
         replace(RUNNING, reservation="course"),

@@ -9,14 +9,7 @@ from hypothesis import given, settings
 
 from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
 from clearway.relocation.promotion import plan_promotion
-from tests.unit.migration.small_clusters import (
-    Cluster,
-    assert_nobody_is_lost,
-    clusters,
-    cost_node_s,
-    limits,
-    used,
-)
+from tests.unit.migration.small_clusters import Cluster, assert_nobody_is_lost, clusters, cost_node_s, limits, used
 
 MANY = Limits(jobs=100)
 HIGH, LOW, LOWER = Host("high", 16, rank=2), Host("low", 16, rank=1), Host("lower", 16)

@@ -121,11 +121,7 @@ def test_of_two_jobs_alike_the_first_gets_the_action_that_ranks_first(planner: P
 
 def test_floats_do_not_break_ties() -> None:
     case = problem(
-        2,
-        candidate("1", 1, kill(0.1)),
-        candidate("2", 1, kill(0.2)),
-        candidate("3", 2, kill(0.3)),
-        max_delay_s=0,
+        2, candidate("1", 1, kill(0.1)), candidate("2", 1, kill(0.2)), candidate("3", 2, kill(0.3)), max_delay_s=0
     )
     (point,) = EvictionDP().solve(case).points
     assert [planned.job_id for planned in point.actions] == ["3"]  # as much lost work, one preemptee less

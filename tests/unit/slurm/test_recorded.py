@@ -107,11 +107,7 @@ def test_fields(named: dict[str, Job], name: str, expected: dict[str, Any]) -> N
 def test_array_tasks_are_jobs_of_their_own(jobs: dict[str, Job]) -> None:
     tasks = sorted((job for job in jobs.values() if job.name == "array"), key=lambda job: job.display_id)
     seen = [(job.job_id, job.array_task_id, job.pending_tasks, job.state) for job in tasks]
-    assert seen == [
-        ("1", None, 2, JobState.PENDING),
-        ("2", 1, 1, JobState.RUNNING),
-        ("3", 2, 1, JobState.RUNNING),
-    ]
+    assert seen == [("1", None, 2, JobState.PENDING), ("2", 1, 1, JobState.RUNNING), ("3", 2, 1, JobState.RUNNING)]
     assert {job.array_job_id for job in tasks} == {"1"}
 
 

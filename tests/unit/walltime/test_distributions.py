@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import (
-    FAMILIES,
-    TRUNCATED_AT,
-    Discrete,
-    cdf,
-    continuous,
-    empirical,
-    parse,
-    sample,
-)
+from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, cdf, continuous, empirical, parse, sample
 from clearway.walltime.fit import best_fit, fits
 from clearway.walltime.model import Costs
 from clearway.walltime.request_sequence import Strategy, plan

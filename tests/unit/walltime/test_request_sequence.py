@@ -117,12 +117,7 @@ def as_printed(values: list[float], shares: list[float], costs: Costs) -> float:
     return table[0][0]
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    size=st.integers(20, 45),
-    costs=COSTS,
-    many=st.sampled_from([0, 3, 10_000]),
-)
+@given(seed=st.integers(0, 10_000), size=st.integers(20, 45), costs=COSTS, many=st.sampled_from([0, 3, 10_000]))
 @settings(max_examples=40, deadline=None)
 def test_it_equals_the_recurrence_as_printed(seed: int, size: int, costs: Costs, many: int) -> None:
     """Whether the states of a checkpoint are answered one by one, by the envelope, or by both in turn."""

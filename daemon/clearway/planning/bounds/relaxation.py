@@ -115,10 +115,7 @@ class Relaxation:
         self.usable = False
         count, most_lost = len(jobs.nodes), max(jobs.lost)
         # all keys in one number where that fits, else lost work alone, which proves a little less
-        for self.per_lost, self.per_step, self.per_job in (
-            ((count + 1) * (last_step + 1), count + 1, 1),
-            (1, 0, 0),
-        ):
+        for self.per_lost, self.per_step, self.per_job in (((count + 1) * (last_step + 1), count + 1, 1), (1, 0, 0)):
             if most_lost * self.per_lost + last_step * self.per_step < NEVER:
                 lost = np.array(jobs.lost, dtype=np.int64)
                 self.costs: Ints = lost * self.per_lost + self.steps * self.per_step + self.per_job

@@ -30,10 +30,7 @@ _State = tuple[int, int, int, tuple[Pick, ...], int]  # rows, columns, tilted va
 
 
 def walk(
-    items: Sequence[Item],
-    steps: Sequence[Sequence[Step]],
-    tables: SuffixTables,
-    goals: Sequence[Goal],
+    items: Sequence[Item], steps: Sequence[Sequence[Step]], tables: SuffixTables, goals: Sequence[Goal]
 ) -> Mapping[Goal, tuple[Pick, ...]]:
     """The picks of each goal's plan; ``steps[i][j]`` is pick j of item i."""
     all_rows, tilt = tables.rows, tables.tilt

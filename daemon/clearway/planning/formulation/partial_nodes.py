@@ -208,10 +208,7 @@ def _has_room(
 
 
 def _asks(
-    node: NodeResources,
-    needs: Needs,
-    resources: Sequence[_Resource],
-    jobs: Iterable[tuple[int, Amounts | None]],
+    node: NodeResources, needs: Needs, resources: Sequence[_Resource], jobs: Iterable[tuple[int, Amounts | None]]
 ) -> PartialNode | None:
     """What must be given back on a node; None when it can never serve."""
     if not serves(node, needs):

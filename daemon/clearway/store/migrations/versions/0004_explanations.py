@@ -25,10 +25,7 @@ def upgrade() -> None:
         sa.Column("complete", sa.Boolean(), nullable=False),
         sa.Column("document", LongText(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["eviction_id"],
-            ["evictions.eviction_id"],
-            name="fk_explanations_evictions",
-            ondelete="CASCADE",
+            ["eviction_id"], ["evictions.eviction_id"], name="fk_explanations_evictions", ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("eviction_id", "revision", name="pk_explanations"),
         **TABLE_OPTIONS,
