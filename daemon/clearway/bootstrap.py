@@ -1,7 +1,5 @@
 """The one place that wires concrete classes together."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Model: the CoSim paper, section III-B. An application writes a share of its memo
 time of equation (1). To restart is to start: the program reads its own file, in the same time at best.
 """
 
-from __future__ import annotations
-
 from clearway.config.configuration import CostsConfig
 from clearway.estimates.checkpointers import Estimate, Footprint
 from clearway.estimates.costs import checkpoint_time_s

@@ -3,8 +3,6 @@
 It needs root on the node, which the root helper ``clearway-criu`` has through sudo; the driver ``criu.sh`` says how.
 """
 
-from __future__ import annotations
-
 from clearway.config.configuration import CostsConfig
 from clearway.estimates.checkpointers import Estimate, Footprint
 from clearway.estimates.costs import checkpoint_time_s

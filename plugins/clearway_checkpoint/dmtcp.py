@@ -5,8 +5,6 @@ leaves an image of its data and a fixed part, and images are written without com
 be slower than any file system. Time follows the CoSim paper, equation (1).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from clearway.config.configuration import CostsConfig

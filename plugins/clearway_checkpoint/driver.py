@@ -1,7 +1,5 @@
 """The Python half that checkpointers share: it runs a driver with a time limit and reads what it answers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

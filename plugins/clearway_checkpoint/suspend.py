@@ -5,8 +5,6 @@ no other job holds its processors any more, to resume it. Nothing is moved out o
 is free now counts (docs/decisions/0018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Puts the application together: routes, bounds and one form for every error."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

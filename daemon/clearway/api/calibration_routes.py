@@ -1,7 +1,5 @@
 """Read: predicted and actual checkpoints and restarts, and which applications are not trusted any more."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Query

@@ -1,7 +1,5 @@
 """Read: the cluster as the newest snapshot shows it, and the preemptors that wait."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from clearway.api import schemas, views

@@ -1,7 +1,5 @@
 """What the routes need of the daemon, and nothing more of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The token's name must be allowed to drain, by the configuration or by the rights
 The loop checks it.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter, HTTPException, Response
 
 from clearway.api import schemas, views

@@ -1,7 +1,5 @@
 """Read: evictions planned, active and past, with plan, reasons, trade-off curve, steps, predicted and actual."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The state of the daemon, for people, supervisors and Prometheus."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, HTTPException, Response
 
 import clearway

@@ -1,7 +1,5 @@
 """What the API answers of a plan: its trade-off curve, the reason for every job, and what the alternatives cost."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field

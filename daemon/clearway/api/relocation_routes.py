@@ -3,8 +3,6 @@
 The token's name must be allowed to drain. The loop checks it.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Response
 
 from clearway.api import schemas, views

@@ -3,8 +3,6 @@
 Nothing here calls Slurm. The actor is the name of the token.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Response

@@ -1,7 +1,5 @@
 """Rolling drains: ordered with ``POST /drains``, each of their drains an eviction like others."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Response

@@ -1,7 +1,5 @@
 """What the API answers. Units are in the names: ``_s`` seconds, ``_node_s`` node-seconds; times are aware UTC."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pydantic import Field

@@ -4,8 +4,6 @@ The file must belong to root or to the daemon's own user, must not be open to ot
 its group; a group that may read it is allowed, so that root can own it and the daemon's group can read it (0640).
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import re

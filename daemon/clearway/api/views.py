@@ -1,7 +1,5 @@
 """From the product's records to the API's answers. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Read: time limits and run times of jobs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Changes nothing and needs no token. One plan is made at a time, and the input is bounded by the cluster's size.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
 
-from __future__ import annotations
-
 import getpass
 from dataclasses import asdict
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What ``clearway calibration`` prints."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import datetime
 

@@ -3,8 +3,6 @@
 The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated.
 """
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """What the daemon would decide, on a fresh snapshot; nothing is done."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner

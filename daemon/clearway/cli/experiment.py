@@ -1,7 +1,5 @@
 """``clearway experiment``: the papers' experiments again, each one command."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

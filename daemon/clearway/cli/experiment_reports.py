@@ -1,7 +1,5 @@
 """The experiments: each computes its study and writes a report and a table; all of them together, an index besides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ``clearway explain`` prints: what every other decision would have cost."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``clearway launcher``: what the compute nodes need, copied out of this installation."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the commands share: options, errors in one line, the store, and requests to the loop."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import sys

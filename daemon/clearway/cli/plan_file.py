@@ -5,8 +5,6 @@ with exit status 2. Durations are rounded up to whole steps. The curve has one e
 ``max_delay_s``, the last one included when it is a multiple of ``step_s``.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

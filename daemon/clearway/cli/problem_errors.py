@@ -1,7 +1,5 @@
 """Errors of a problem file: one line that names the field, what belongs there, and what it holds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The fields of a problem file, and with them its JSON schema. ``problem_file`` says how they fit together."""
 
-from __future__ import annotations
-
 import json
 from math import inf
 from pathlib import Path

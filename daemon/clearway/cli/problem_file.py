@@ -10,8 +10,6 @@ or names them. It has ``options``, or the three costs of the CoSim paper; null m
 ``holds`` says what it holds on each, ``holds_by_node`` where they differ; without them it holds whole nodes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

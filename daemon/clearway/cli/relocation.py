@@ -1,7 +1,5 @@
 """``clearway compact`` and ``clearway promote``."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

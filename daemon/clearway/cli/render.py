@@ -4,8 +4,6 @@ Names, comments and reasons come from users and from Slurm: they are never read 
 theirs reaches the terminal.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

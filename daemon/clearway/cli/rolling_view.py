@@ -1,7 +1,5 @@
 """How rolling drains are shown: tables for people, JSON for programs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """``clearway simulate``: a recorded workload under other schedulers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The options of commands that compute many tasks, and the workers that they ask for."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

@@ -1,7 +1,5 @@
 """``clearway walltime``: how long to ask for, and after which requests to checkpoint."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

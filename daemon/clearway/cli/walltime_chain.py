@@ -4,8 +4,6 @@ It needs Slurm and the launcher on the nodes, and no daemon. The folder of a cha
 launcher writes to it, so it must lie where the nodes can write too (a home directory usually does).
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

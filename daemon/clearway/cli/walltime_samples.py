@@ -1,7 +1,5 @@
 """Where ``--distribution`` gets run times from: its own words, a file, Slurm's accounting, the daemon's database."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from clearway.config.configuration import load_config

@@ -1,7 +1,5 @@
 """Plugins are found through entry points: a new planner or backend is one file and one entry."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 from typing import Any
 

@@ -4,8 +4,6 @@ Every process that can write to the database can write such a request. The actor
 same, because REST and the command line write what others have asked for.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

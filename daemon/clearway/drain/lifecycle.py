@@ -9,8 +9,6 @@ A node that was drained outside Clearway is neither drained again nor brought ba
 DRAIN over DRAIN would replace it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace

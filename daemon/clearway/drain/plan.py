@@ -11,8 +11,6 @@ Which jobs must not be touched: ``eligibility.exemption``. Guards against too ea
 hold here, as an operator has named these nodes; those that protect jobs hold unless the order is forced.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

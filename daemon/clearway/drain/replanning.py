@@ -1,7 +1,5 @@
 """The lifecycle of drains: the pure table, joined with the plan that is made of the jobs seen on the nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

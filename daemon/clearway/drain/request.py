@@ -1,7 +1,5 @@
 """What a request to drain or to bring back says, as it is stored between REST or command line and the loop."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Self, TypeVar

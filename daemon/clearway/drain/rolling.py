@@ -7,8 +7,6 @@ is not possible tells only that something was in the way: its nodes are tried on
 cannot be emptied even so are skipped.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ An order is stored before its first drain, a drain before its nodes' turns are w
 between, the next cycle takes up what it finds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

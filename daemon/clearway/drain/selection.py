@@ -1,7 +1,5 @@
 """Which nodes a request names: names, folded host lists, ``partition=NAME`` and ``feature=NAME``. Pure."""
 
-from __future__ import annotations
-
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.slurm.parse.fields import FieldError

@@ -5,8 +5,6 @@ have: root, those that the configuration names, operators and administrators of 
 users whose jobs alone are on the nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 from clearway.config.configuration import DrainConfig

@@ -1,7 +1,5 @@
 """Which jobs are eternal: they run in partitions for eternal jobs only. Pure."""
 
-from __future__ import annotations
-
 from clearway.config.configuration import EternalConfig
 from clearway.model.cluster import Job
 

@@ -7,8 +7,6 @@ No person asks that this very job be preempted or relocated: there the guards ag
 preemption hold. An operator names the nodes of a drain: there only protection holds, and a forced drain ends that too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum

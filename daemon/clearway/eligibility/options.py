@@ -1,7 +1,5 @@
 """In which ways a job can leave its nodes: the same for preemptions, drains and relocations. Pure."""
 
-from __future__ import annotations
-
 from clearway.eligibility.context import PlanningContext
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import end_ready_s, preemption_options, why_no_checkpoint

@@ -1,7 +1,5 @@
 """What earlier decisions already claim. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

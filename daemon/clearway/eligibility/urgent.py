@@ -1,7 +1,5 @@
 """Which jobs are urgent: the first preemptor rule that a job meets. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 

@@ -11,8 +11,6 @@ all are complete by then. It need not count a plan that has not begun if that is
 the new plan may take at most.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ whole file system, itself among them, is complete by t + e + W. Another one may 
 Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta

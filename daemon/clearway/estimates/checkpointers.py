@@ -38,8 +38,6 @@ generations on the shared file system, where a driver's own files are called ``N
 own settings are ``CLEARWAY_<NAME>_*``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

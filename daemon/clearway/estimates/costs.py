@@ -5,8 +5,6 @@ equation (1), the aggregate or the slowest node's bandwidth; an application that
 waited for as well. What was measured (``clearway.estimates.learning``) comes before what the model says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """When what an eviction promises is due. Pure."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import ExecutionConfig, Mode

@@ -4,8 +4,6 @@ The store is asked at most once for each change. What another daemon on the same
 takes over: only the one that acts writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol

@@ -16,8 +16,6 @@ Every answer is the same for every order of the records. Cost: sorting them once
 records of one key.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence

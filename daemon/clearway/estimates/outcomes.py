@@ -7,8 +7,6 @@ makes the same record again, under the same key.
 A restart's record is made of what a running job says of its own start, which comes after its preemption has ended.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from clearway.config.configuration import CostsConfig

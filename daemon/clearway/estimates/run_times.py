@@ -6,8 +6,6 @@ that is a preemptee was ended by Clearway: neither says how long the program tak
 tell (a cancelled or failed one counts as it lasted), except that its time limit cut it: it lasted that long at least.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Which checkpoint is next on the file system, over all operations under way, and what became of earlier ones. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 

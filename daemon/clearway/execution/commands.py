@@ -1,7 +1,5 @@
 """Gives commands to Slurm: the intent is stored, then Slurm is asked, then the result is stored."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from clearway.execution.job_lifecycle import Command

@@ -1,7 +1,5 @@
 """What one cycle goes by: read once, then passed down. Frozen."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -5,8 +5,6 @@ allows and never waits. A step that Slurm refuses or does not answer is written 
 from the lifecycle in the next cycle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

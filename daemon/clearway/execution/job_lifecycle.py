@@ -10,8 +10,6 @@ planned ---- (suspend) ---> vacating -> suspended -> returned
 checkpointing -> vacating (without a command: the job requeues itself) -> vacated ...
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What an operation is to the executor: the protocol that each slice implements, and the rows that all share. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

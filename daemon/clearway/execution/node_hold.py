@@ -1,7 +1,5 @@
 """How Clearway holds nodes: the DRAIN state, with a Reason that says for which operation. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from clearway.model.cluster import ClusterSnapshot

@@ -4,8 +4,6 @@ Only the daemon that holds the lease writes operations, and it does so here. Wha
 seen at the next ``refresh``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TypeVar

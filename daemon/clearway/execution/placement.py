@@ -8,8 +8,6 @@ silently oversubscribes the processors. It then ends with the preemptor's time l
 while the daemon lives.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import Reservation

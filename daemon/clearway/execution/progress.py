@@ -1,7 +1,5 @@
 """What a step changes in the records: times, actual costs, spared jobs, lost nodes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime

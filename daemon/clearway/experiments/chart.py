@@ -4,8 +4,6 @@ Several charts stand in one page, so that none may refer to an element by its id
 marks, and a dot is a line of no length with round ends. Needs the extra ``figures`` (matplotlib).
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re

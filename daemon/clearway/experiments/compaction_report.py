@@ -1,7 +1,5 @@
 """The Slurm+DMTCP paper's simulations as one HTML page that needs nothing else, and as a table for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 

@@ -16,8 +16,6 @@ recorded workloads) bring the share of partly used nodes without moves near the 
 it is larger. The report shows other run times too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The CoSim paper's Figures 5 to 8 as one HTML page that needs nothing else, and as a table for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from clearway.experiments import chart, page

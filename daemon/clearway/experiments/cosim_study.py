@@ -9,8 +9,6 @@ deadlines up to each one add up; the dynamic program answers all of them in one 
 this machine, the least of some repetitions.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """How long nodes take to become empty, as one HTML page that needs nothing else, and as a table for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 

@@ -17,8 +17,6 @@ job stands still for (its checkpoint and reading it again) is counted on all its
 is not simulated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

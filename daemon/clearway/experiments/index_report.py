@@ -3,8 +3,6 @@
 Every number is computed from the studies that the reports show; nothing is written down here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ Cost: a mixed-integer program solved by HiGHS, exponential in the number of jobs
 16 blocks take seconds. What is found within the time limit comes with the proven bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

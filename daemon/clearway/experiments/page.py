@@ -4,8 +4,6 @@ The templates stand in ``templates/``; all of them extend ``base.html`` and show
 ``table.html``. What a template is given is escaped, but for charts (``chart``).
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The WCJS paper's simulations as one HTML page that needs nothing else, and as a table for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ submission to end; both count from the run time without checkpoints, so that the
 The baseline treats all jobs alike, as Mira did. The paper's numbers are those of its text; its box plots carry none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 All draw from a seed alone, so that every scheduler gets the same jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil

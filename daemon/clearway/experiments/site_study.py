@@ -8,8 +8,6 @@ The runs: ``easy`` (submission order, no job is urgent), ``urgent first`` (urgen
 is preempted), and Clearway with the configured planner and with each other rule as its planner.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace

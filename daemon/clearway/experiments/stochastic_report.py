@@ -1,7 +1,5 @@
 """The stochastic-jobs paper's Table 2 and Figures 5 to 7 as one HTML page, and as a table for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from clearway.experiments import chart, page

@@ -8,8 +8,6 @@ first is shorter by the distribution's lower bound a. The second reading was fou
 exponential distribution a request costs its length plus 0.10 h without checkpoints, 0.30 h with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The UJFB paper's experiments as one HTML page that needs nothing else, and as a table for other programs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

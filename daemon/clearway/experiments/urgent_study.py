@@ -10,8 +10,6 @@ they run side by side and their order does not matter.
 The paper's figures that are published as numbers stand in ``PAPER``; its bars carry none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

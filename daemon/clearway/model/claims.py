@@ -4,8 +4,6 @@ The Comment is owner-writable, so a claim can only hurt the job that makes it: a
 that contradicts what Slurm knows (a checkpoint from the future), counts as no claim at all.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The one place that reads the time; all other code is given it."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol

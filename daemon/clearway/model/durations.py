@@ -1,7 +1,5 @@
 """Durations as people write them: ``90``, ``90s``, ``10m``, ``1h30m``, ``2d``. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

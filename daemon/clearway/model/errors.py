@@ -1,7 +1,5 @@
 """Typed errors. Each says whether trying the same thing again can help; only ``loop.run`` catches them all."""
 
-from __future__ import annotations
-
 
 class ClearwayError(Exception):
     """Base of everything Clearway raises on purpose; its text is one line for an administrator."""

@@ -1,7 +1,5 @@
 """What the daemon tells of its work, for metrics and log lines: one union, and one function that takes any of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What else could have been decided, and what that would have cost. Frozen data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from clearway.model.plan import Choice, Cost

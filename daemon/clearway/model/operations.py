@@ -1,7 +1,5 @@
 """What is remembered of an operation while it is carried out, and afterwards. Frozen; the store keeps it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum

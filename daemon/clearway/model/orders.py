@@ -1,7 +1,5 @@
 """What operators order: nodes to be emptied, and jobs to be moved. Frozen data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

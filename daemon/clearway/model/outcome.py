@@ -1,7 +1,5 @@
 """How an operation stands or has ended: a code for programs, and why, for people. Frozen data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

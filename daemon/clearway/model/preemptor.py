@@ -1,7 +1,5 @@
 """A preemptor: the job that waits for room, and when it must run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

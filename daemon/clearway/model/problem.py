@@ -1,7 +1,5 @@
 """The eviction problem: which jobs could leave, in which ways, at what cost. Frozen data; units are in the names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """What became of checkpoints and restarts, as it is kept. Frozen."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What operators ask over REST and the command line, as the store keeps it, and how it is answered. Frozen data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

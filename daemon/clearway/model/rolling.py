@@ -1,7 +1,5 @@
 """Rolling drains: a list of nodes, emptied a few at a time. Frozen; the store keeps them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Sentences about plans that several slices say alike. Pure."""
 
-from __future__ import annotations
-
 from clearway.model.durations import format_duration
 from clearway.model.plan import PlannedAction
 from clearway.model.problem import Action, EvictionProblem

@@ -4,8 +4,6 @@ The lifecycles decide when; a step that no table has is refused, so a state that
 diagrams of docs/explanation/architecture.md are made from these tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime

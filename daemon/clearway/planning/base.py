@@ -1,7 +1,5 @@
 """What a planner is."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Protocol
 

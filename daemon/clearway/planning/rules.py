@@ -30,8 +30,6 @@ nodes are free.
 Cost: see ``baselines.priority_rule``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import inf

@@ -13,8 +13,6 @@ turns are made as well, and compared with a plan for all of them at once (``plan
 is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

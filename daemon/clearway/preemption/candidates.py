@@ -1,7 +1,5 @@
 """What each running job can do for a preemptor: its options, or the verdict why it has none. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Which waiting jobs are preemptors, and by when they must run. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ solution at a time, until the pause is over, the loop is woken, or the plan has 
 found is stored. A restart begins anew. A plan whose explanation fails is not tried again before the next start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 

@@ -21,8 +21,6 @@ one that shares nodes or that the shared answer held. ``explain`` therefore work
 to; what it did not come to is marked as not known.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

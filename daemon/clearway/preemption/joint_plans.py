@@ -1,7 +1,5 @@
 """What the joint planner is asked for several preemptors, and its allocations as one plan for each. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -5,8 +5,6 @@ placing -> preempting -> starting -> started -> returning -> completed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ Where it is not known what each job holds on a node (``clearway.eligibility.node
 whole node: it is then free when all have left, which is always true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil

@@ -13,8 +13,6 @@ may be keeping it for them. For P pending jobs, H that wait first in line (at mo
 is O(P (log P + H N)), the memory O(P + H N).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """From a snapshot to a plan: one planner run, the nodes for the placement, and a reason for every job. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

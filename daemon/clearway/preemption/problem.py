@@ -1,7 +1,5 @@
 """From a snapshot to the eviction problem of one preemptor on the nodes of one partition. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace

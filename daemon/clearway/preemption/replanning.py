@@ -1,7 +1,5 @@
 """The lifecycle of evictions: the pure table, joined with the plan that is made when one does not hold any more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Jobs that Clearway plans for no more: an operator cancelled their eviction, or it failed. Slurm starts them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from clearway.model.cluster import ClusterSnapshot, Job

@@ -1,7 +1,5 @@
 """Whether a plan may be carried out: its cost within the budget, its time, and the cluster as it is now. Pure."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import BudgetConfig

@@ -16,8 +16,6 @@ the paper's order, not by search: another set of nodes may gain more.
 Only for times when no job waits that Slurm could place: the caller sees to that, as Slurm fills gaps by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Only one such eviction is under way at a time, and none while a preemptor waits:
 has not begun then is called off, and a job that is on its way arrives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -6,8 +6,6 @@ other jobs hold on a node is one resident that stays: Slurm's own count of proce
 are known. A job restarts as a whole: the nodes that it keeps have to be there for it too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ FLEX lets a job start outside its reservation as well, but Slurm prefers what is
 When in doubt the relocation is called off: a job that has not been requeued by then stays where it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ times how long they do. What is not known is not moved: neither a job without an
 saved. Fitting goes by processors alone; the caller names the nodes that a job may use in all other respects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

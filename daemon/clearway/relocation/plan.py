@@ -7,8 +7,6 @@ Nothing is moved while a job waits that Slurm could place by itself, as in the S
 would fill the very gaps. A job that waits for more than any gap offers is no reason to wait, it gains by compaction.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

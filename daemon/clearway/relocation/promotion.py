@@ -14,8 +14,6 @@ for it, and of equally good ones the fullest. No other jobs are shifted to make 
 choice would not gain more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

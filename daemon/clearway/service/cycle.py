@@ -4,8 +4,6 @@
 in the store and on the cluster: what these objects keep may be lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

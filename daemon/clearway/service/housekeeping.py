@@ -1,7 +1,5 @@
 """What the daemon does now and then: its sign of life, reservations that are left over, old history."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 

@@ -3,8 +3,6 @@
 ``run`` is the only place that catches every exception: a cycle that fails costs that cycle and a metric, nothing else.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What operators ask over REST and the command line, handled by the loop: decision 0007."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ Signal handlers only set flags, which the HTTP server's clock looks at ten times
 anything, even the writing of a log line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import socket

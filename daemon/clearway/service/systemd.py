@@ -1,7 +1,5 @@
 """Tells systemd how the daemon is (the sd_notify protocol): one datagram to $NOTIFY_SOCKET, nothing without it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime

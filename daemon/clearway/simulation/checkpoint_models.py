@@ -11,8 +11,6 @@ The periodic schemes lengthen the run: a job that is preempted falls back to the
 that returns first reads its image. Urgent jobs are never preempted and save nothing.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

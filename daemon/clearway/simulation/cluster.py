@@ -5,8 +5,6 @@ its processes have gone, then waits for 121 s unless StartTime=now is set while 
 reservations keep freed nodes; a suspended job keeps its nodes. It decides nothing for Clearway.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterable

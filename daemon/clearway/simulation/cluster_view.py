@@ -4,8 +4,6 @@ Second 0 of the replay is midnight of 1 January 2000. A job's start is the momen
 would have begun, had it done all of its work in this run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

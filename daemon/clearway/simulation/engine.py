@@ -25,8 +25,6 @@ nodes, but did not compute). At the end of a replay the machine's busy time is c
 work asked + work lost + overhead, to the node-second.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ less than an equal share leaves the rest to the others. Bandwidth is never idle 
 Cost: O(n log n) for the rates of n writers; a whole history takes n of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """What is free on the simulated nodes, and which of them a waiting job gets: the first that fit, by name."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

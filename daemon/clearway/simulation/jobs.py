@@ -1,7 +1,5 @@
 """A simulated job, and the program in it: what it computes, how it saves itself and how it ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -7,8 +7,6 @@ Cost. Free nodes are a stack of numbers, taken and given back by slices; running
 end. An event costs O(log jobs) and a copy of the job's node numbers, besides what the scheduler does.
 """
 
-from __future__ import annotations
-
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable

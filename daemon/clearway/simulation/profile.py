@@ -4,8 +4,6 @@ A list of moments, ascending, and beside it how many nodes are free from each to
 ever. Finding a place costs one pass over the moments at most, taking or giving one a pass over those it covers.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 

@@ -17,8 +17,6 @@ interconnect has a bisection bandwidth of 7.2 TB/s, which 4,392 / 2 nodes share 
 it: 3.28 GB/s. Below 76 nodes a job is bound by its nodes, above by the file system.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from random import Random

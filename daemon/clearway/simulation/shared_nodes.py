@@ -9,8 +9,6 @@ turn it runs on, then it stands still for ``move_s`` and ends later by so much; 
 its move is over. A job that ends before its turn is not moved.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

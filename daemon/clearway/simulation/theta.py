@@ -1,7 +1,5 @@
 """The demo's cluster: Theta's 4,392 nodes with the jobs of a scenario like the CoSim paper's Scenario-3."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from random import Random
 

@@ -1,7 +1,5 @@
 """What Clearway asks of Slurm. The facts behind each call are measured on real clusters (docs/explanation)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Protocol
 

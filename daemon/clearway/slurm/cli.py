@@ -6,8 +6,6 @@ leaf switches while a waiting job asks for one. An array's last task is named by
 requeue the whole array.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import secrets

@@ -4,8 +4,6 @@ Slurm itself would requeue a job that has completed, which runs a second time, o
 does not run. Between the look and the act is a gap of some milliseconds that no client can close.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable

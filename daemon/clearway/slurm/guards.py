@@ -1,7 +1,5 @@
 """What every real backend checks just before it changes something. Pure."""
 
-from __future__ import annotations
-
 import re
 
 from clearway.model.cluster import Job, JobState

@@ -1,7 +1,5 @@
 """This user's jobs of one name: how many there are, and the end of them all. For jobs under a name of their own."""
 
-from __future__ import annotations
-
 import getpass
 import time
 from dataclasses import dataclass, field

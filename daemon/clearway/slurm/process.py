@@ -3,8 +3,6 @@
 What Slurm says on standard error becomes a typed error here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

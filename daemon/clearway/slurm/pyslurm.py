@@ -5,8 +5,6 @@ minutes, read the order of Slurm's own preemption; one more reads the switches w
 Numbers name exactly one job here: scontrol and scancel take the id of an array's last task for the whole array.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime

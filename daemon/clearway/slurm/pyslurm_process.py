@@ -5,8 +5,6 @@ replaced at the next call. A second failure in a row waits before the next start
 installation does not start processes without end; a call within that wait fails at once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -4,8 +4,6 @@ The worker passes on numbers and words as pyslurm gives them; what they mean is 
 without pyslurm. A record that cannot be read becomes a ``Skipped``, as in ``parse``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ behind its length in four bytes, on standard input and output. At the end of the
 It passes on what pyslurm says and decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -6,8 +6,6 @@ batch JobId=4: Job credential revoked", state FAILED, never to run again). Measu
 set at once, none of 64 after this delay.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A user's rights, from Slurm's accounting: neither squeue nor pyslurm's records show them."""
 
-from __future__ import annotations
-
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmRefusedError
 from clearway.slurm.guards import checked

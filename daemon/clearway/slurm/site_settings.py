@@ -3,8 +3,6 @@
 Both readers are given what runs a command of Slurm and returns what it prints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 

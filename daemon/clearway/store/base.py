@@ -1,7 +1,5 @@
 """What the daemon asks of its database. One transaction a call; every call is durable when it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

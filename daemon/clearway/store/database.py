@@ -4,8 +4,6 @@ Reading and writing transactions differ: on SQLite a writer takes the write lock
 fails, however long its busy timeout), on the servers a reader sees one moment through all its queries.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """The rows of ``explanations``: at most one for each plan."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, insert, select

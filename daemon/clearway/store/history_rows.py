@@ -1,7 +1,5 @@
 """The rows of the three ``*_history`` tables: a record is a row, its fields are the columns."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime

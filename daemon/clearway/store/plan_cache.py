@@ -1,7 +1,5 @@
 """Plans that were parsed already. They never change once stored, and a big one takes 10 ms to parse."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from clearway.model.plan import OperationPlan

@@ -1,7 +1,5 @@
 """The rows of ``preemptions``: read for several evictions at once, written as far as they differ, and counted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime

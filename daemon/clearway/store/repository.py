@@ -4,8 +4,6 @@ One transaction a call, durable when it returns; the daemon's loop, the REST thr
 database at the same time. Nothing is remembered between calls but plans that were parsed already: they never change.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rows of ``rolling_drains``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Records to rows and back. Pure: what is written where, and nothing about when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

@@ -5,8 +5,6 @@ a field that gains a default stays readable in old rows, and one that is gone is
 annotation (a fraction in an ``int`` field) is refused when it is written, because it could not be read again.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError

@@ -1,7 +1,5 @@
 """What a cycle starts from, beside its open operations: one statement for all of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

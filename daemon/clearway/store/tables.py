@@ -7,8 +7,6 @@ Rows that belong to an eviction are deleted with it; ``checkpoint_history``, ``r
 Ids are never given out twice.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Column types that behave alike on SQLite, PostgreSQL and MariaDB."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from enum import StrEnum

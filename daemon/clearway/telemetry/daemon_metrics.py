@@ -1,7 +1,5 @@
 """Cycles, what the daemon could not read, and what it is set to, for Prometheus."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from functools import singledispatchmethod
 

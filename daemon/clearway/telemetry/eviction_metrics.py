@@ -1,7 +1,5 @@
 """Waiting jobs and the operations that are planned and carried out for them, for Prometheus."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from datetime import datetime
 from functools import singledispatchmethod

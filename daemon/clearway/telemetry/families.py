@@ -1,7 +1,5 @@
 """Makes metrics in one registry, together with the series that Prometheus has to see before they change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TypeVar

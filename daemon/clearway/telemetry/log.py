@@ -4,8 +4,6 @@ Keys are fixed words of this project; values come from users (job names, Comment
 so that no job can forge a line. Anything outside printable ASCII is shown as an escape.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

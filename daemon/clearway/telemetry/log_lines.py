@@ -4,8 +4,6 @@ A cycle has a line when something changed, and every few minutes all the same; e
 eviction has one, as the store tells them. No line repeats what the one before it said.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta

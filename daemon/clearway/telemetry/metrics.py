@@ -3,8 +3,6 @@
 Counters start at 0 with the daemon, as Prometheus expects. What is counted stands in the module of its subject.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """What compaction and promotion have done, for Prometheus."""
 
-from __future__ import annotations
-
 from clearway.model.events import Event, OperationFinished
 from clearway.model.operations import EvictionState, PreemptionState, Relocation
 from clearway.model.orders import MoveKind

@@ -1,7 +1,5 @@
 """The progress of rolling drains, for Prometheus."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from functools import singledispatchmethod
 

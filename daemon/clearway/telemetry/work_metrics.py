@@ -7,8 +7,6 @@ saved   what would have been lost had the job been killed at the moment it was a
         lost after all. Nothing for jobs that were requeued without being asked; never negative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import singledispatchmethod

@@ -5,8 +5,6 @@ launcher that runs in the job. Here is what `clearway walltime submit` puts into
 reads it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ in the paper, and its probabilities are scaled to sum to 1. Times are in seconds
 scipy is imported when a continuous distribution is made: nothing else of Clearway needs it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ an estimated normal distribution (the logarithms of lognormal samples; near enou
 1.08 / sqrt(n) for an exponential one (also the logarithms of pareto samples).
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ done at the end of request k, counted from the last checkpoint before it. Times 
 ``SequencePlan`` names seconds.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -26,8 +26,6 @@ As written there are n^2 states with n choices each, O(n^3). Four facts, each ex
 So the worst case is O(n^2) time; memory is O(n), besides the chain kept for each c. All numbers are in one time unit.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ A sample that the time limit cut short says only that it lasted longer than that
 (the product-limit estimate of Kaplan and Meier, which equals the formula above where nothing was cut short).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ with the checkpoints fixed. The periodic strategies (Algorithm 2) end their requ
 distribution (samples) needs no chunks: its own times are the only milestones worth having, and the answer is exact.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum

@@ -4,8 +4,6 @@ The answers come in the order of the tasks, whichever ends first, and what is ra
 that is part of it. So the same tasks give the same answers with one process, with many, and on many machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """Signals answered in another way for a while."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

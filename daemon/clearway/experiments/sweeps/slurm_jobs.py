@@ -9,8 +9,6 @@ they are cancelled on every way out, also those that Dask does not know. Where t
 themselves a minute after it (``jobqueue.slurm.death-timeout``).
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import shutil

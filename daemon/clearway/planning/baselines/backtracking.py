@@ -10,8 +10,6 @@ Cost: O(T 4^N) time for T deadlines, O(N) memory. Meant for small problems and f
 ``MOST_JOBS`` jobs are refused.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from clearway.model.plan import Curve

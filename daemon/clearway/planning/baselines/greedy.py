@@ -13,8 +13,6 @@ job that shares all its nodes with jobs that stay is spared in the end.
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from clearway.model.plan import Curve

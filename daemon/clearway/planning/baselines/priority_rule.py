@@ -14,8 +14,6 @@ themselves count as freed as ``windows`` says.
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

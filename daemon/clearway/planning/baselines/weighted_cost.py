@@ -24,8 +24,6 @@ score's matter: of what fits into the deadline, those that would lose most get t
 Cost: that of ``eviction_dp``, and O(T N log N).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType

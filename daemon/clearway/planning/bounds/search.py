@@ -14,8 +14,6 @@ Method, for some deadlines in a row at once (prices differ little between them):
 A plan for an earlier deadline is a plan for every later one.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

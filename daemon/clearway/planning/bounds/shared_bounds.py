@@ -15,8 +15,6 @@ Cost: time in the number of pairs for each round, in numpy. Numbers are floating
 leave ``MARGIN``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf

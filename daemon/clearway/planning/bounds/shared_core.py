@@ -13,8 +13,6 @@ than ``MOST_LABELS_IN_ALL`` labels stays unproven.
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf

@@ -13,8 +13,6 @@ about ``_PIECES`` of them, and one each at least.
 Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, and a core for each part.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from math import isqrt

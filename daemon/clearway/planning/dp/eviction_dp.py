@@ -25,8 +25,6 @@ no nodes are needed at all is nothing listed. See ``windows``.
 Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd

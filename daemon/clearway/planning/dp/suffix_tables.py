@@ -26,8 +26,6 @@ Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a w
 settle ties.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isqrt
 from typing import Any, NamedTuple

@@ -13,8 +13,6 @@ and columns left the preferred one stays.
 Cost: O(N) look-ups per distinct plan, times the states that ties between overlapping groups keep alive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter

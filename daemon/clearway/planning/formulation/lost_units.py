@@ -11,8 +11,6 @@ of returns reaches ``base``: whatever adds and compares lost work keeps to both 
 Where all sums would exceed 62 bits, returns are counted in tens, hundreds ... of node-seconds; lost work never is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ lost as soon as the jobs that were not told to stay hold less than that.
 Cost: time in the number of classes that a job belongs to for each decision, undone by the opposite call.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

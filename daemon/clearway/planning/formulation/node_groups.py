@@ -16,8 +16,6 @@ Cost: see ``group_sweep``. A group that needs more than ``LABELS_LIMIT`` labels 
 ``shared_core`` solves such problems.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter

@@ -9,8 +9,6 @@ plan counts that is the best of all places in the order of ``planning.base``.
 Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -35,8 +35,6 @@ same, and the curve says that it is not proven to be the best.
 Source: the CoSim paper (section III-B) names concurrent checkpoints of small jobs as a refinement of its model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil

@@ -12,8 +12,6 @@ needs few nodes this leaves some dozens of a thousand.
 Cost: O(N^2) comparisons in numpy; not worth it below ``FEWEST_ITEMS`` items. Groups are left as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

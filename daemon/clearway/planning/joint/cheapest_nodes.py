@@ -9,8 +9,6 @@ plan may become dearer, never wrong.
 Cost: time in the number of (request, job, node) triples, and of nodes in all places.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ Proof: the answer counts as exact where the program checked it in whole numbers 
 Cost: up to four programs a deadline; exponential at worst.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf

@@ -10,8 +10,6 @@ theirs apart.
 Cost: time in the number of (request, job, node) triples; for a request of contiguous nodes every node is its own class.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several urgent jobs that are planned together: what each needs, and what each is given."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from clearway.model.plan import Cost

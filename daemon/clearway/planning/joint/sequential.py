@@ -7,8 +7,6 @@ delay is shorter by that time, and so are the times after which jobs end.
 Cost: one solution for each request.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

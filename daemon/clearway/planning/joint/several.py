@@ -22,8 +22,6 @@ them in turn and compares. Where not all requests can be served, they are admitt
 each if it can be served beside those before it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

@@ -11,8 +11,6 @@ How a preempted job leaves in the replay is the checkpoint model's matter; what 
 jobs' claims and in ``costs`` of the configuration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

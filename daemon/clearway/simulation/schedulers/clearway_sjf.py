@@ -2,8 +2,6 @@
 first, then the one with the shortest limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend

@@ -21,8 +21,6 @@ The default configuration suspends and never kills, and gives an urgent job no d
 good choices the planner takes that with the fewest jobs, where UJFB takes those with longest to run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from clearway.config import plugins

@@ -8,8 +8,6 @@ Cost: a submission takes a pass over the plan, an early end one for each waiting
 exact limits there are no gaps.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 
 from clearway.simulation.machine import Machine, ReplayedJob

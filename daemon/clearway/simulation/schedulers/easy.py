@@ -11,8 +11,6 @@ refusal only grows with the clock. The pass compares whole numbers in a list bes
 fewer nodes are free than the smallest waiting job needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -4,8 +4,6 @@ The base of the schedulers with one queue in the order of submission: they diffe
 job does not fit (``behind``).
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from operator import attrgetter
 

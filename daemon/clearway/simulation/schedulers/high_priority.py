@@ -4,8 +4,6 @@ Source: the WCJS paper, section 4.1. Within each of the two queues the order is 
 every job that fits starts, in the second EASY backfilling holds.
 """
 
-from __future__ import annotations
-
 from clearway.simulation.schedulers.wfp import Wfp
 
 

@@ -3,8 +3,6 @@
 Ties go by submission. The first job of the queue keeps its reservation as in EASY.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from clearway.simulation.schedulers.easy import Easy

@@ -3,8 +3,6 @@
 No job is preempted. Source: the UJFB paper, section V-B.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 
 from clearway.simulation.machine import ReplayedJob

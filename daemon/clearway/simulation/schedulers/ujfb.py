@@ -21,8 +21,6 @@ Figure 9 and of the smallest and largest of its Table 3), times ``swap_factor``.
 Its other options each take one thing away, to measure what that does.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from clearway.simulation.machine import ReplayedJob

@@ -14,8 +14,6 @@ nodes; nodes that preempted jobs are still leaving are kept for the urgent job f
 slowdown that finds no place does not keep the next ones from theirs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option

@@ -8,8 +8,6 @@ anew; the first job that does not fit keeps its reservation as in EASY, until th
 Cost: a sort and a pass over the queue at each event.
 """
 
-from __future__ import annotations
-
 from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
 

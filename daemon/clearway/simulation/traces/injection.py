@@ -9,8 +9,6 @@ every scheduler.
 The paper does not say where in a month its moments lie; here every second that is busy enough is as likely.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 from random import Random

@@ -6,8 +6,6 @@ has not ended is left out. So is a job that is listed a second time, as where tw
 together. The job's name comes last: it alone may hold the delimiter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

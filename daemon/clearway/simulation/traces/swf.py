@@ -6,8 +6,6 @@ alone: it is counted and reported with its number. Written are the fields that a
 become -1 or repeat what is known.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@
 job counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -3,8 +3,6 @@
 Only jobs that completed count: how long a failed or cancelled one would have taken is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from clearway.model.errors import WalltimeError

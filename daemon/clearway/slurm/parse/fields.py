@@ -1,7 +1,5 @@
 """Single values as Slurm prints them: times, durations, sizes, numbers, "none" in its many spellings."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

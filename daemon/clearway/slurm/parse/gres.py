@@ -4,8 +4,6 @@ Measured on 22.05 and 26.05: ``gres:gpu:a100:2`` and ``gres/gpu:2`` (jobs), ``gr
 ``gpu:a100:4(S:0-1),gpu:v100:2`` (nodes) and ``gpu:a100:3(IDX:0-1,3),gpu:v100:0(IDX:N/A)`` (their used ones).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -6,8 +6,6 @@ reads configuration files when it is imported; and it folds 10,000 names like ``
 ``RangeSet`` makes every number of a range, so how many there are is found out before.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import defaultdict

@@ -9,8 +9,6 @@ Why it cannot be forged: every column ends in a separator that holds a random to
 job can contain it; a record whose columns do not add up is skipped.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -5,8 +5,6 @@ into it), so of every key the first occurrence counts and Slurm's own fields com
 appears twice is skipped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What Slurm's own preemption sorts jobs by: ``scontrol show`` of its configuration, partitions and QoS."""
 
-from __future__ import annotations
-
 import re
 
 _TYPE = re.compile(r"^PreemptType\s*=\s*(\S+)", re.MULTILINE)

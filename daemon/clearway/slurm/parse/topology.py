@@ -5,8 +5,6 @@ The same lines in 22.05 and 26.05: ``SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=
 all of it unreadable: other plugins (blocks), several topologies at once, a node under two leaf switches.
 """
 
-from __future__ import annotations
-
 import re
 
 from clearway.slurm.parse.fields import FieldError
