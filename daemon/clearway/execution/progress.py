@@ -78,23 +78,15 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
     if state is PreemptionState.CHECKPOINTING:
         return {"asked_at": now}
     if state is PreemptionState.VACATING:
-        seen = snapshot.job_by_id.get(p.job_id, p.job)
-        claims, _ = read_claims(seen)
+        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": 0.0}
         if p.action is Action.SUSPEND:
-            return {"requeued_at": now, "actual_lost_node_s": 0.0}
+            return changes
         if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
             # It requeued itself after it was asked: that is its word that it has saved itself.
-            took_s = (now - p.asked_at).total_seconds()
-            return {
-                "requeued_at": now,
-                "actual_lost_node_s": 0.0,
-                "checkpointed_at": now,
-                "actual_checkpoint_s": took_s,
-            }
-        start = p.job.start_time or p.job.submit_time
-        saved = last_checkpoint(claims, start, now)
-        lost_s = max(0.0, (now - saved).total_seconds())
-        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": lost_s * max(1, p.job.num_nodes)}
+            return changes | {"checkpointed_at": now, "actual_checkpoint_s": (now - p.asked_at).total_seconds()}
+        claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
+        saved = last_checkpoint(claims, p.job.start_time or p.job.submit_time, now)
+        changes["actual_lost_node_s"] = max(0.0, (now - saved).total_seconds()) * max(1, p.job.num_nodes)
         if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
             changes |= {"checkpointed_at": saved, "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds())}
         return changes

@@ -21,12 +21,11 @@ from typing import Protocol
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
-from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
 from clearway.planning.base import Planner
-from clearway.planning.joint.requests import Allocation, JointPlan
+from clearway.planning.joint.requests import JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
 from clearway.preemption.plan import Solution, plan_alone
@@ -54,18 +53,13 @@ class BatchDecision:
 
 
 def decide_batch(
-    found: Sequence[Preemptor],
-    solve: SolveAlone,
-    snapshot: ClusterSnapshot,
-    planner: Planner,
-    now: datetime,
-    seconds_left: Callable[[], float],
+    found: Sequence[Preemptor], solve: SolveAlone, planner: Planner, seconds_left: Callable[[], float]
 ) -> BatchDecision:
     """A decision for each preemptor, or for those whose turn it is.
 
     ``seconds_left``: see ``plan_together``.
     """
-    batch = _Batch(solve, snapshot, planner, now, seconds_left)
+    batch = _Batch(solve, planner, seconds_left)
     turns = batch.turns(found)
     return batch.at_once(found, turns) if turns.later or batch.has_needs else turns
 
@@ -109,9 +103,7 @@ class _Batch:
     """What all decisions of one batch are made from."""
 
     solve: SolveAlone
-    snapshot: ClusterSnapshot
     planner: Planner
-    now: datetime
     seconds_left: Callable[[], float]
     known: dict[str, Solution | NoPlan] = field(default_factory=dict)  # answers for preemptors alone
 
@@ -145,7 +137,7 @@ class _Batch:
             answers.add(preemptor, solve(preemptor))
         first = next(iter(answers.solutions), "")
         if first and answers.solutions[first].prepared.problem.needs is not None:
-            plan = self._plan_alone(answers.solutions[first], explained=explained)
+            plan = plan_alone(answers.solutions[first], self.planner, explained=explained)
             decided = self._beside(plan, found, others, solve, answers)
         else:
             for preemptor in others:
@@ -154,7 +146,7 @@ class _Batch:
             if len(able) > 1:
                 decided = self._together(able)
             else:
-                decided = {key: self._plan_alone(each, explained=explained) for key, each in able.items()}
+                decided = {key: plan_alone(each, self.planner, explained=explained) for key, each in able.items()}
         by_id = {preemptor.job.job_id: preemptor for preemptor in found}
         called = by_id[first].called if first else ""
         return BatchDecision(
@@ -185,7 +177,7 @@ class _Batch:
             return _noted(turns, _NO_TIME)
         instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
-            decided = plans_of(able, best.allocations, self.snapshot, self.now)
+            decided = plans_of(able, best.allocations)
             return _noted(_instead(decided, found, turns), "" if best.proven else _BETTER)
         if best.proven:
             return turns
@@ -209,14 +201,8 @@ class _Batch:
             later = following.later
         return plans
 
-    def _plan_alone(self, solution: Solution, *, explained: bool) -> Plan:
-        return plan_alone(solution, self.snapshot, self.planner, self.now, explained=explained)
-
     def _together(self, able: dict[str, Solution]) -> dict[str, Plan | NoPlan]:
-        allocations: Sequence[Allocation] = plan_together(
-            requests_of(able), self.planner, self.seconds_left
-        ).allocations
-        return plans_of(able, allocations, self.snapshot, self.now)
+        return plans_of(able, plan_together(requests_of(able), self.planner, self.seconds_left).allocations)
 
     def _beside(
         self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers

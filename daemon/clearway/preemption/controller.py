@@ -115,9 +115,7 @@ class PreemptionController:
             decided = decide_batch(
                 fresh,
                 self._consideration(planning, tuple(claimed)),
-                context.snapshot,
                 self.basis.planner,
-                context.now,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.eternal import is_eternal
@@ -34,7 +33,7 @@ class Solution:
 def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
     found = solve_alone(preemptor, context, planner)
-    return found if isinstance(found, NoPlan) else plan_alone(found, context.snapshot, planner, context.now)
+    return found if isinstance(found, NoPlan) else plan_alone(found, planner)
 
 
 def solve_alone(
@@ -86,14 +85,12 @@ def _problems(
         yield prepare_problem(preemptor, partition, context, whole=True)
 
 
-def plan_alone(
-    solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
-) -> Plan:
+def plan_alone(solution: Solution, planner: Planner, *, explained: bool = True) -> Plan:
     """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
     prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
     verdicts = _explain(prepared, point, nodes, planner) if explained else ()
-    return plan_of(solution, point, nodes, verdicts, snapshot, now)
+    return plan_of(solution, point, nodes, verdicts)
 
 
 def plan_of(
@@ -101,17 +98,16 @@ def plan_of(
     point: CurvePoint,
     nodes: tuple[str, ...],
     verdicts: Sequence[Verdict],
-    snapshot: ClusterSnapshot,
-    now: datetime,
     together: tuple[str, ...] = (),
     depends_on: Sequence[str] = (),
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
     prepared, preemptor = solution.prepared, solution.prepared.preemptor
+    snapshot = prepared.context.snapshot
     gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
-        made_at=now,
+        made_at=prepared.context.now,
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
         problem=prepared.problem,

@@ -26,6 +26,7 @@ class PreparedProblem:
     """One preemptor's eviction problem, and what else its plan needs to be explained and placed."""
 
     preemptor: Preemptor
+    context: PlanningContext
     problem: EvictionProblem
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that are no candidates
@@ -84,6 +85,7 @@ def prepare_problem(
     )
     return PreparedProblem(
         preemptor,
+        context,
         problem,
         _surest_first(free, snapshot, context.under_way.promised),
         tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id)),
