@@ -99,9 +99,7 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         Drain: DrainLifecycle(basis),
         Relocation: RelocationLifecycle(),
     }
-    executor = Executor(
-        backend, store, operations, config.execution, lifecycles, emit, learn=history.add_checkpoint, costs=config.costs
-    )
+    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint)
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)

@@ -49,10 +49,14 @@ class DrainController:
         taken = self.operations.of_request(Drain, request.request_id)
         if taken is not None:
             return taken
+        return self.begin(self.checked_order(request, wish, context), context)
+
+    def checked_order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> DrainOrder:
+        """What the request asks for; raises ``DrainError`` where it makes no sense, or the actor may not."""
         wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
         self.check(order, context)
-        return self.begin(order, context)
+        return order
 
     def check(self, order: DrainOrder, context: CycleContext) -> None:
         """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
@@ -74,20 +78,15 @@ class DrainController:
         why = not_ours_to_drain(order.nodes, context.snapshot)
         if why:
             raise DrainError(why)
-        later = order.begin_at is not None and order.begin_at > context.now
         if order.deadline is not None and order.deadline <= context.now:
             raise DrainError("its deadline has passed")
+        config, now, state, outcome = context.config, context.now, EvictionState.PLACING, None
+        if order.begin_at is not None and order.begin_at > now:
+            state = EvictionState.SCHEDULED
+            outcome = Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
+        plan = first_plan(order, config, now)
         return self.operations.create(
-            fresh_operation(
-                Drain,
-                first_plan(order, context.config, context.now),
-                context.config.daemon.mode.value,
-                EvictionState.SCHEDULED if later else EvictionState.PLACING,
-                context.now,
-                outcome=Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
-                if later
-                else None,
-            )
+            fresh_operation(Drain, plan, config.daemon.mode.value, state, now, outcome=outcome)
         )
 
     def begin_scheduled(self, now: datetime) -> None:

@@ -24,7 +24,6 @@ from clearway.drain.rolling import (
     skipped,
     update,
 )
-from clearway.drain.selection import chosen_nodes
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
@@ -59,9 +58,7 @@ class RollingController:
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
             return taken[0]
-        wish.check_times(request.created_at)
-        order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
-        self.drains.check(order, context)
+        order = self.drains.checked_order(request, wish, context)
         for each in open_ones:
             both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
             if both:

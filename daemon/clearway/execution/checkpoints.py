@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from clearway.config.configuration import CostsConfig, ExecutionConfig
+from clearway.config.configuration import Config
 from clearway.estimates.checkpoint_load import CheckpointLoad, checkpoint_load_of, checkpoint_write_of, may_begin
 from clearway.estimates.checkpoint_order import CheckpointWrite
 from clearway.estimates.deadlines import latest_of
@@ -17,12 +17,10 @@ from clearway.model.records import CheckpointRecord
 class CheckpointTurns:
     """``others`` are the other operations under way; an answer holds while none of them has changed."""
 
-    def __init__(self, execution: ExecutionConfig, costs: CostsConfig) -> None:
-        self._execution = execution
-        self._costs = costs
-        self._known: tuple[Operation, Sequence[Operation], CheckpointLoad] | None = (
-            None  # each step makes another operation
-        )
+    def __init__(self, config: Config) -> None:
+        self._execution, self._costs = config.execution, config.costs
+        # Each step makes another operation.
+        self._known: tuple[Operation, Sequence[Operation], CheckpointLoad] | None = None
 
     def may_ask(self, e: Operation, p: Preemption, cycle: CycleContext) -> bool:
         """Whether this checkpoint is the next over all operations, and the file system has room for it."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from clearway.config.configuration import CostsConfig, ExecutionConfig
+from clearway.config.configuration import Config
 from clearway.estimates.deadlines import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
@@ -27,7 +27,7 @@ from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Pre
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
-from clearway.model.transitions import O, entered, preemption_entered
+from clearway.model.transitions import O, entered, preemption_entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -43,21 +43,19 @@ class Executor:
         backend: SlurmBackend,
         store: Store,
         operations: OpenOperations,
-        config: ExecutionConfig,
+        config: Config,
         lifecycles: Mapping[type[Operation], Lifecycle[Any]],
         emit: Emit,
-        *,
-        learn: Callable[[CheckpointRecord], None] = lambda _: None,
-        costs: CostsConfig | None = None,
+        learn: Callable[[CheckpointRecord], None],
     ) -> None:
         self._store = store
         self._operations = operations
-        self._config = config
+        self._config = config.execution
         self._lifecycles = lifecycles
         self._emit = emit
-        self._learn_record = learn
-        self._checkpoints = CheckpointTurns(config, costs or CostsConfig())
-        self._commander = Commander(backend, store, emit, timedelta(seconds=config.placement_grace))
+        self._learn = learn
+        self._checkpoints = CheckpointTurns(config)
+        self._commander = Commander(backend, store, emit, timedelta(seconds=config.execution.placement_grace))
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
@@ -87,6 +85,12 @@ class Executor:
     def cancel(self, operation: O, now: datetime, outcome: Outcome) -> O:
         """Undo what can be undone; jobs past their point of no return are followed to their end."""
         return self._enter(operation, call_off(operation, outcome), now, None)
+
+    def put_aside(self, operation: Operation, why: str, now: datetime) -> None:
+        """End one that was never carried out; ``why``: half a sentence."""
+        done = superseded(operation, why, now)
+        self._operations.save(done)
+        self._emit(OperationFinished(done))
 
     # -- the operation as a whole --------------------------------------------------------------------------
 
@@ -141,8 +145,7 @@ class Executor:
         if phase.late and not e.late:
             e = replace(e, late=True)
         if e != before:
-            self._learn(before, e, snapshot, now)
-            self._operations.save(e)
+            self._save(before, e, snapshot, now)
         if phase.event:
             self._store.add_event(e.eviction_id, None, now, phase.event)
         if e.state.terminal:
@@ -199,8 +202,7 @@ class Executor:
             changes = times(p, step, cycle.snapshot, now)
             after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
         e = with_preemption(e, index, after)
-        self._learn(before, e, cycle.snapshot, now)
-        self._operations.save(e)
+        self._save(before, e, cycle.snapshot, now)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
@@ -221,14 +223,14 @@ class Executor:
         if isinstance(answer, Phase):
             return self._enter(e, answer, cycle.now, None)
         before, e = e, with_plan(e, answer, cycle.now)
-        self._learn(before, e, cycle.snapshot, cycle.now)
-        self._operations.save(e)
+        self._save(before, e, cycle.snapshot, cycle.now)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         again = " anew" if before.preemptions else ""
         self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
         return e
 
-    def _learn(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
-        """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
+    def _save(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
+        """What became of checkpoints is remembered before their new states are stored, so that a crash loses none."""
         for record in self._checkpoints.records(before, after, snapshot, now):
-            self._learn_record(record)
+            self._learn(record)
+        self._operations.save(after)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Step
 from clearway.model.claims import last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, JobState
@@ -12,6 +13,13 @@ from clearway.model.outcome import Outcome
 from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
 from clearway.model.transitions import O, entered, planned_again, preemption_entered
+
+# What an operation begins with that no operator asked for.
+FIRST_STATE = {
+    Mode.OBSERVE: EvictionState.PROPOSED,
+    Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
+    Mode.AUTOMATIC: EvictionState.PLACING,
+}
 
 
 def planned_preemptions(plan: OperationPlan, now: datetime) -> tuple[Preemption, ...]:

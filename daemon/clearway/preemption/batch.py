@@ -84,18 +84,7 @@ def _as_begun(plan: Plan, number: int) -> Eviction:
     )
 
 
-@dataclass(slots=True)
-class _Answers:
-    """By job_id of the preemptor: the solutions that were found, and why others have none."""
-
-    solutions: dict[str, Solution] = field(default_factory=dict)
-    none: dict[str, Plan | NoPlan] = field(default_factory=dict)
-
-    def add(self, preemptor: Preemptor, answer: Solution | NoPlan) -> None:
-        if isinstance(answer, NoPlan):
-            self.none[preemptor.job.job_id] = answer
-        else:
-            self.solutions[preemptor.job.job_id] = answer
+_Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +94,7 @@ class _Batch:
     solve: SolveAlone
     planner: Planner
     seconds_left: Callable[[], float]
-    known: dict[str, Solution | NoPlan] = field(default_factory=dict)  # answers for preemptors alone
+    known: _Answers = field(default_factory=dict)  # answers for preemptors alone
 
     def alone(self, preemptor: Preemptor) -> Solution | NoPlan:
         """The best for one preemptor, beside no other plan; found once."""
@@ -130,44 +119,45 @@ class _Batch:
                 return self.solve(preemptor, whole=whole, beside=(*earlier, *beside))
             return self.alone(preemptor)
 
-        answers = _Answers()
+        answers: _Answers = {}
         others = list(found)
-        while others and not answers.solutions:
+        first: Solution | None = None
+        while others and first is None:
             preemptor = others.pop(0)
-            answers.add(preemptor, solve(preemptor))
-        first = next(iter(answers.solutions), "")
-        if first and answers.solutions[first].prepared.problem.needs is not None:
-            plan = plan_alone(answers.solutions[first], self.planner, explained=explained)
+            answers[preemptor.job.job_id] = answer = solve(preemptor)
+            if isinstance(answer, Solution):
+                first = answer
+        if first is not None and first.prepared.problem.needs is not None:
+            plan = plan_alone(first, self.planner, explained=explained)
             decided = self._beside(plan, found, others, solve, answers)
         else:
-            for preemptor in others:
-                answers.add(preemptor, solve(preemptor))
-            able = {key: each for key, each in answers.solutions.items() if each.prepared.problem.needs is None}
+            answers |= {preemptor.job.job_id: solve(preemptor) for preemptor in others}
+            able = _on_whole_nodes(answers)
             if len(able) > 1:
                 decided = self._together(able)
             else:
                 decided = {key: plan_alone(each, self.planner, explained=explained) for key, each in able.items()}
+        decided |= {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
         by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-        called = by_id[first].called if first else ""
+        after = "" if first is None else f"{first.prepared.preemptor.called} {first.prepared.preemptor.job.job_id}"
         return BatchDecision(
-            plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *answers.none.items())),
-            later=tuple(by_id[job_id] for job_id in by_id if job_id not in decided and job_id not in answers.none),
-            why_later=f"it is planned for in a cycle of its own, after {called} {first}",
+            plans=tuple((by_id[job_id], each) for job_id, each in decided.items()),
+            later=tuple(each for each in found if each.job.job_id not in decided),
+            why_later=f"it is planned for in a cycle of its own, after {after}",
         )
 
     def at_once(self, found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
         """A plan for all that can be served, where it is better than all turns to their end; else the turns."""
-        answers = _Answers()
         for preemptor in found:
-            if preemptor.job.job_id in self.known or self.seconds_left() > 0:
-                answers.add(preemptor, self.alone(preemptor))
-        able = answers.solutions
+            if self.seconds_left() > 0:
+                self.alone(preemptor)
+        order = [preemptor.job.job_id for preemptor in found]
+        able = {job_id: each for job_id in order if isinstance(each := self.known.get(job_id), Solution)}
         plans = self._all_turns(turns)
         if plans is None or len(self.known) < len(found):
             return _noted(turns, _NO_TIME)
         if len(able) < 2:
             return turns
-        order = [preemptor.job.job_id for preemptor in found]
         served = {plan.preemptor.job_id for plan in plans}
         cost = cost_of_all((plan.problem, plan.chosen) for plan in plans)
         if served == able.keys() and cost <= least_cost(able):
@@ -211,7 +201,8 @@ class _Batch:
         first = plan.preemptor.job_id
         blocked = self._blocked(plan, others, solve, answers)
         if blocked and not plan.preemptor.gpus:
-            whole = _on_whole_nodes([each for each in found if each.job.job_id not in answers.none], solve)
+            able = [each for each in found if not isinstance(answers.get(each.job.job_id), NoPlan)]
+            whole = _on_whole_nodes({each.job.job_id: solve(each, whole=True) for each in able})
             if first in whole and blocked & whole.keys():
                 instead = self._together(whole)
                 served = {job_id for job_id, each in instead.items() if isinstance(each, Plan)}
@@ -220,7 +211,7 @@ class _Batch:
         return {first: plan}
 
     def _blocked(self, plan: Plan, others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers) -> set[str]:
-        """Preemptors with a plan alone, but none beside this one; those without a plan alone join ``answers.none``."""
+        """Preemptors with a plan alone, but none beside this one; those without a plan alone join the ``answers``."""
         blocked = set()
         for preemptor in others:
             if self.seconds_left() <= 0:
@@ -228,15 +219,14 @@ class _Batch:
             if isinstance(solve(preemptor, beside=[plan]), NoPlan):
                 alone = solve(preemptor)
                 if isinstance(alone, NoPlan):
-                    answers.add(preemptor, alone)
+                    answers[preemptor.job.job_id] = alone
                 else:
                     blocked.add(preemptor.job.job_id)
         return blocked
 
 
-def _on_whole_nodes(preemptors: Sequence[Preemptor], solve: SolveAlone) -> dict[str, Solution]:
-    """The preemptors that whole nodes can serve."""
-    answers = {preemptor.job.job_id: solve(preemptor, whole=True) for preemptor in preemptors}
+def _on_whole_nodes(answers: _Answers) -> dict[str, Solution]:
+    """The solutions that whole nodes are for."""
     return {
         job_id: each
         for job_id, each in answers.items()

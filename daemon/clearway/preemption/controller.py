@@ -10,7 +10,7 @@ from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_operation
+from clearway.execution.progress import FIRST_STATE, fresh_operation
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
@@ -202,11 +202,7 @@ class PreemptionController:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
         budget = over_budget(plan, self.operations.usage(context.now), context.config.budget)
-        state = {
-            Mode.OBSERVE: EvictionState.PROPOSED,
-            Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
-            Mode.AUTOMATIC: EvictionState.AWAITING_APPROVAL if budget else EvictionState.PLACING,
-        }[mode]
+        state = FIRST_STATE[Mode.APPROVE if budget and mode is Mode.AUTOMATIC else mode]
         fresh = None
         if state is EvictionState.PLACING:
             fresh = self.backend.snapshot()  # the plan aged while it was made
@@ -214,17 +210,9 @@ class PreemptionController:
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
-        eviction = self.operations.create(
-            fresh_operation(
-                Eviction,
-                plan,
-                mode.value,
-                state,
-                context.now,
-                outcome=Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None,
-            )
-        )
-        return eviction, fresh
+        outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None
+        eviction = fresh_operation(Eviction, plan, mode.value, state, context.now, outcome=outcome)
+        return self.operations.create(eviction), fresh
 
 
 def _served(preemptor: Preemptor, eviction: Eviction) -> Waiting:

@@ -19,12 +19,11 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock
-from clearway.model.events import Emit, OperationFinished
+from clearway.model.events import Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
-from clearway.model.transitions import superseded
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
@@ -149,7 +148,5 @@ class Cycle:
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = superseded(eviction, why, now)
-        self.operations.save(done)
-        self.parts.emit(OperationFinished(done))
+        self.executor.put_aside(eviction, why, now)
         return True
