@@ -20,7 +20,7 @@ from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import DrainError, UnknownEvictionError
+from clearway.model.errors import DrainError
 from clearway.model.operations import Drain, EmptiesNodes, EvictionState
 from clearway.model.orders import DrainOrder
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -103,15 +103,11 @@ class DrainController:
         """
         for node in snapshot.nodes:
             number = drain_number(node.reason) if node.drained else None
-            if number is None:
+            eviction = None if number is None else self.operations.find(number)  # it may be another Clearway's
+            if not isinstance(eviction, EmptiesNodes):
                 continue
-            try:
-                eviction = self.operations.get(number)
-            except UnknownEvictionError:
-                continue  # another Clearway's
             stays = eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
-            called_off = eviction.state.terminal and not stays
-            if called_off and isinstance(eviction, EmptiesNodes) and node.reason == hold_reason(eviction):
+            if eviction.state.terminal and not stays and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
     def undrain(self, request: OperatorRequest, context: CycleContext) -> str:
@@ -141,10 +137,7 @@ class DrainController:
         return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
-        try:
-            eviction = self.operations.get(number)
-        except UnknownEvictionError:
-            eviction = None
+        eviction = self.operations.find(number)
         if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.order.nodes):
             raise DrainError(f"node {names[0]} was not drained by this daemon")
         if eviction.state.before_start:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.exemption import Exemption, Purpose, exemption
+from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.options import options_for, why_not_saved
 from clearway.estimates.checkpoint_load import file_system_busy_s
 from clearway.estimates.costs import end_ready_s
@@ -75,7 +75,13 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
             leaving.append(job)
     purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in leaving}
-    ways = {job.job_id: _ways(job, order, context) for job in leaving if exempt[job.job_id] is None}
+    # Without ``force`` only in ways that lose nothing.
+    kills = {job.job_id for job in leaving if order.force and (job.can_be_requeued or config.candidates.allow_cancel)}
+    ways = {
+        job.job_id: list(options_for(job, context, kill=job.job_id in kills, shared=order.deadline is not None))
+        for job in leaving
+        if exempt[job.job_id] is None
+    }
     # Without a deadline there is time for all checkpoints, one after another.
     saving_s = sum(max((o.checkpoint_s for o in options), default=0.0) for options in ways.values())
     allowance_s = config.execution.kill_allowance
@@ -88,7 +94,11 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
         ends = ready_s is not None and ready_s <= (saving_s if limit_s is None else limit_s)
         if ends and job.job_id not in under_way.avoid and job.job_id not in under_way.jobs:
             ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
-    stuck = [(job, _why_stuck(job, exempt[job.job_id], context)) for job in leaving if not ways.get(job.job_id)]
+    stuck = []
+    for job in leaving:
+        if not ways.get(job.job_id):
+            held = exempt[job.job_id]
+            stuck.append((job, held.reason if held is not None else why_not_saved(job, context)))
     if stuck:
         return NoPlan(_in_the_way(stuck))
     problem = _problem(order, leaving, ways, limit_s, saving_s, context)
@@ -165,16 +175,6 @@ def _problem(
     steps = math.floor(wanted_s / step_s) if limit_s is not None else math.ceil(wanted_s / step_s) + len(candidates)
     needed = len({name for candidate in candidates for name in candidate.node_names})
     return EvictionProblem(needed, steps * step_s, step_s, candidates, len(order.nodes))
-
-
-def _ways(job: Job, order: DrainOrder, context: PlanningContext) -> list[Option]:
-    """How the job can leave before its own end; without ``force`` only what loses nothing."""
-    kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
-    return list(options_for(job, context, kill=kill, shared=order.deadline is not None))
-
-
-def _why_stuck(job: Job, exempt: Exemption | None, context: PlanningContext) -> str:
-    return exempt.reason if exempt is not None else why_not_saved(job, context)
 
 
 def _in_the_way(stuck: Sequence[tuple[Job, str]]) -> str:

@@ -67,16 +67,8 @@ class DrainRequest(BaseModel):
             raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
 
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
-        return DrainOrder(
-            nodes=nodes,
-            actor=actor,
-            request_id=request_id,
-            reason=self.reason,
-            deadline=self.deadline,
-            begin_at=self.at,
-            parallel=self.parallel,
-            force=self.force,
-        )
+        same = self.model_dump(include={"reason", "deadline", "parallel", "force"})
+        return DrainOrder(nodes=nodes, actor=actor, request_id=request_id, begin_at=self.at, **same)
 
 
 class UndrainRequest(BaseModel):

@@ -29,7 +29,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import DrainError, RequestError, SlurmError, UnknownEvictionError
+from clearway.model.errors import DrainError, RequestError, SlurmError
 from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -153,15 +153,8 @@ class RollingController:
     def _drains_of(self, rolling: RollingDrain, own: dict[int, Drain]) -> dict[int, Drain]:
         """Those that turns wait for, the ended ones included."""
         numbers = {turn.drain_id for turn in rolling.turns if turn.state is TurnState.EMPTYING}
-        ended = {number: each for number in numbers - own.keys() if (each := self._find(number)) is not None}
-        return own | ended
-
-    def _find(self, number: int) -> Drain | None:
-        try:
-            found = self.operations.get(number)
-        except UnknownEvictionError:
-            return None
-        return found if isinstance(found, Drain) else None
+        ended = {number: self.operations.find(number) for number in numbers - own.keys()}
+        return own | {number: each for number, each in ended.items() if isinstance(each, Drain)}
 
     def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
         stopped = left_out(rolling, rolling.order.nodes, why)

@@ -46,17 +46,9 @@ class CheckpointTurns:
         self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime
     ) -> Iterator[CheckpointRecord]:
         """What became of the checkpoints that ``before`` waited for."""
-        now_by_id = {p.job_id: p for p in after.preemptions}
+        now_by_id, latest = {p.job_id: p for p in after.preemptions}, latest_of(before, self._execution)
         for p in before.preemptions:
-            seen = snapshot.job_by_id.get(p.job_id) if snapshot is not None else None
-            record = checkpoint_record(
-                before,
-                p,
-                now_by_id.get(p.job_id, p),
-                seen,
-                now,
-                latest=latest_of(before, self._execution),
-                costs=self._costs,
-            )
+            seen, then = snapshot.job_by_id.get(p.job_id) if snapshot else None, now_by_id.get(p.job_id, p)
+            record = checkpoint_record(before, p, then, seen, now, latest=latest, costs=self._costs)
             if record is not None:
                 yield record

@@ -92,8 +92,6 @@ class Executor:
         self._operations.save(done)
         self._emit(OperationFinished(done))
 
-    # -- the operation as a whole --------------------------------------------------------------------------
-
     def _advance_whole(self, e: O, cycle: CycleContext) -> tuple[O, bool]:
         """The operation after its rows; and whether all commands were carried out."""
         lifecycle = self._lifecycles[type(e)]
@@ -151,8 +149,6 @@ class Executor:
         if e.state.terminal:
             self._emit(OperationFinished(e))
         return e
-
-    # -- its jobs ------------------------------------------------------------------------------------------
 
     def _advance_jobs(self, e: O, cycle: CycleContext) -> tuple[O, dict[str, str]]:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""

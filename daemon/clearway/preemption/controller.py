@@ -64,12 +64,10 @@ class PreemptionController:
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None:
                 waiting.append(_served(preemptor, eviction))
-                continue
-            why = self.suppression.reason(preemptor.job) or ("paused" if context.paused else None)
-            if why is not None:
+            elif why := self.suppression.reason(preemptor.job) or ("paused" if context.paused else None):
                 waiting.append(Waiting(preemptor, None, why))
-                continue
-            fresh.append(preemptor)
+            else:
+                fresh.append(preemptor)
         waiting += self._plan_for(fresh, context)
         if config.eternal.partitions and not context.paused:
             waiting += self._plan_for_ordinary_jobs(waiting, context)
@@ -138,19 +136,14 @@ class PreemptionController:
         begun: list[_Stored] = []
         changed = False
         for preemptor, plan in plans:
-            if isinstance(plan, NoPlan):
-                told.append(Waiting(preemptor, None, plan.why))
-                continue
-            why = self._no_need(preemptor, plan, planning, context)
-            if why:
-                told.append(Waiting(preemptor, None, why))
-                continue
-            stored = None if changed else self._store_plan(plan, context)
-            if stored is None:
-                changed = True
-                told.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
-                continue
-            begun.append((preemptor, *stored))
+            why = plan.why if isinstance(plan, NoPlan) else self._no_need(preemptor, plan, planning, context)
+            if isinstance(plan, Plan) and not why:
+                stored = None if changed else self._store_plan(plan, context)
+                if stored is not None:
+                    begun.append((preemptor, *stored))
+                    continue
+                changed, why = True, "the cluster changed while the plan was made"
+            told.append(Waiting(preemptor, None, why))
         return told, begun, changed
 
     def _begin(self, begun: Sequence[_Stored], context: CycleContext, began: float) -> Iterator[Waiting]:
