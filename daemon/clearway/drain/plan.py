@@ -113,11 +113,7 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
             + kept_by_others(problem),
             curve=curve,
         )
-    chosen = {planned.job_id: planned for planned in point.actions}
-    verdicts += [
-        Verdict(job_id, Choice.CHOSEN, planned.action.value, what_becomes(planned))
-        for job_id, planned in chosen.items()
-    ]
+    verdicts += [Verdict(p.job_id, Choice.CHOSEN, p.action.value, what_becomes(p)) for p in point.actions]
     return DrainPlan(
         made_at=now,
         deadline=order.deadline or now + timedelta(seconds=problem.max_delay_s + allowance_s),

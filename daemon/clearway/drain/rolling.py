@@ -25,10 +25,6 @@ T = TurnState
 _NAMED_SKIPS = 5  # in one sentence
 
 
-def first_turns(order: DrainOrder) -> tuple[Turn, ...]:
-    return tuple(Turn(name) for name in order.nodes)
-
-
 def recover(rolling: RollingDrain, drains: Mapping[int, Drain]) -> RollingDrain:
     """Take up drains that were stored for it when the daemon died before it could write down whose turn it is."""
     started = {name: number for number, e in sorted(drains.items()) for name in e.order.nodes}

@@ -14,7 +14,6 @@ from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import (
     busy_nodes,
     finish,
-    first_turns,
     left_out,
     mark_started,
     next_nodes,
@@ -34,7 +33,7 @@ from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import OperatorRequest
-from clearway.model.rolling import RollingDrain, RollingState, TurnState
+from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.base import Store
 
 
@@ -63,11 +62,9 @@ class RollingController:
             both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
             if both:
                 raise DrainError(f"node {both[0]} already belongs to rolling drain {each.rolling_id}")
-        return self.operations.create_rolling_drain(
-            RollingDrain(
-                rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=context.now
-            )
-        )
+        turns = tuple(Turn(name) for name in order.nodes)
+        made = RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=turns, created_at=context.now)
+        return self.operations.create_rolling_drain(made)
 
     def cancel(self, request: OperatorRequest) -> None:
         """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.

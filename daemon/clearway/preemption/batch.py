@@ -13,7 +13,7 @@ turns are made as well, and compared with a plan for all of them at once (``plan
 is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -138,13 +138,8 @@ class _Batch:
             else:
                 decided = {key: plan_alone(each, self.planner, explained=explained) for key, each in able.items()}
         decided |= {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
-        by_id = {preemptor.job.job_id: preemptor for preemptor in found}
         after = "" if first is None else f"{first.prepared.preemptor.called} {first.prepared.preemptor.job.job_id}"
-        return BatchDecision(
-            plans=tuple((by_id[job_id], each) for job_id, each in decided.items()),
-            later=tuple(each for each in found if each.job.job_id not in decided),
-            why_later=f"it is planned for in a cycle of its own, after {after}",
-        )
+        return _decision(decided, found, f"it is planned for in a cycle of its own, after {after}")
 
     def at_once(self, found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
         """A plan for all that can be served, where it is better than all turns to their end; else the turns."""
@@ -168,7 +163,10 @@ class _Batch:
         instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
             decided = plans_of(able, best.allocations)
-            return _noted(_instead(decided, found, turns), "" if best.proven else _BETTER)
+            # Of the turns only what is said of other preemptors.
+            told = {each.job.job_id: plan for each, plan in turns.plans}
+            decided |= {job_id: plan for job_id, plan in told.items() if job_id not in decided}
+            return _noted(_decision(decided, found, turns.why_later), "" if best.proven else _BETTER)
         if best.proven:
             return turns
         note = _NONE_BETTER
@@ -234,13 +232,10 @@ def _on_whole_nodes(answers: _Answers) -> dict[str, Solution]:
     }
 
 
-def _instead(decided: dict[str, Plan | NoPlan], found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
-    """These plans; of the turns only what is said of other preemptors."""
+def _decision(decided: Mapping[str, Plan | NoPlan], found: Sequence[Preemptor], why_later: str) -> BatchDecision:
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = [(each, plan) for each, plan in turns.plans if each.job.job_id not in decided]
-    told = {*decided, *(each.job.job_id for each, _ in none)}
     plans = tuple((by_id[job_id], each) for job_id, each in decided.items())
-    return BatchDecision((*plans, *none), tuple(each for each in found if each.job.job_id not in told), turns.why_later)
+    return BatchDecision(plans, tuple(each for each in found if each.job.job_id not in decided), why_later)
 
 
 def _noted(decision: BatchDecision, note: str) -> BatchDecision:

@@ -23,7 +23,7 @@ from clearway.eligibility.eternal import is_eternal
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.preemptor import Preemptor
-from clearway.preemption.detection import obstacle
+from clearway.preemption.detection import obstacle, waits_since
 
 RULE = "eternal jobs make room"
 
@@ -136,7 +136,7 @@ def ordinary_preemptors(
             queue.passed_over.append(nodes)
             continue
         queue.add(job)
-        if nodes & queue.held and (now - _since(job)).total_seconds() >= settings.patience:
+        if nodes & queue.held and (now - waits_since(job)).total_seconds() >= settings.patience:
             takes_free = not any(nodes & others for others in queue.passed_over)
             found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
             room -= 1
@@ -182,7 +182,3 @@ def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRul
 
 def _in_order(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
-
-
-def _since(job: Job) -> datetime:
-    return max(job.submit_time, job.eligible_time or job.submit_time)

@@ -1,6 +1,6 @@
 """From a snapshot to a plan: one planner run, the nodes for the placement, and a reason for every job. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from clearway.eligibility.context import PlanningContext
@@ -159,16 +159,14 @@ def _explain(
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
-            in_time = problem.in_time(candidate.options)
-            reason = (
-                f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
-                if in_time
-                else f"not possible in time: {_cheapest(candidate.options)}"
-            )
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):
                 reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
+            elif in_time := problem.in_time(candidate.options):
+                reason = f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
+            else:
+                reason = f"not possible in time: {_cheapest(candidate.options)}"
             verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
         else:
             preempted = planned.action is not Action.END
@@ -197,20 +195,16 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     if without is None:
         return "without it the nodes cannot be freed in time"
     own, other = point.cost, without.cost
-    more_node_s = other.lost_work_node_s - own.lost_work_node_s
-    if more_node_s > 0:
-        return f"without it {node_hours(more_node_s)} more would be lost"
-    more_node_s = other.return_node_s - own.return_node_s
-    if more_node_s > 0:
-        return f"without it coming back would cost {node_hours(more_node_s)} more"
-    more_s = other.checkpoint_s - own.checkpoint_s
-    if more_s > 0:
-        return f"without it checkpoints would take {format_duration(more_s)} longer"
-    more_jobs = other.preemptees - own.preemptees
-    if more_jobs > 0:
-        return f"without it {more_jobs} more job(s) would have to go"
-    if without.max_delay_s > point.max_delay_s:
-        return f"without it the wait would be {format_duration(without.max_delay_s - point.max_delay_s)} longer"
+    differences: tuple[tuple[float, Callable[[float], str], str], ...] = (
+        (other.lost_work_node_s - own.lost_work_node_s, node_hours, "{} more would be lost"),
+        (other.return_node_s - own.return_node_s, node_hours, "coming back would cost {} more"),
+        (other.checkpoint_s - own.checkpoint_s, format_duration, "checkpoints would take {} longer"),
+        (other.preemptees - own.preemptees, str, "{} more job(s) would have to go"),
+        (without.max_delay_s - point.max_delay_s, format_duration, "the wait would be {} longer"),
+    )
+    for more, in_words, text in differences:
+        if more > 0:
+            return f"without it {text.format(in_words(more))}"
     return "others would do as well; ties go to the smaller job id"
 
 
