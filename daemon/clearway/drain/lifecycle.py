@@ -17,7 +17,7 @@ from clearway.drain.plan import plan_drain
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, call_off, close_phase
+from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo
 from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Drain, Preemption, PreemptionState
@@ -41,7 +41,7 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         if e.state is E.PLACING:
             taken = sorted(missing & foreign)
             if taken:
-                return _lost(f"Node {taken[0]} has a Reason that is not Clearway's")
+                return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
             if cycle.paused:
                 return None
             return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
@@ -49,7 +49,7 @@ class DrainLifecycle(NodesLifecycle[Drain]):
             # Another Reason keeps the node out of service as well; without any it takes jobs again.
             lost = sorted(missing - foreign)
             if lost:
-                return _lost(f"Node {lost[0]} was brought back outside Clearway")
+                return undo(OutcomeCode.NODE_TAKEN, f"Node {lost[0]} was brought back outside Clearway")
             if not snapshot.unreadable and not any(snapshot.jobs_on.get(name) for name in e.order.nodes):
                 outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")
                 return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)
@@ -84,10 +84,6 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         under_way = replace(under_way, avoid=frozenset(killed) | (under_way.avoid & asked))
         context = self.basis.context(cycle, under_way, counts=False)
         return plan_drain(e.order, context, self.basis.planner)
-
-
-def _lost(why: str) -> Phase:
-    return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
 
 
 def have_to_go(e: Drain, snapshot: ClusterSnapshot) -> dict[str, str]:

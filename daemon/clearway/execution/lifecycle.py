@@ -12,7 +12,7 @@ from clearway.execution.job_lifecycle import Command, S, StepContext
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import EvictionState, Operation, Preemption
-from clearway.model.outcome import Outcome
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
 
 E = EvictionState
@@ -73,6 +73,11 @@ class Lifecycle(ABC, Generic[O_contra]):
 def call_off(e: Operation, outcome: Outcome) -> Phase:
     """Undo what can be undone; jobs past their point of no return are followed to their end."""
     return Phase(E.CANCELLING if e.state.acting else E.CANCELLED, event=outcome.sentence, outcome=outcome)
+
+
+def undo(code: OutcomeCode, why: str) -> Phase:
+    """The row of an operation that is under way and cannot be carried on."""
+    return Phase(E.CANCELLING, outcome=Outcome(code, why))
 
 
 def placement_phase(e: Operation, placement: Reservation | None) -> Phase | None:

@@ -61,10 +61,8 @@ def least_cost(solutions: Mapping[str, Solution]) -> Cost:
 
     That is what each costs alone: added up where no job can make room for two, else the largest.
     """
-    alone = []
-    for each in solutions.values():
-        point = each.curve.choose() if each.curve.exact else None
-        alone.append(Cost() if point is None else cost_of_all([(each.prepared.problem, point)]))
+    points = [(each.prepared.problem, each.curve.choose() if each.curve.exact else None) for each in solutions.values()]
+    alone = [Cost() if point is None else cost_of_all([(problem, point)]) for problem, point in points]
     nodes: dict[str, set[str]] = defaultdict(set)
     for each in solutions.values():
         for candidate in each.prepared.problem.candidates:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase, undo
 from clearway.execution.placement import placement, placement_ends
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
@@ -171,7 +171,7 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
     job = observation.preemptor
     pointless = _pointless(e, job)
     if job is None or pointless:
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.POINTLESS, pointless))
+        return undo(OutcomeCode.POINTLESS, pointless)
     if job.state is not JobState.PENDING:
         outcome = Outcome(OutcomeCode.STARTED, _how_it_started(e, job))
         return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=job.start_time or now)

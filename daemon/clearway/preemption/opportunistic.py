@@ -34,14 +34,6 @@ _WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with oth
 _MOST_AHEAD = 100  # unserved jobs a cycle that others are compared with
 
 
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """A job that others must not overtake: the nodes it may run on, and when it can start at the earliest."""
-
-    nodes: frozenset[str]
-    starts: datetime
-
-
 @dataclass
 class _Queue:
     """The jobs that wait first, as far as the queue was looked at."""
@@ -49,10 +41,12 @@ class _Queue:
     snapshot: ClusterSnapshot
     settings: EternalConfig
     now: datetime
-    ahead: list[_Ahead] = field(default_factory=list)
+    # Jobs that others must not overtake: the nodes of each, and when it can start at the earliest.
+    ahead: list[tuple[frozenset[str], datetime]] = field(default_factory=list)
     passed_over: list[frozenset[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.never = datetime.max.replace(tzinfo=self.now.tzinfo)
         self._reach: dict[tuple[str, ...], frozenset[str]] = {}
         self._free_at = {node.name: self._when_free(node.name) for node in self.snapshot.nodes if node.available}
         self.held = frozenset(
@@ -75,20 +69,19 @@ class _Queue:
         if job.time_limit_s is not None:
             ends = self.now.timestamp() + self.settings.max_delay + job.time_limit_s
         nodes = self.reach(job)
-        return any(ends > each.starts.timestamp() and nodes & each.nodes for each in self.ahead)
+        return any(ends > starts.timestamp() and nodes & others for others, starts in self.ahead)
 
     def add(self, job: Job) -> None:
         nodes = self.reach(job)
         free_at = sorted(self._free_at[name] for name in nodes if name in self._free_at)
-        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
-        self.ahead.append(_Ahead(nodes, free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else latest))
+        starts = free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else self.never
+        self.ahead.append((nodes, starts))
 
     def _when_free(self, name: str) -> datetime:
         """When the last of its jobs that are not eternal reaches its time limit."""
-        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
         others = [job for job in self.snapshot.jobs_on.get(name, ()) if not is_eternal(job, self.settings)]
         ends = [
-            latest
+            self.never
             if job.time_limit_s is None or job.start_time is None
             else job.start_time + timedelta(seconds=job.time_limit_s)
             for job in others

@@ -19,7 +19,7 @@ from datetime import timedelta
 from clearway.eligibility.node_usage import FreeCapacity
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase
+from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo
 from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Preemption, PreemptionState, Relocation
@@ -76,38 +76,28 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
 
 def _before_end(e: Relocation, cycle: CycleContext, missing: Sequence[str]) -> Phase | None:
     """``missing`` are nodes to be emptied that this very relocation has not drained."""
-    outcome = _why_not(e, cycle.snapshot, missing)
-    if outcome is not None:
-        return Phase(E.CANCELLING, outcome=outcome)
+    taken = sorted(set(missing) & set(nodes_with_other_reasons(e, cycle.snapshot)))
+    if taken:
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
+    if misfit := move_misfit(e, cycle.snapshot):
+        return undo(OutcomeCode.CALLED_OFF, misfit)
+    failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)
+    if failed is not None:
+        return undo(OutcomeCode.NOT_MOVED, f"Job {failed.job.display_id}: {failed.note}")
     held = placement_phase(e, cycle.reservation(e.placement))
     if e.state is E.PLACING:
         if cycle.paused:
             return None
         return Phase(E.PLACING, Command.DRAIN) if missing else held or Phase(E.PREEMPTING)
     if missing:
-        why = f"Node {missing[0]} was brought back outside Clearway"
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {missing[0]} was brought back outside Clearway")
     moving = e.between_nodes
     if moving is not None and not may_still_arrive(moving, cycle):
-        why = f"Job {moving.job.display_id} did not start on its new node in time"
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why))
+        return undo(OutcomeCode.TOO_LATE, f"Job {moving.job.display_id} did not start on its new node in time")
     if all(p.state.terminal for p in e.preemptions):
         arrived = Outcome(OutcomeCode.ARRIVED, _how_they_arrived(e, cycle.snapshot))
         return Phase(E.STARTED, event=arrived.sentence, outcome=arrived, started_at=cycle.now)
     return held
-
-
-def _why_not(e: Relocation, snapshot: ClusterSnapshot, missing: Sequence[str]) -> Outcome | None:
-    taken = sorted(set(missing) & set(nodes_with_other_reasons(e, snapshot)))
-    if taken:
-        return Outcome(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
-    misfit = move_misfit(e, snapshot)
-    if misfit:
-        return Outcome(OutcomeCode.CALLED_OFF, misfit)
-    failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)
-    if failed is not None:
-        return Outcome(OutcomeCode.NOT_MOVED, f"Job {failed.job.display_id}: {failed.note}")
-    return None
 
 
 def _how_they_arrived(e: Relocation, snapshot: ClusterSnapshot) -> str:
