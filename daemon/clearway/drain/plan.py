@@ -31,9 +31,6 @@ from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import one_after_another
 
-LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
-
-
 _NAMED_JOBS = 5  # in one sentence
 
 
@@ -70,7 +67,7 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
             continue
         if order.leaves_alone(job):
             why = "it also runs on other nodes, and such jobs are left to end by themselves"
-            verdicts.append(Verdict(job_id, Choice.SPARED, LEFT, why))
+            verdicts.append(Verdict(job_id, Choice.SPARED, "parallel_left", why))
         else:
             leaving.append(job)
     purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN

@@ -11,8 +11,6 @@ from clearway.model.orders import DrainOrder, Parallel
 
 # What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
 _REASON = re.compile(r'[^"\[\]]{0,120}')
-
-
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
 _CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's

@@ -21,7 +21,6 @@ from clearway.model.problem import Action
 
 S = PreemptionState
 
-
 # Slurm 22.05 fails a job for good ("credential revoked") that starts again in the second in which it was requeued.
 _REST = timedelta(seconds=1.5)
 _SECOND = timedelta(seconds=1)

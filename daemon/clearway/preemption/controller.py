@@ -29,14 +29,9 @@ from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
-
-
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
-
-
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
-
 
 # The preemptor, its eviction, and the fresh snapshot where the eviction is to be begun at once.
 _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]

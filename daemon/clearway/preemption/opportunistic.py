@@ -26,11 +26,7 @@ from clearway.model.preemptor import Preemptor
 from clearway.preemption.detection import obstacle, waits_since
 
 RULE = "eternal jobs make room"
-
-
 _WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
-
-
 _MOST_AHEAD = 100  # unserved jobs a cycle that others are compared with
 
 

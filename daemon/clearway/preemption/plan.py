@@ -128,7 +128,6 @@ def plan_of(
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:
     """Exactly as many nodes as asked: free ones first, then those that are freed soonest and surest."""
-    leaving = {planned.job_id for planned in point.actions}
     rank = {Action.KILL: 0, Action.SUSPEND: 0, Action.APP_CHECKPOINT: 1, Action.SYS_CHECKPOINT: 1, Action.END: 2}
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
     if prepared.problem.needs is not None:
@@ -138,7 +137,7 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     held: set[str] = set()
     for candidate in prepared.problem.candidates:
         for name in candidate.node_names:
-            if candidate.job_id in leaving:
+            if candidate.job_id in when:
                 freed[name] = max(freed.get(name, 0), when[candidate.job_id])
             else:
                 held.add(name)
