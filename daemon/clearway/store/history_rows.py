@@ -9,38 +9,53 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, 
 
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.records import CheckpointRecord, Key, RestartRecord
+from clearway.store.rows import record_from
 from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTORY
 
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile
 AT_ALL = 10_000  # records that are looked at, so that planning stays quick however long the history is
 
 
-def write_checkpoint(connection: Connection, record: CheckpointRecord) -> bool:
-    return _write(connection, CHECKPOINT_HISTORY, dataclasses.asdict(record))
+Record = CheckpointRecord | RestartRecord | RunRecord
+
+_TABLES: dict[type[Record], Table] = {
+    CheckpointRecord: CHECKPOINT_HISTORY,
+    RestartRecord: RESTART_HISTORY,
+    RunRecord: RUN_HISTORY,
+}
 
 
-def write_restart(connection: Connection, record: RestartRecord) -> bool:
-    return _write(connection, RESTART_HISTORY, dataclasses.asdict(record))
+def write(connection: Connection, record: Record) -> bool:
+    """Insert, or replace the row of the same key; whether it is new."""
+    table, values = _TABLES[type(record)], dataclasses.asdict(record)
+    keys = [column.name for column in table.primary_key]
+    same = and_(*(table.c[name] == values[name] for name in keys))
+    rest = {name: value for name, value in values.items() if name not in keys}
+    if connection.execute(update(table).where(same).values(rest)).rowcount:
+        return False
+    connection.execute(insert(table).values(values))
+    return True
 
 
 def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
     for record in records:
-        _write(connection, RUN_HISTORY, dataclasses.asdict(record))
+        write(connection, record)
 
 
 def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    return tuple(CheckpointRecord(**_fields(row)) for row in _newest(connection, CHECKPOINT_HISTORY, "ended_at"))
+    newest = _newest(connection, CHECKPOINT_HISTORY, "ended_at")
+    return tuple(record_from(CheckpointRecord, row) for row in newest)
 
 
 def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    return tuple(RestartRecord(**_fields(row)) for row in _newest(connection, RESTART_HISTORY, "started_at"))
+    return tuple(record_from(RestartRecord, row) for row in _newest(connection, RESTART_HISTORY, "started_at"))
 
 
 def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
     table = RUN_HISTORY
     same = and_(*(table.c[name] == value for name, value in key._asdict().items()))
     newest = select(table).where(same).order_by(table.c.ended_at.desc(), table.c.job_id, table.c.started_at)
-    return tuple(RunRecord(**_fields(row)) for row in connection.execute(newest.limit(A_KEY)))
+    return tuple(record_from(RunRecord, row) for row in connection.execute(newest.limit(A_KEY)))
 
 
 def prune(connection: Connection, before: datetime) -> None:
@@ -62,17 +77,6 @@ def _prune_runs(connection: Connection) -> None:
         connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
-def _write(connection: Connection, table: Table, values: dict[str, Any]) -> bool:
-    """Insert, or replace the row of the same key; whether it is new."""
-    keys = [column.name for column in table.primary_key]
-    same = and_(*(table.c[name] == values[name] for name in keys))
-    rest = {name: value for name, value in values.items() if name not in keys}
-    if connection.execute(update(table).where(same).values(rest)).rowcount:
-        return False
-    connection.execute(insert(table).values(values))
-    return True
-
-
 def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
 
@@ -86,7 +90,3 @@ def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
     columns = [chosen.c[column.name] for column in table.columns]
     query = select(*columns).where(chosen.c.rank_in_key <= A_KEY).order_by(*order(chosen))
     return list(connection.execute(query))
-
-
-def _fields(row: Row[Any]) -> dict[str, Any]:
-    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it

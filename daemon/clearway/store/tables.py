@@ -258,20 +258,16 @@ class LeaseRow(Base):
     expires_at: Mapped[datetime]
 
 
-def _table(row: type[Base]) -> Table:
-    return cast(Table, row.__table__)
-
-
 # The repository writes plain statements, it keeps no session and no identity map.
-EVICTIONS = _table(EvictionRow)
-PLANS = _table(PlanRow)
-EXPLANATIONS = _table(ExplanationRow)
-PREEMPTIONS = _table(PreemptionRow)
-STEPS = _table(StepRow)
-REQUESTS = _table(RequestRow)
-ROLLING_DRAINS = _table(RollingDrainRow)
-CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
-RESTART_HISTORY = _table(RestartHistoryRow)
-RUN_HISTORY = _table(RunHistoryRow)
-KEPT_VALUES = _table(ValueRow)
-LEASES = _table(LeaseRow)
+EVICTIONS = cast(Table, EvictionRow.__table__)
+PLANS = cast(Table, PlanRow.__table__)
+EXPLANATIONS = cast(Table, ExplanationRow.__table__)
+PREEMPTIONS = cast(Table, PreemptionRow.__table__)
+STEPS = cast(Table, StepRow.__table__)
+REQUESTS = cast(Table, RequestRow.__table__)
+ROLLING_DRAINS = cast(Table, RollingDrainRow.__table__)
+CHECKPOINT_HISTORY = cast(Table, CheckpointHistoryRow.__table__)
+RESTART_HISTORY = cast(Table, RestartHistoryRow.__table__)
+RUN_HISTORY = cast(Table, RunHistoryRow.__table__)
+KEPT_VALUES = cast(Table, ValueRow.__table__)
+LEASES = cast(Table, LeaseRow.__table__)
