@@ -15,10 +15,8 @@ from clearway.config.configuration import Config
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.events import Event
 from clearway.telemetry.daemon_metrics import DaemonMetrics
-from clearway.telemetry.eviction_metrics import EvictionMetrics
 from clearway.telemetry.families import Families
-from clearway.telemetry.relocation_metrics import RelocationMetrics
-from clearway.telemetry.rolling_metrics import RollingMetrics
+from clearway.telemetry.operation_metrics import OperationMetrics
 from clearway.telemetry.work_metrics import WorkMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which is never read
@@ -40,13 +38,7 @@ class Metrics:
         families = Families(self.registry)
         self._daemon = DaemonMetrics(families, wall or SystemClock())
         self._work = WorkMetrics(families, checkpointers)
-        self._parts = (
-            self._daemon,
-            self._work,
-            EvictionMetrics(families, clock.now()),
-            RelocationMetrics(families),
-            RollingMetrics(families),
-        )
+        self._parts = (self._daemon, self._work, OperationMetrics(families, clock.now()))
 
     def configured(self, config: Config) -> None:
         """Show mode and limits."""
