@@ -29,22 +29,18 @@ class OperationMetrics:
         waiting, operations, rolling = report.waiting, report.open_evictions, report.rolling_drains
         unplanned = sum(1 for each in waiting if each.eviction_id is None)
         overdue = sum(1 for each in waiting if each.preemptor.deadline < report.at)
+        preemptees = (p.state for each in operations if each.state.acting for p in each.preemptions)
+        turns = (turn.state for each in rolling for turn in each.turns)
+        longest_s = max((standstill_s(each, report.at) for each in rolling), default=0.0)
         self._families.set("waiting_preemptors", len(waiting))
         self._families.set("waiting_preemptors_overdue", overdue)
-        self._families.set(
-            "waiting_preemptors_without_eviction", sum(1 for each in waiting if each.eviction_id is None)
-        )
+        self._families.set("waiting_preemptors_without_eviction", unplanned)
         self._families.set_tally("open_evictions", OPEN, (each.state for each in operations))
-        turns = (turn.state for each in rolling for turn in each.turns)
-        preemptees = (p.state for each in operations if each.state.acting for p in each.preemptions)
         self._families.set_tally("open_preemptions", OPEN_PREEMPTIONS, preemptees)
         # Only the daemon that acts has rolling drains.
-        longest_s = max((standstill_s(each, report.at) for each in rolling), default=0.0)
         self._families.set("open_rolling_drains", len(rolling))
         self._families.set("rolling_drain_standstill_seconds", longest_s)
-        self._families.set_tally(
-            "rolling_drain_nodes", TurnState, (turn.state for each in rolling for turn in each.turns)
-        )
+        self._families.set_tally("rolling_drain_nodes", TurnState, turns)
         for operation in operations:
             self._count_start(operation)
 
