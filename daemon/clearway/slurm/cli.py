@@ -10,16 +10,15 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
+from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
-from clearway.slurm.guards import checked
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
@@ -76,26 +75,13 @@ class CliBackend(GuardedBackend):
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> ClusterSnapshot:
-        taken_at = self._now()
+    def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token, self._job_columns())
-        self._requeue_delay.saw_all(jobs)
-        nodes, skipped_nodes = parse.read_nodes(
-            self._scontrol("--details", "show", "node")
-        )  # which tell of GPUs in use
-        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
-        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
-        queries = 2 + self._refresh_excluded(jobs, taken_at) + preempt_queries + topology_queries
-        return ClusterSnapshot(
-            taken_at=taken_at,
-            jobs=tuple(self._with_excluded(job) for job in jobs),
-            nodes=tuple(nodes),
-            skipped=(*skipped, *skipped_nodes, *self._skipped_reservations),
-            queries=queries,
-            preempt_priorities=priorities,
-            topology=topology,
-        )
+        # The details tell of GPUs in use.
+        nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
+        queries = 2 + self._refresh_excluded(jobs, now)
+        return [self._with_excluded(job) for job in jobs], nodes, skipped + skipped_nodes, queries
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)
@@ -208,17 +194,16 @@ class CliBackend(GuardedBackend):
         self._scontrol(
             "create",
             "reservation",
-            f"ReservationName={checked(reservation.name)}",
+            f"ReservationName={reservation.name}",
             "StartTime=now",
             f"Duration={max(1, math.ceil(seconds / 60))}",  # minutes; 0 would be a reservation without end
-            f"Users={','.join(map(checked, reservation.users))}",
-            f"Nodes={parse.compress(map(checked, reservation.nodes))}",
-            *([f"Flags={','.join(map(checked, reservation.flags))}"] if reservation.flags else []),
+            f"Users={','.join(reservation.users)}",
+            f"Nodes={parse.compress(reservation.nodes)}",
+            *([f"Flags={','.join(reservation.flags)}"] if reservation.flags else []),
         )
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        hosts = parse.compress(map(checked, nodes))
-        self._scontrol("update", f"ReservationName={checked(reservation)}", f"Nodes={hosts}")
+        self._scontrol("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
@@ -226,10 +211,10 @@ class CliBackend(GuardedBackend):
         self._scontrol("update", f"ReservationName={checked(name)}", f"EndTime={local}")
 
     def _delete(self, reservation: str) -> None:
-        self._scontrol("delete", f"ReservationName={checked(reservation)}")
+        self._scontrol("delete", f"ReservationName={reservation}")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        return parse.node_status(self._scontrol("show", "node", checked(node)))
+        return parse.node_status(self._scontrol("show", "node", node))
 
     def _set_drained(self, node: str, reason: str | None) -> None:
         # Not RESUME, which would also bring back a node that is DOWN.

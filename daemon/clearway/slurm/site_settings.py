@@ -4,6 +4,7 @@ Both readers are given what runs a command of Slurm and returns what it prints.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from clearway.model.cluster import Job, JobState, PreemptPriorities, Topology
@@ -32,21 +33,17 @@ class PreemptReader:
         """The priorities, and how many queries that took now."""
         if self._read_at is not None and abs((now - self._read_at).total_seconds()) < PRIORITIES_EVERY_S:
             return self._known, 0
-        self._read_at = now
-        try:
+        self._read_at, queries = now, 1
+        with suppress(SlurmError):
             of_qos = preempt.sorts_by_qos(run(["scontrol", "show", "config"]))
-        except SlurmError:
-            return self._known, 1
-        try:
+            queries = 2
             if of_qos:
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
                 self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
             else:
                 tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
                 self._known = PreemptPriorities(tiers)
-        except SlurmError:
-            pass
-        return self._known, 2
+        return self._known, queries
 
 
 class TopologyReader:
