@@ -5,10 +5,9 @@ from functools import singledispatchmethod
 from clearway.config.configuration import Config, Mode
 from clearway.model.claims import read_claims
 from clearway.model.clock import Clock
-from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.model.events import CommandGiven, CycleFailed, Event
 from clearway.model.report import CycleReport
-from clearway.telemetry.families import RECORDS, Families
+from clearway.telemetry.families import FAILURES, RECORDS, Families
 
 
 class DaemonMetrics:
@@ -54,17 +53,7 @@ class DaemonMetrics:
 
 def failure_kind(error: BaseException) -> str:
     """The label of a failed cycle."""
-    match error:
-        case SlurmTimeoutError():
-            return "slurm_timeout"
-        case SlurmUnavailableError():
-            return "slurm_unavailable"
-        case SlurmRefusedError():
-            return "slurm_refused"
-        case StoreError():
-            return "store"
-        case _:
-            return "internal"
+    return next(kind for sort, kind in FAILURES.items() if isinstance(error, sort))
 
 
 def _record(kind: str) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command
 from clearway.model.claims import Restart
+from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
@@ -24,7 +25,14 @@ OPEN = tuple(state for state in EvictionState if not state.terminal)
 OPEN_PREEMPTIONS = tuple(state for state in PreemptionState if not state.terminal)
 PREEMPTING = tuple(action for action in Action if action is not Action.END)
 RECORDS = ("job", "node", "reservation")
-_FAILURES = ("slurm_timeout", "slurm_unavailable", "slurm_refused", "store", "internal")
+# By the error that ended the cycle, the first that fits.
+FAILURES = {
+    SlurmTimeoutError: "slurm_timeout",
+    SlurmUnavailableError: "slurm_unavailable",
+    SlurmRefusedError: "slurm_refused",
+    StoreError: "store",
+    BaseException: "internal",
+}
 _RULES = tuple(rule.name for rule in RULES)
 
 # The registry adds ``_total`` to their names.
@@ -104,7 +112,7 @@ _HISTOGRAMS = {
     "checkpoint_seconds_ratio": "Seconds that a checkpoint took, over those predicted; 1: exactly as predicted.",
 }
 _LABELS: dict[str, dict[str, Iterable[str]]] = {
-    "cycle_failures": {"kind": _FAILURES},
+    "cycle_failures": {"kind": FAILURES.values()},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
     "skipped_records": {"kind": RECORDS},
     "unreadable_records": {"kind": RECORDS},

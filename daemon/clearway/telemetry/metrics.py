@@ -33,8 +33,8 @@ class Metrics:
         build = Info("clearway_build", "Version of the daemon.", registry=self.registry)
         build.info({"version": clearway.__version__, "python": platform.python_version()})
         Info("clearway_backend", "How the daemon talks to Slurm.", registry=self.registry).info({"name": backend})
-        self._restarts = _Restarts()
-        self.registry.register(self._restarts)
+        self._restarts: Callable[[], int] = lambda: 0
+        self.registry.register(self)
         families = Families(self.registry)
         self._daemon = DaemonMetrics(families, wall or SystemClock())
         self._work = WorkMetrics(families, checkpointers)
@@ -47,7 +47,12 @@ class Metrics:
 
     def count_restarts(self, restarts: Callable[[], int]) -> None:
         """Show how often the backend's own process had to be started again; 0 for one without such a process."""
-        self._restarts.count = restarts
+        self._restarts = restarts
+
+    def collect(self) -> Iterator[Metric]:
+        """The backend's own count, read when Prometheus asks."""
+        text = "Times that the backend's own process was started again; always 0 for one without such a process."
+        yield CounterMetricFamily("clearway_backend_restarts", text, value=self._restarts())
 
     def record(self, event: Event) -> None:
         """Count one event, whatever its type."""
@@ -57,14 +62,3 @@ class Metrics:
     def text(self) -> bytes:
         """Prometheus' text format."""
         return generate_latest(self.registry)
-
-
-class _Restarts:
-    """Reads the backend's own count when Prometheus asks."""
-
-    def __init__(self) -> None:
-        self.count: Callable[[], int] = lambda: 0
-
-    def collect(self) -> Iterator[Metric]:
-        text = "Times that the backend's own process was started again; always 0 for one without such a process."
-        yield CounterMetricFamily("clearway_backend_restarts", text, value=self.count())
