@@ -22,8 +22,8 @@ _SHORT = 60  # characters
 _RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 _PIECE = re.compile(rf"(?:[A-Za-z0-9_.-]|\[{_RANGE.pattern}(?:,{_RANGE.pattern})*\])+")
 _PART = re.compile(r"\[([^]]*)\]|([^[]+)")
-_MATCHING = re.compile(r"(?:[^][]|\[[^][]*\])*")
-_UP_TO_COMMA = re.compile(r"((?:[^][,]|\[[^][]*\])*),")
+_MATCHING = re.compile(r"(?:[^][]++|\[[^][]*+\])*+")
+_UP_TO_COMMA = re.compile(r"((?:[^][,]++|\[[^][]*+\])*+),")
 _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,12})", re.DOTALL)
 
 
