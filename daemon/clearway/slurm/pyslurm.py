@@ -46,11 +46,6 @@ class PyslurmBackend(GuardedBackend):
         """How often the worker had to be replaced, because it hung or crashed."""
         return self._worker.restarts
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The worker's process id while it runs."""
-        return self._worker.pid
-
     def available(self) -> str | None:
         """Why this backend cannot be used now, in one line; None when it can."""
         try:
