@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
@@ -48,7 +49,6 @@ class CliBackend(GuardedBackend):
     ) -> None:
         commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
-        self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at: datetime | None = None
 
@@ -77,7 +77,7 @@ class CliBackend(GuardedBackend):
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         text, token = self._squeue()
-        jobs, skipped = parse.read_jobs(text, token, self._job_columns())
+        jobs, skipped = parse.read_jobs(text, token, self._job_columns)
         # The details tell of GPUs in use.
         nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
         queries = 2 + self._refresh_excluded(jobs, now)
@@ -106,28 +106,27 @@ class CliBackend(GuardedBackend):
         token = secrets.token_hex(8)
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
-            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns())}), token
+            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token
         except SlurmRefusedError as error:
             if _UNKNOWN_JOB.search(str(error)):
                 return "", token
             raise
 
+    @cached_property
     def _job_columns(self) -> tuple[str, ...]:
         """Asked once: it is the client on this machine that knows them."""
-        if self._columns is None:
-            try:
-                known = self._commands.run(["squeue", "--helpFormat"])
-            except SlurmRefusedError:
-                known = ""  # a release that does not tell
-            self._columns = parse.job_columns(known)
-        return self._columns
+        try:
+            known = self._commands.run(["squeue", "--helpFormat"])
+        except SlurmRefusedError:
+            known = ""  # a release that does not tell
+        return parse.job_columns(known)
 
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         """The job as it is now, and how to name it to scontrol; None when Slurm does not know it."""
         if not job_id.isdecimal():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
         text, token = self._squeue("--states=all", f"--jobs={job_id}")
-        rows, _ = parse.split_rows(text, token, self._job_columns())
+        rows, _ = parse.split_rows(text, token, self._job_columns)
         # For an array or a heterogeneous job squeue lists every part.
         for row in rows:
             if row["JobID"] == job_id:

@@ -101,12 +101,11 @@ class WorkerProcess:
 
     def _exchange(self, name: str, args: dict[str, object], deadline: float) -> Any:
         process = self._process
-        assert process is not None  # noqa: S101 - for the type checker
-        assert process.stdin is not None  # noqa: S101
+        assert process is not None and process.stdin and process.stdout  # noqa: S101, PT018 - for the type checker
         try:
             process.stdin.write(frame({"call": name, "args": args}))
             process.stdin.flush()
-            reply = self._receive(process, deadline)
+            reply = self._receive(process.stdout.fileno(), deadline)
         except TimeoutError:
             self._failed(f"{name} took longer than {self._timeout_s:g} s")
             raise SlurmTimeoutError(f"pyslurm: {name} did not answer within {self._timeout_s:g} s") from None
@@ -118,9 +117,7 @@ class WorkerProcess:
             return reply["ok"]
         raise self._error(name, reply["error"])
 
-    def _receive(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        descriptor = process.stdout.fileno()
+    def _receive(self, descriptor: int, deadline: float) -> dict[str, Any]:
         (length,) = LENGTH.unpack(self._read(descriptor, LENGTH.size, deadline))
         if length > MAX_FRAME:
             raise ValueError("an answer without end")

@@ -238,11 +238,9 @@ def _may_hold_nodes(kind: str, record: Record) -> bool:
 
 def _text(record: Record, key: str) -> str:
     value = record.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
         raise FieldError(f"{key} is {str(value)[:40]!r}, not a text")
-    return value
+    return value or ""
 
 
 def _texts(record: Record, key: str) -> tuple[str, ...]:

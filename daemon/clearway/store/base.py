@@ -87,8 +87,6 @@ class Store(HistoryStore, Protocol):
         rolling_id: int | None = None,
     ) -> int: ...
 
-    def pending_requests(self) -> tuple[OperatorRequest, ...]: ...
-
     def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
         """Store what has become of it, with the operation that it has led to."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
@@ -123,10 +123,10 @@ class SqlStore:
 
     def eviction(self, eviction_id: int) -> Operation:
         with self._database.reading() as connection:
-            found = connection.execute(select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id)).all()
-            if not found:
-                raise UnknownEvictionError(f"no eviction {eviction_id}")
-            return self._complete(connection, found)[0]
+            found = self._operations(connection, select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id))
+        if not found:
+            raise UnknownEvictionError(f"no eviction {eviction_id}")
+        return found[0]
 
     def open_evictions(self) -> tuple[Operation, ...]:
         """Plans already parsed are taken from memory."""
@@ -134,10 +134,8 @@ class SqlStore:
             return self._open_evictions(connection)
 
     def _open_evictions(self, connection: Connection) -> tuple[Operation, ...]:
-        found = connection.execute(
-            select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
-        ).all()
-        evictions = self._complete(connection, found, remember=True)
+        query = select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
+        evictions = self._operations(connection, query, remember=True)
         self._plans.keep_only({(each.eviction_id, each.revision) for each in evictions})
         return evictions
 
@@ -170,7 +168,7 @@ class SqlStore:
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
         with self._database.reading() as connection:
-            return self._complete(connection, connection.execute(query).all())
+            return self._operations(connection, query)
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
@@ -187,13 +185,14 @@ class SqlStore:
     explanation = _read(explanation_rows.newest)
     unexplained = _read(explanation_rows.missing)
 
-    def _complete(
-        self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
+    def _operations(
+        self, connection: Connection, query: Select[Any], *, remember: bool = False
     ) -> tuple[Operation, ...]:
-        """Rows of evictions to evictions: adds each one's plan and preemptions.
+        """Those that a query for rows of evictions finds, each with its plan and preemptions.
 
         ``remember``: plans are taken from memory, and kept there.
         """
+        found = connection.execute(query).all()
         if not found:
             return ()
         plans = {
@@ -203,15 +202,11 @@ class SqlStore:
         }
         missing = {row.eviction_id: row.kind for row in found if row.eviction_id not in plans}
         if missing:
-            query = (
-                select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document)
-                .join(
-                    EVICTIONS,
-                    and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision),
-                )
-                .where(PLANS.c.eviction_id.in_(missing))
-            )
-            for eviction_id, revision, document in connection.execute(query):
+            present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
+            documents = select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document).join(EVICTIONS, present)
+            for eviction_id, revision, document in connection.execute(
+                documents.where(PLANS.c.eviction_id.in_(missing))
+            ):
                 plans[eviction_id] = load(rows.PLANS[missing[eviction_id]], document)
                 if remember:
                     self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
@@ -261,22 +256,11 @@ class SqlStore:
         rolling_id: int | None = None,
     ) -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
-        values = {
-            "kind": str(kind),
-            "eviction_id": eviction_id,
-            "actor": actor,
-            "created_at": at,
-            "result": "",
-            "document": document,
-            "rolling_id": rolling_id,
-        }
+        values = {"kind": str(kind), "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
+        values |= {"document": document, "rolling_id": rolling_id}
+        known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
         with self._database.writing() as connection:
-            if (
-                eviction_id is not None
-                and not connection.execute(
-                    select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
-                ).first()
-            ):
+            if eviction_id is not None and connection.execute(known).first() is None:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
 
