@@ -73,8 +73,6 @@ class CliBackend(GuardedBackend):
     def close(self) -> None:
         """Nothing is kept open between commands."""
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token, self._job_columns)
@@ -166,8 +164,6 @@ class CliBackend(GuardedBackend):
     def _with_excluded(self, job: Job) -> Job:
         excluded = self._excluded.get(job.job_id, ())
         return replace(job, excluded_nodes=excluded) if excluded else job
-
-    # ---- changes -----------------------------------------------------------------------------------------------
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
         update = ("scontrol", "--oneliner", "update", f"JobId={target}")

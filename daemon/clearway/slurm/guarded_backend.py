@@ -103,8 +103,6 @@ class GuardedBackend(ABC):
             topology=topology,
         )
 
-    # ---- jobs --------------------------------------------------------------------------------------------------
-
     def requeue(self, job: Job) -> None:
         current, target = self._known(job.job_id)
         if current.state in _LEAVING:
@@ -183,8 +181,6 @@ class GuardedBackend(ABC):
             if not self._says(error, refusal):
                 raise
 
-    # ---- reservations ------------------------------------------------------------------------------------------
-
     def create_reservation(self, reservation: Reservation) -> None:
         if reservation.end_time <= self._now():
             raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
@@ -211,8 +207,6 @@ class GuardedBackend(ABC):
         except SlurmRefusedError:
             if any(item.name == name for item in self.reservations()):
                 raise
-
-    # ---- nodes and rights --------------------------------------------------------------------------------------
 
     def drain(self, node: str, reason: str) -> None:
         status = self._node_status(checked(node))

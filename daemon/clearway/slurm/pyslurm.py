@@ -57,8 +57,6 @@ class PyslurmBackend(GuardedBackend):
     def close(self) -> None:
         self._worker.close()
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:  # noqa: ARG002
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
@@ -81,8 +79,6 @@ class PyslurmBackend(GuardedBackend):
         found, skipped = records.read_reservations(self._worker.call("reservations"))
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
-
-    # ---- changes -----------------------------------------------------------------------------------------------
 
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         current = self.job(job_id)

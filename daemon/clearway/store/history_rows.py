@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, Table, and_, delete, func, insert, select, update
 
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.records import CheckpointRecord, Key, RestartRecord
@@ -15,19 +15,20 @@ from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTO
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile
 AT_ALL = 10_000  # records that are looked at, so that planning stays quick however long the history is
 
-
 Record = CheckpointRecord | RestartRecord | RunRecord
+R = TypeVar("R", bound=Record)
 
-_TABLES: dict[type[Record], Table] = {
-    CheckpointRecord: CHECKPOINT_HISTORY,
-    RestartRecord: RESTART_HISTORY,
-    RunRecord: RUN_HISTORY,
+# Where they are kept, and the column that says how old they are.
+_TABLES: dict[type[Record], tuple[Table, str]] = {
+    CheckpointRecord: (CHECKPOINT_HISTORY, "ended_at"),
+    RestartRecord: (RESTART_HISTORY, "started_at"),
+    RunRecord: (RUN_HISTORY, "ended_at"),
 }
 
 
 def write(connection: Connection, record: Record) -> bool:
     """Insert, or replace the row of the same key; whether it is new."""
-    table, values = _TABLES[type(record)], dataclasses.asdict(record)
+    table, values = _TABLES[type(record)][0], dataclasses.asdict(record)
     keys = [column.name for column in table.primary_key]
     same = and_(*(table.c[name] == values[name] for name in keys))
     rest = {name: value for name, value in values.items() if name not in keys}
@@ -43,12 +44,11 @@ def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
 
 
 def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    newest = _newest(connection, CHECKPOINT_HISTORY, "ended_at")
-    return tuple(record_from(CheckpointRecord, row) for row in newest)
+    return _newest(connection, CheckpointRecord)
 
 
 def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    return tuple(record_from(RestartRecord, row) for row in _newest(connection, RESTART_HISTORY, "started_at"))
+    return _newest(connection, RestartRecord)
 
 
 def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
@@ -59,9 +59,8 @@ def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    connection.execute(delete(CHECKPOINT_HISTORY).where(CHECKPOINT_HISTORY.c.ended_at < before))
-    connection.execute(delete(RESTART_HISTORY).where(RESTART_HISTORY.c.started_at < before))
-    connection.execute(delete(RUN_HISTORY).where(RUN_HISTORY.c.ended_at < before))
+    for table, time in _TABLES.values():
+        connection.execute(delete(table).where(table.c[time] < before))
     _prune_runs(connection)
 
 
@@ -77,8 +76,9 @@ def _prune_runs(connection: Connection) -> None:
         connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
-def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
+def _newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
+    table, time = _TABLES[kind]
 
     def order(of: FromClause) -> list[ColumnElement[Any]]:
         return [of.c[time].desc(), *(of.c[column.name] for column in table.primary_key)]
@@ -89,4 +89,4 @@ def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
     chosen = ranked.subquery()
     columns = [chosen.c[column.name] for column in table.columns]
     query = select(*columns).where(chosen.c.rank_in_key <= A_KEY).order_by(*order(chosen))
-    return list(connection.execute(query))
+    return tuple(record_from(kind, row) for row in connection.execute(query))

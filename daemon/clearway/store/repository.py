@@ -46,22 +46,14 @@ def _request(row: Row[Any]) -> OperatorRequest:
     return rows.record_from(OperatorRequest, row, document=row.document or "")
 
 
-def _read(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[SqlStore, P], T]:
-    """A method that returns what this function does, in one reading transaction."""
+def _method(
+    function: Callable[Concatenate[Connection, P], T], *, writes: bool = False
+) -> Callable[Concatenate[SqlStore, P], T]:
+    """A method that returns what this function does, in one transaction."""
 
     def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._database.reading() as connection:
-            return query(connection, *args, **kwargs)
-
-    return method
-
-
-def _write(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[SqlStore, P], T]:
-    """A method that returns what this function does, in one writing transaction."""
-
-    def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._database.writing() as connection:
-            return change(connection, *args, **kwargs)
+        with self._database.writing() if writes else self._database.reading() as connection:
+            return function(connection, *args, **kwargs)
 
     return method
 
@@ -181,9 +173,9 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
-    explain_plan = _write(explanation_rows.write)
-    explanation = _read(explanation_rows.newest)
-    unexplained = _read(explanation_rows.missing)
+    explain_plan = _method(explanation_rows.write, writes=True)
+    explanation = _method(explanation_rows.newest)
+    unexplained = _method(explanation_rows.missing)
 
     def _operations(
         self, connection: Connection, query: Select[Any], *, remember: bool = False
@@ -204,9 +196,8 @@ class SqlStore:
         if missing:
             present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
             documents = select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document).join(EVICTIONS, present)
-            for eviction_id, revision, document in connection.execute(
-                documents.where(PLANS.c.eviction_id.in_(missing))
-            ):
+            documents = documents.where(PLANS.c.eviction_id.in_(missing))
+            for eviction_id, revision, document in connection.execute(documents):
                 plans[eviction_id] = load(rows.PLANS[missing[eviction_id]], document)
                 if remember:
                     self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
@@ -264,7 +255,7 @@ class SqlStore:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
 
-    pending_requests = _read(_pending_requests)
+    pending_requests = _method(_pending_requests)
 
     def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
         values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
@@ -280,27 +271,27 @@ class SqlStore:
             row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
             return None if row is None else _request(row)
 
-    create_rolling_drain = _write(rolling_rows.create)
-    save_rolling_drain = _write(rolling_rows.save)
-    rolling_drain = _read(rolling_rows.find)
-    open_rolling_drains = _read(rolling_rows.open_ones)
-    rolling_drains = _read(rolling_rows.newest)
+    create_rolling_drain = _method(rolling_rows.create, writes=True)
+    save_rolling_drain = _method(rolling_rows.save, writes=True)
+    rolling_drain = _method(rolling_rows.find)
+    open_rolling_drains = _method(rolling_rows.open_ones)
+    rolling_drains = _method(rolling_rows.newest)
 
     # What preemption has cost so far
 
-    preemption_counts = _read(preemption_rows.counts)
-    usage_since = _read(preemption_rows.usage_since)
-    moved_since = _read(preemption_rows.moved_since)
+    preemption_counts = _method(preemption_rows.counts)
+    usage_since = _method(preemption_rows.usage_since)
+    moved_since = _method(preemption_rows.moved_since)
 
     # What was learned
 
-    record_checkpoint = _write(history_rows.write)
-    record_restart = _write(history_rows.write)
-    record_runs = _write(history_rows.write_runs)
-    checkpoint_history = _read(history_rows.read_checkpoints)
-    restart_history = _read(history_rows.read_restarts)
-    runs_of = _read(history_rows.read_runs)
-    requeued = _read(preemption_rows.requeued)
+    record_checkpoint = _method(history_rows.write, writes=True)
+    record_restart = _method(history_rows.write, writes=True)
+    record_runs = _method(history_rows.write_runs, writes=True)
+    checkpoint_history = _method(history_rows.read_checkpoints)
+    restart_history = _method(history_rows.read_restarts)
+    runs_of = _method(history_rows.read_runs)
+    requeued = _method(preemption_rows.requeued)
 
     # Small values
 

@@ -8,20 +8,15 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from clearway.model.errors import StoreError
 from clearway.model.rolling import RollingDrain, RollingState
-from clearway.store.rows import new_id
+from clearway.store.rows import Values, fields_of, new_id
 from clearway.store.serialise import dump, load
 from clearway.store.tables import ROLLING_DRAINS as TABLE
 
 OPEN = [state for state in RollingState if not state.terminal]
 
 
-def _values(rolling: RollingDrain) -> dict[str, object]:
-    return {
-        "state": rolling.state,
-        "created_at": rolling.created_at,
-        "finished_at": rolling.finished_at,
-        "document": dump(rolling),
-    }
+def _values(rolling: RollingDrain) -> Values:
+    return fields_of(rolling, ("state", "created_at", "finished_at")) | {"document": dump(rolling)}
 
 
 def _read(connection: Connection, query: Select[Any]) -> tuple[RollingDrain, ...]:

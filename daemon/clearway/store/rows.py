@@ -37,7 +37,7 @@ PLANS: dict[OperationKind, type[OperationPlan]] = {
 def eviction_values(eviction: Operation) -> Values:
     """The row of ``evictions``, but for its id."""
     subject = eviction.subject
-    return _fields(eviction, _EVICTION_FIELDS) | {
+    return fields_of(eviction, _EVICTION_FIELDS) | {
         "kind": eviction.kind,
         "preemptor_job_id": subject.job_id,
         "preemptor_user": subject.user,
@@ -66,7 +66,7 @@ def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
 def preemption_values(preemption: Preemption) -> Values:
     """The row of ``preemptions``, but for its key (eviction and position)."""
     job = preemption.job
-    return _fields(preemption, _PREEMPTION_FIELDS) | {
+    return fields_of(preemption, _PREEMPTION_FIELDS) | {
         "job_id": job.job_id,
         "user": job.user,
         "account": job.account,
@@ -82,13 +82,13 @@ def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[
         eviction_id=row.eviction_id,
         plan=plan,
         preemptions=tuple(preemption_from(each) for each in preemptions),
-        **_fields(row, _EVICTION_FIELDS) | {"why": row.why or ""},
+        **fields_of(row, _EVICTION_FIELDS) | {"why": row.why or ""},
     )
 
 
 @lru_cache(maxsize=4_096)  # rows are read several times a cycle, and few of them differ from the time before
 def preemption_from(row: Row[Any]) -> Preemption:
-    fields = _fields(row, _PREEMPTION_FIELDS)
+    fields = fields_of(row, _PREEMPTION_FIELDS)
     return Preemption(job=load(Job, row.job), order=row.plan_order, eternal=bool(row.eternal), **fields)
 
 
@@ -97,7 +97,7 @@ def record_from(kind: Callable[..., T], row: Row[Any], **others: object) -> T:
     return kind(**dict(row._mapping) | others)  # noqa: SLF001 - SQLAlchemy's public name for it
 
 
-def _fields(record: object, names: Iterable[str]) -> Values:
+def fields_of(record: object, names: Iterable[str]) -> Values:
     return {name: getattr(record, name) for name in names}
 
 

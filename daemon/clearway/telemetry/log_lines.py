@@ -55,8 +55,6 @@ class LogLines:
     def write(self, event: Event) -> None:
         """The lines of one event; the types that are not registered below have none."""
 
-    # -- cycles --------------------------------------------------------------------------------------------
-
     @write.register
     def _cycle(self, report: CycleReport) -> None:
         if self._failure is not None:
@@ -132,8 +130,6 @@ class LogLines:
         if after.state.terminal:
             log.info("rolling drain finished", state=after.state.value, outcome=after.outcome)
 
-    # -- what is seen --------------------------------------------------------------------------------------
-
     def _tell_unread(self, report: CycleReport) -> None:
         found = {(f"{item.kind} record", item.ident): item.why for item in report.snapshot.skipped}
         for job in report.snapshot.jobs:
@@ -195,8 +191,6 @@ class LogLines:
             else:
                 tell("step", kind=step.kind, result=step.result or "unknown", detail=step.detail or None)
         self._told_step[eviction_id] = told
-
-    # -- what is done --------------------------------------------------------------------------------------
 
     @write.register
     def _planned(self, event: PlanMade) -> None:
