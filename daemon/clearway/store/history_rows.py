@@ -19,7 +19,7 @@ Record = CheckpointRecord | RestartRecord | RunRecord
 R = TypeVar("R", bound=Record)
 
 # Where they are kept, and the column that says how old they are.
-_TABLES: dict[type[Record], tuple[Table, str]] = {
+_TABLES: dict[type, tuple[Table, str]] = {
     CheckpointRecord: (CHECKPOINT_HISTORY, "ended_at"),
     RestartRecord: (RESTART_HISTORY, "started_at"),
     RunRecord: (RUN_HISTORY, "ended_at"),
