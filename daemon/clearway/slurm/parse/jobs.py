@@ -38,7 +38,7 @@ def job_columns(known: str) -> tuple[str, ...]:
     return tuple(_EXCLUSIVE if newer and column == "OverSubscribe" else column for column in JOB_COLUMNS)
 
 
-ENDED = (
+_ENDED = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
 )  # fmt: skip
 # squeue prints one word a job; flags win over the base state. Words that are not here are UNKNOWN.
@@ -48,7 +48,7 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
     "COMPLETING": JobState.COMPLETING,
     **dict.fromkeys(("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUED"), JobState.PENDING),
-    **dict.fromkeys(ENDED, JobState.ENDED),
+    **dict.fromkeys(_ENDED, JobState.ENDED),
 }
 
 # The words for a job that others may share its nodes with; any other, unknown ones included, means whole nodes.
@@ -66,7 +66,7 @@ def job_state(word: str, *, on_nodes: bool) -> JobState:
 
 def job_format(token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> str:
     """The value for ``squeue --Format`` (or SQUEUE_FORMAT2): width 0 prints a value whole, a suffix follows it."""
-    return ",".join(f"{column}:|{token}|" for column in columns[:-1]) + f",{columns[-1]}:|{token}$"
+    return f":|{token}|,".join(columns) + f":|{token}$"
 
 
 def excluded_nodes_format(token: str) -> str:
