@@ -31,8 +31,7 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
     "mysql": "mariadb+pymysql",
 }
-_WRITES = "clearway_writes"
-_SINGLE = "clearway_single"
+_BEGIN = "clearway_begin"  # option of an engine: the statement that begins a transaction on SQLite; "" for none
 
 # What the server drivers get unless the URL says otherwise.
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
@@ -115,8 +114,8 @@ def open_database(url: str) -> Database:
     except (ArgumentError, NoSuchModuleError, TypeError, ValueError) as error:
         raise ConfigError(f"database {shown} cannot be used: {' '.join(str(error).split())}") from error
     reader = engine if kind == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
-    writer = engine.execution_options(**{_WRITES: True})
-    single = engine.execution_options(**{_SINGLE: True})
+    writer = engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+    single = engine.execution_options(**{_BEGIN: ""})
     return Database(shown, engine, reader, writer, single, tuple(str(secret) for secret in secrets))
 
 
@@ -160,9 +159,8 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if not options.get(_SINGLE, False):
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
+        if begin := connection.get_execution_options().get(_BEGIN, "BEGIN"):
+            connection.exec_driver_sql(begin)
 
     return engine
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Relocation
-from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
+from clearway.model.plan import OperationPlan
 from clearway.store.serialise import dump, load
 
 T = TypeVar("T")
@@ -28,9 +28,7 @@ _PREEMPTION_FIELDS = (
 
 OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation)}
 PLANS: dict[OperationKind, type[OperationPlan]] = {
-    OperationKind.EVICTION: Plan,
-    OperationKind.DRAIN: DrainPlan,
-    OperationKind.RELOCATION: RelocationPlan,
+    kind: get_type_hints(operation)["plan"] for kind, operation in OPERATIONS.items()
 }
 
 
