@@ -21,6 +21,7 @@ from clearway.slurm import parse
 from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
+from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
@@ -50,7 +51,7 @@ class CliBackend(GuardedBackend):
         commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._excluded: dict[str, tuple[str, ...]] = {}
-        self._excluded_at: datetime | None = None
+        self._excluded_at = NEVER
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -144,7 +145,7 @@ class CliBackend(GuardedBackend):
         asking = {job.job_id for job in jobs if job.state is JobState.PENDING or job.state.holds_nodes}
         if not asking:
             return 0
-        fresh = self._excluded_at is not None and abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
+        fresh = abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
         if fresh and asking <= self._excluded.keys():
             return 0
         self._excluded = dict.fromkeys(asking, ())  # a job that is gone by now must not be asked for again

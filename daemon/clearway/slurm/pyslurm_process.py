@@ -82,9 +82,7 @@ class WorkerProcess:
         wait_s = self._not_before - self._monotonic()
         if wait_s > 0:
             raise SlurmUnavailableError(f"pyslurm failed ({self._last_failure}); next try in {wait_s:.0f} s")
-        environment = dict(os.environ)
-        if self._conf is not None:
-            environment["SLURM_CONF"] = self._conf
+        environment = os.environ | ({} if self._conf is None else {"SLURM_CONF": self._conf})
         if self._failures:
             self.restarts += 1
         try:
@@ -173,11 +171,6 @@ class WorkerProcess:
 
     def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what was not sent any more
-                    pipe.close()
+        if process is not None:
+            with suppress(OSError), process:  # its pipes are closed, which fails for what was not sent any more
+                process.kill()
