@@ -21,8 +21,6 @@ from clearway.model.problem import Action
 from clearway.model.rolling import TurnState
 from clearway.preemption.explanation import RULES
 
-OPEN = tuple(state for state in EvictionState if not state.terminal)
-OPEN_PREEMPTIONS = tuple(state for state in PreemptionState if not state.terminal)
 PREEMPTING = tuple(action for action in Action if action is not Action.END)
 RECORDS = ("job", "node", "reservation")
 # By the error that ended the cycle, the first that fits.
@@ -119,8 +117,8 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "mode": {"mode": ()},
     "evictions_planned": {"mode": Mode},
     "evictions": {"result": [state for state in EvictionState if state.terminal]},
-    "open_evictions": {"state": OPEN},
-    "open_preemptions": {"state": OPEN_PREEMPTIONS},
+    "open_evictions": {"state": [state for state in EvictionState if not state.terminal]},
+    "open_preemptions": {"state": [state for state in PreemptionState if not state.terminal]},
     "preemptor_starts": {"result": ("in_time", "late")},
     "moved_jobs": {"kind": MoveKind},
     "move_gain_node_seconds": {"kind": MoveKind},
@@ -173,9 +171,9 @@ class Families:
             with suppress(KeyError):  # it was absent
                 found.remove(*labels)
 
-    def set_tally(self, gauge: str, known: Iterable[str], found: Iterable[str]) -> None:
-        """How often each known value of the one label is found."""
-        tally = Tally(found)
+    def set_tally(self, gauge: str, found: Iterable[str]) -> None:
+        """How often each known value of its one label is found."""
+        tally, (known,) = Tally(found), _LABELS[gauge].values()
         for value in known:
             self.set(gauge, tally[value], value)
 

@@ -92,7 +92,7 @@ class _DaemonMetrics:
         self._families.set("paused", report.paused)
         self._families.set("standby", report.standby)
         self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
-        self._families.set_tally("unreadable_records", RECORDS, (_record(item.kind) for item in snapshot.skipped))
+        self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
         skipped = frozenset((item.kind, item.ident) for item in snapshot.skipped)
         for kind, _ in skipped - self._skipped:
             self._families.add("skipped_records", 1, _record(kind))

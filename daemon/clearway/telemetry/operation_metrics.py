@@ -7,8 +7,7 @@ from clearway.drain.rolling import newly_skipped, standstill_s
 from clearway.model.events import Event, OperationFinished, PlanMade, RollingProgress
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Relocation
 from clearway.model.report import CycleReport
-from clearway.model.rolling import TurnState
-from clearway.telemetry.families import OPEN, OPEN_PREEMPTIONS, Families
+from clearway.telemetry.families import Families
 
 
 class OperationMetrics:
@@ -35,12 +34,12 @@ class OperationMetrics:
         self._families.set("waiting_preemptors", len(waiting))
         self._families.set("waiting_preemptors_overdue", overdue)
         self._families.set("waiting_preemptors_without_eviction", unplanned)
-        self._families.set_tally("open_evictions", OPEN, (each.state for each in operations))
-        self._families.set_tally("open_preemptions", OPEN_PREEMPTIONS, preemptees)
+        self._families.set_tally("open_evictions", (each.state for each in operations))
+        self._families.set_tally("open_preemptions", preemptees)
         # Only the daemon that acts has rolling drains.
         self._families.set("open_rolling_drains", len(rolling))
         self._families.set("rolling_drain_standstill_seconds", longest_s)
-        self._families.set_tally("rolling_drain_nodes", TurnState, turns)
+        self._families.set_tally("rolling_drain_nodes", turns)
         for operation in operations:
             self._count_start(operation)
 
