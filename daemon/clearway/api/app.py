@@ -12,16 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import clearway
 from clearway.api import (
-    calibration_routes,
-    cluster_routes,
     drain_routes,
     eviction_routes,
     health_routes,
-    relocation_routes,
+    reading_routes,
     request_routes,
-    rolling_routes,
     schemas,
-    walltime_routes,
     what_if_routes,
 )
 from clearway.api.context import Context
@@ -56,18 +52,17 @@ def create_app(context: Context) -> FastAPI:
         },
     )
     app.state.context = context
-    for routes in (
-        cluster_routes,
-        eviction_routes,
-        calibration_routes,
-        walltime_routes,
-        what_if_routes,
-        request_routes,
-        drain_routes,
-        relocation_routes,
-        rolling_routes,
+    for router in (
+        reading_routes.snapshot,
+        eviction_routes.router,
+        reading_routes.learned,
+        what_if_routes.router,
+        request_routes.router,
+        drain_routes.router,
+        drain_routes.moves,
+        drain_routes.rolling,
     ):
-        app.include_router(routes.router, prefix=API)
+        app.include_router(router, prefix=API)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)
     app.add_exception_handler(RequestValidationError, _malformed)

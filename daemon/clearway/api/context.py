@@ -10,7 +10,9 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api.tokens import Tokens
+from clearway.api.what_if import situation
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.clock import Clock
@@ -58,6 +60,12 @@ class Context:
     wake: Callable[[], None] = lambda: None
     backend: str = ""
     _planner_free: threading.Lock = field(default_factory=threading.Lock)
+
+    def situation(self, report: CycleReport) -> PlanningContext:
+        """What the loop would plan from in its next cycle if nothing changed."""
+        return situation(
+            report.snapshot, self.config(), self.store, report.open_evictions, self.history(), self.checkpointers
+        )
 
     @contextmanager
     def planning(self) -> Iterator[None]:

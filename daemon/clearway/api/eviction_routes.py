@@ -47,7 +47,7 @@ def evictions(
     found: dict[int, schemas.EvictionSummary] = {}  # by id: one that is planned meanwhile shifts the others
     for start in range(offset, offset + limit + 1, _LOADED_AT_ONCE):
         page = daemon.store.evictions(states=states, limit=_LOADED_AT_ONCE, offset=start)
-        found |= {each.eviction_id: views.eviction_summary(each) for each in page}
+        found |= {each.eviction_id: views.eviction_summary(each, schemas.EvictionSummary) for each in page}
         if len(page) < _LOADED_AT_ONCE:
             break
     items = tuple(found.values())
@@ -76,7 +76,7 @@ def explanation(daemon: Daemon, eviction_id: EvictionId) -> plan_schemas.Explana
     explained = daemon.store.explanation(eviction_id)
     if explained is None:
         raise HTTPException(404, f"eviction {eviction_id} is not explained yet")
-    return views.explanation_view(found, explained)
+    return views.view(plan_schemas.ExplanationView, found, **views.explained(found.plan, explained))
 
 
 @router.get("/{eviction_id}/plans")

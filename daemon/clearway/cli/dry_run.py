@@ -2,15 +2,15 @@
 
 from datetime import UTC, datetime
 
+from clearway.api import what_if
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli.options import actor
 from clearway.config.configuration import Config
-from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest
-from clearway.drain.rolling import Preview, preview
+from clearway.drain.rolling import Preview
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay, under_way_by
+from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import read_history
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.clock import SystemClock
@@ -20,8 +20,6 @@ from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.plan import DrainPlan, NoPlan, Plan, RelocationPlan
 from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.plan import decide
-from clearway.relocation.controller import jobs_left
-from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
 from clearway.telemetry.log import configure_logging
 
@@ -38,38 +36,25 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
         under_way=UnderWay(),
         actions=checkpointer_actions(),
     )
-    preemptor = imagined(nodes, max_delay_s, partition, snapshot.taken_at)
+    preemptor = imagined(nodes, max_delay_s, (partition,), snapshot.taken_at)
     return decide(preemptor, context, open_planner(config))
 
 
 def drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
-    order, snapshot = _order(config, wish)
-    why = not_ours_to_drain(order.nodes, snapshot)
+    order, context = _order(config, store, wish)
+    why = not_ours_to_drain(order.nodes, context.snapshot)
     if why:
         raise DrainError(why)
-    return _decide(order, snapshot, config, store)
+    return what_if.drain(order, context, open_planner(config))
 
 
 def rolling_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
-    """The batches, if the cluster stayed as it is."""
-    order, snapshot = _order(config, wish)
-    return preview(order, wish.rolling or 1, snapshot, lambda each: _decide(each, snapshot, config, store))
+    order, context = _order(config, store, wish)
+    return what_if.rolling_drain(order, wish, context, open_planner(config))
 
 
 def moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
-    snapshot = _fresh(config)
-    return plan_moves(
-        kind,
-        snapshot,
-        config,
-        snapshot.taken_at,
-        jobs=jobs_left(kind, store, config, snapshot.taken_at),
-        actor=actor(),
-        preempted=store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-        under_way=under_way_by(store.open_evictions()),
-        history=read_history(store, config),
-        actions=checkpointer_actions(),
-    )
+    return what_if.moves(kind, actor(), _situation(config, store), store)
 
 
 def _fresh(config: Config) -> ClusterSnapshot:
@@ -81,19 +66,12 @@ def _fresh(config: Config) -> ClusterSnapshot:
         backend.close()
 
 
-def _order(config: Config, wish: DrainRequest) -> tuple[DrainOrder, ClusterSnapshot]:
+def _situation(config: Config, store: Store) -> PlanningContext:
+    history = read_history(store, config)
+    return what_if.situation(_fresh(config), config, store, store.open_evictions(), history, checkpointer_actions())
+
+
+def _order(config: Config, store: Store, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
     wish.check_times(datetime.now(UTC))
-    snapshot = _fresh(config)
-    return wish.order(chosen_nodes(wish.nodes, snapshot), actor()), snapshot
-
-
-def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> DrainPlan | NoPlan:
-    return plan_drain(
-        order,
-        snapshot,
-        config,
-        open_planner(config),
-        snapshot.taken_at,
-        under_way=under_way_by(store.open_evictions()),
-        actions=checkpointer_actions(),
-    )
+    context = _situation(config, store)
+    return wish.order(chosen_nodes(wish.nodes, context.snapshot), actor()), context

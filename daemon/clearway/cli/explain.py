@@ -1,11 +1,11 @@
 """What ``clearway explain`` prints: what every other decision would have cost."""
 
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 
+from clearway.api.views import explained
 from clearway.bootstrap import open_planner
 from clearway.cli.render import console, curve_table, node_hours, print_json, purpose, table, visible, what_if, when
 from clearway.config.configuration import Config
@@ -26,7 +26,7 @@ def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     """Of an eviction, as a table for people or as JSON."""
     plan = eviction.plan
     if output == "json":
-        print_json({"eviction_id": eviction.eviction_id} | as_json(plan, explanation))
+        print_json({"eviction_id": eviction.eviction_id} | explained(plan, explanation))
         return
     out = console()
     out.print(
@@ -47,31 +47,11 @@ def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
     clock = SystemClock()
     ends = clock.monotonic() + config.planning.explanation_time
     explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
-    what_if(answer, output, explanation=as_json(answer, explanation))
+    what_if(answer, output, explanation=explained(answer, explanation))
     if output != "json":
         out = console()
         out.print()
         out.print(tables(answer, explanation))
-
-
-def as_json(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
-    """The same names as in the REST API."""
-    own = explanation.cost
-
-    def with_more(each: Any) -> dict[str, Any]:
-        more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
-        return asdict(each) | {"more_lost_work_node_s": more}
-
-    return {
-        "planner": plan.curve.planner,
-        "exact": plan.curve.exact,
-        "gap_ratio": plan.curve.gap,
-        "complete": explanation.complete,
-        "cost": asdict(own),
-        "alternatives": [with_more(each) for each in explanation.alternatives],
-        "later": [asdict(each) for each in explanation.later],
-        "rules": [with_more(each) for each in explanation.rules],
-    }
 
 
 def tables(plan: OperationPlan, explanation: Explanation) -> Group:
