@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
-from clearway.cli import demo, relocation, render, walltime_chain
 from clearway.cli import launcher as launcher_files
-from clearway.cli.drain import drain_nodes, rolling_app, undrain
+from clearway.cli import render, walltime_chain
+from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
 from clearway.cli.options import (
+    BAD_INPUT,
     DEFAULT_CONFIG,
     FAILED,
     ConfigOption,
@@ -27,12 +28,12 @@ from clearway.cli.options import (
     duration_option,
     errors,
     stored,
+    with_options,
 )
-from clearway.cli.plan_file import BAD_INPUT, run_plan_file
-from clearway.cli.sweep_options import SweepOptions, sweeping
+from clearway.cli.plan_file import run_plan_file
+from clearway.cli.sweep_options import SweepOptions
 from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
-from clearway.model.errors import ClearwayError
 from clearway.model.operations import EvictionState
 from clearway.model.requests import RequestKind
 
@@ -50,8 +51,8 @@ app.add_typer(experiment_app, name="experiment")
 app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-app.command("compact")(relocation.compact)
-app.command("promote")(relocation.promote)
+app.command()(compact)
+app.command()(promote)
 
 
 class Which(StrEnum):
@@ -83,11 +84,8 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     settings = configuration(file)
     from clearway import bootstrap  # noqa: PLC0415 - see serve
 
-    try:
+    with errors(BAD_INPUT, f"{file}: planning.planner: "):
         bootstrap.open_planner(settings)
-    except ClearwayError as error:
-        complain(f"{file}: planning.planner: {error}")
-        raise typer.Exit(BAD_INPUT) from None
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 
@@ -226,35 +224,34 @@ def show_eviction(
 @evictions_app.command()
 def approve(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Let a planned eviction be carried out."""
-    ask(RequestKind.APPROVE, eviction_id, config)
+    ask(RequestKind.APPROVE, config, eviction_id)
 
 
 @evictions_app.command()
 def cancel(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
-    ask(RequestKind.CANCEL, eviction_id, config)
+    ask(RequestKind.CANCEL, config, eviction_id)
 
 
 @app.command()
 def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
-    ask(RequestKind.PAUSE, None, config)
+    ask(RequestKind.PAUSE, config)
 
 
 @app.command()
 def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Go on after `clearway pause`."""
-    ask(RequestKind.RESUME, None, config)
+    ask(RequestKind.RESUME, config)
 
 
 app.command("drain")(drain_nodes)
-app.command("undrain")(undrain)
+app.command()(undrain)
 
 
 @app.command()
-@sweeping
+@with_options
 def simulate(
-    sweep: SweepOptions,
     trace: Annotated[
         Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
     ] = None,
@@ -286,6 +283,8 @@ def simulate(
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
+    *,
+    sweep: SweepOptions,
 ) -> None:
     """Replay a recorded workload under one or more schedulers, and print the results."""
     from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
@@ -302,11 +301,8 @@ def simulate(
         if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1 or save_swf:
             raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
         site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
-        try:
+        with errors(BAD_INPUT):
             simulate_site(site, sweep, output.value)
-        except ClearwayError as error:
-            complain(str(error))
-            raise typer.Exit(BAD_INPUT) from None
         return
     question = Question(
         file=trace.resolve(),  # workers elsewhere have other working directories
@@ -319,11 +315,8 @@ def simulate(
         inject_urgent=inject_urgent,
         seed=seed,
     )
-    try:
+    with errors(BAD_INPUT):
         run(question, sweep, output.value, save_swf)
-    except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
 
 
 @app.command("simulate-cluster")
@@ -334,6 +327,8 @@ def simulate_cluster(
     seed: Annotated[int, typer.Option(help="Seed of the random jobs.")] = 7,
 ) -> None:
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
+    from clearway.cli import demo  # noqa: PLC0415 - see serve
+
     with errors():
         raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed))
 

@@ -1,21 +1,22 @@
 """What the commands share: options, errors in one line, the store, and requests to the loop."""
 
+import functools
+import inspect
 import os
 import pwd
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from clearway.cli import render
-from clearway.cli.plan_file import BAD_INPUT
-from clearway.config.configuration import Config, load_config
+from clearway.config.configuration import load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import OperatorRequest, RequestKind
@@ -23,8 +24,7 @@ from clearway.store.base import LARGEST_ID, Store
 
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
-T = TypeVar("T")
-_POLL_S = 0.5
+BAD_INPUT = 2
 
 
 class Output(StrEnum):
@@ -45,24 +45,19 @@ def complain(text: str) -> None:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Clearway's own errors are one line on standard error, never a traceback."""
+def errors(status: int = FAILED, before: str = "") -> Iterator[None]:
+    """Clearway's own errors are one line on standard error (with this text ``before``), never a traceback."""
     try:
         yield
     except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
+        complain(f"{before}{error}")
+        raise typer.Exit(status) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(FAILED) from None
 
 
-def configuration(path: Path) -> Config:
-    try:
-        return load_config(path)
-    except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
+configuration = errors(BAD_INPUT)(load_config)
 
 
 def duration_option(text: str) -> float:
@@ -74,16 +69,13 @@ def duration_option(text: str) -> float:
 
 def actor() -> str:
     """The user of this process, which no variable can change; with root's rights also the user that sudo names."""
-    user = _user_name(os.getuid())
-    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
-    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
-
-
-def _user_name(uid: int) -> str:
+    uid = os.getuid()
     try:
-        return pwd.getpwuid(uid).pw_name
+        user = pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(uid)
+        user = str(uid)
+    behind = os.environ.get("SUDO_USER", "") if uid == 0 else ""
+    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
 
 
 @contextmanager
@@ -101,11 +93,11 @@ def stored(config: Path) -> Iterator[Store]:
 
 def ask(
     kind: RequestKind,
-    eviction_id: int | None,
     config: Path,
+    eviction_id: int | None = None,
+    *,
     document: str = "",
     rolling_id: int | None = None,
-    *,
     quiet: bool = False,
 ) -> OperatorRequest:
     """Write a request to the store and wait a little for the daemon's answer, which is printed unless ``quiet``.
@@ -114,28 +106,41 @@ def ask(
     """
     with stored(config) as store:
         request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document, rolling_id)
-        answer = render.wait_for(lambda: _answer(store, request_id))
+
+        def handled() -> OperatorRequest | None:
+            request = store.request(request_id)
+            return request if request and request.handled_at else None
+
+        answer = render.wait_for(handled)
     if answer is None:
         complain(
             f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
             "and carried out as soon as it does"
         )
         raise typer.Exit(FAILED)
-    if quiet:
-        return answer
-    print(render.visible(answer.result))
-    if answer.refused:
-        raise typer.Exit(FAILED)
+    if not quiet:
+        print(render.visible(answer.result))
+        if answer.refused:
+            raise typer.Exit(FAILED)
     return answer
 
 
-def poll_until(seen: Callable[[], T | None]) -> T:
-    """Look every half second, for as long as it takes."""
-    while (found := seen()) is None:
-        time.sleep(_POLL_S)
-    return found
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of a record, each an annotated option, in place of the parameter that takes it."""
+    parameters = inspect.signature(command).parameters
+    records: dict[str, Any] = {name: own.annotation for name, own in parameters.items() if is_dataclass(own.annotation)}
+    shown = [
+        each
+        for name, own in parameters.items()
+        for each in (inspect.signature(records[name]).parameters.values() if name in records else [own])
+    ]
 
+    @functools.wraps(command)
+    def with_records(**options: Any) -> None:
+        for name, record in records.items():
+            options[name] = record(**{each.name: options.pop(each.name) for each in fields(record)})
+        command(**options)
 
-def _answer(store: Store, request_id: int) -> OperatorRequest | None:
-    request = store.request(request_id)
-    return request if request and request.handled_at else None
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    with_records.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
+    return with_records

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from clearway.cli.options import BAD_INPUT
 from clearway.cli.problem_file import read_problem
 from clearway.cli.render import console, print_json, table
 from clearway.config import plugins
@@ -19,8 +20,6 @@ from clearway.model.errors import ConfigError, ProblemFileError
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
-
-BAD_INPUT = 2
 
 
 def run_plan_file(path: Path, planner_name: str, output: str) -> int:

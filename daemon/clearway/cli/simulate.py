@@ -1,6 +1,5 @@
 """``clearway simulate``: a recorded workload under other schedulers."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from clearway.cli import render
+from clearway.cli.options import complain
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import plugins
 from clearway.model.errors import SimulationError
@@ -138,7 +138,7 @@ def tell_left_out(trace: Trace, nodes: int) -> None:
     if too_large:
         lines.append(f"{trace.name}: {too_large:,} jobs are larger than {nodes:,} nodes; left out")
     for line in lines:
-        print(f"clearway: {render.visible(line)}", file=sys.stderr)
+        complain(line)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
+from clearway.cli.options import complain
 from clearway.cli.simulate import progress_bar, replayed_trace, tell_left_out
 from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
 from clearway.config import plugins
@@ -73,7 +73,7 @@ def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> N
         render.print_json(replayed_trace(trace, nodes) | own)
         return
     for line in untold(config):
-        print(f"clearway: {line}", file=sys.stderr)
+        complain(line)
     render.console().print(_page(trace, nodes, urgent, runs))
 
 

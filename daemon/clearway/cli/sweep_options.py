@@ -1,7 +1,5 @@
 """The options of commands that compute many tasks, and the workers that they ask for."""
 
-import functools
-import inspect
 import os
 import signal
 import sys
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -43,25 +41,6 @@ class SweepOptions:
     account: Annotated[str | None, typer.Option(help="With slurm: the jobs' account.")] = None
     walltime: Annotated[str | None, typer.Option(help="With slurm: the jobs' time limit, such as 2:00:00.")] = None
     memory: Annotated[str | None, typer.Option(help="With slurm: the memory of a job, such as 8GiB.")] = None
-
-
-def sweeping(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these options in place of its last parameter, ``sweep``, which receives them as one record."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    hints = get_type_hints(SweepOptions, include_extras=True)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(SweepOptions(), name), annotation=hint)
-        for name, hint in hints.items()
-    ]
-
-    @functools.wraps(command)
-    def with_options(*arguments: Any, **options: Any) -> None:
-        asked = SweepOptions(**{name: options.pop(name) for name in hints})
-        command(*arguments, **options, sweep=asked)
-
-    kept = [parameter for parameter in own if parameter.name != "sweep"]
-    with_options.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
-    return with_options
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,8 +18,8 @@ from typing import Annotated
 import typer
 
 from clearway.cli import render
-from clearway.cli import walltime as options
-from clearway.cli.options import DEFAULT_CONFIG, Output, OutputOption
+from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
+from clearway.cli.walltime import SequenceOptions
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
@@ -36,10 +35,8 @@ from clearway.walltime.chain import (
     standing,
 )
 from clearway.walltime.model import Costs, SequencePlan
-from clearway.walltime.request_sequence import Strategy
 
 DEFAULT_CHAINS = Path("~/.clearway/chains")
-REFUSED = 1
 _OURS = re.compile(r"(--time|--array|--no-requeue|--open-mode)(=|$)|-[ta]")
 _SBATCH_TIMEOUT_S = 60.0
 
@@ -48,27 +45,18 @@ ChainsOption = Annotated[
 ]
 
 
+@with_options
 def submit(
     sbatch: Annotated[list[str], typer.Argument(help="Arguments of sbatch, after --: its options and the script.")],
-    distribution: options.DistributionOption,
-    unit: options.UnitOption = options.Unit.HOURS,
-    checkpoint_s: options.CheckpointOption = 360.0,
-    restart_s: options.RestartOption = 360.0,
-    alpha: options.AlphaOption = 1.0,
-    beta: options.BetaOption = 0.0,
-    gamma: options.GammaOption = 0.0,
-    epsilon: options.EpsilonOption = 1.0,
-    strategy: options.StrategyOption = Strategy.DYN_PROG_COUNT,
-    chunk_count: options.ChunksOption = None,
-    config: options.ConfigOption = DEFAULT_CONFIG,
+    asked: SequenceOptions,
     chains: ChainsOption = DEFAULT_CHAINS,
 ) -> None:
     """Submit a job that requests one walltime after another, as planned, until its program has ended."""
-    with options.bad_input("submit"):
-        costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
-        _, times = read_distribution(distribution, unit.seconds, config)
+    with errors(BAD_INPUT, "walltime submit: "):
+        costs = asked.costs
+        _, times = read_distribution(asked.distribution, asked.unit.seconds, asked.config)
         _check_arguments(sbatch)
-        planned = options.made_plan(strategy, times, costs, epsilon, chunk_count)
+        planned = asked.plan(times, costs)
         folder = _make_folder(chains.expanduser(), planned, costs, sbatch)
     _submit(folder, planned, sbatch)
 
@@ -135,10 +123,8 @@ def _check_arguments(sbatch: Sequence[str]) -> None:
                     raise WalltimeError(f"{script}, line {number}: a chain is one job and no array")
                 _check_export(word, f"{script}, line {number}")
     if texts and not any("clearway-run" in text for text in texts.values()):
-        print(
-            f"clearway: {render.visible(str(next(iter(texts))))} does not start clearway-run: unless your site adds "
-            "it, only the first request is made",
-            file=sys.stderr,
+        complain(
+            f"{next(iter(texts))} does not start clearway-run: unless your site adds it, only the first request is made"
         )
 
 
@@ -179,14 +165,14 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = error.strerror if isinstance(error, OSError) else f"no answer within {_SBATCH_TIMEOUT_S:g} s"
-        print(f"clearway: walltime submit: sbatch: {why}", file=sys.stderr)
+        complain(f"walltime submit: sbatch: {why}")
         if isinstance(error, OSError):
             shutil.rmtree(folder)
-        raise typer.Exit(REFUSED) from None
+        raise typer.Exit(FAILED) from None
     job = done.stdout.strip().partition(";")[0]
     if done.returncode != 0 or not job.isdecimal():
         shutil.rmtree(folder)  # sbatch has said why
-        raise typer.Exit(done.returncode or REFUSED)
+        raise typer.Exit(done.returncode or FAILED)
     (folder / "job").write_text(f"{job}\n")
     requests = len(planned.sequence)
     print(
@@ -204,7 +190,7 @@ def _queue() -> dict[str, SlurmView] | None:
     try:
         return parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
     except SlurmError as error:
-        print(f"clearway: Slurm does not say where the jobs are: {render.visible(str(error))}", file=sys.stderr)
+        complain(f"Slurm does not say where the jobs are: {error}")
         return None
 
 
