@@ -1,7 +1,7 @@
 """``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
 
 import getpass
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +31,7 @@ from clearway.cli.options import (
     with_options,
 )
 from clearway.cli.plan_file import run_plan_file
-from clearway.cli.sweep_options import SweepOptions
+from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
 from clearway.model.operations import EvictionState
@@ -251,72 +251,25 @@ app.command()(undrain)
 
 @app.command()
 @with_options
-def simulate(
-    trace: Annotated[
-        Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
-    ] = None,
-    sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of the machine; default: as the trace says.")] = None,
-    processors_per_node: Annotated[int, typer.Option(min=1, help="Processors of the trace that make one node.")] = 1,
-    scheduler: Annotated[str | None, typer.Option(help="Schedulers, separated by commas; default: fcfs,easy.")] = None,
-    exact_limits: Annotated[
-        bool, typer.Option("--exact-limits", help="Take the actual run times as time limits.")
-    ] = False,
-    urgent_queue: Annotated[
-        list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
-    ] = None,
-    inject_urgent: Annotated[
-        bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the random urgent jobs and swap times.")] = 0,
-    save_swf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the recorded jobs that ran to this file, as SWF.")
-    ] = None,
-    from_sacct: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
-        ),
-    ] = None,
-    output: OutputOption = Output.TABLE,
-    *,
-    sweep: SweepOptions,
-) -> None:
+def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:
     """Replay a recorded workload under one or more schedulers, and print the results."""
-    from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
-    from clearway.cli.simulate import simulate as run  # noqa: PLC0415
-    from clearway.cli.simulate_site import SiteQuestion, simulate_site  # noqa: PLC0415
+    from clearway.cli.simulate import simulate as run  # noqa: PLC0415 - see serve
+    from clearway.cli.simulate_site import simulate_site  # noqa: PLC0415
 
-    if (trace is None) == (from_sacct is None):
+    if (asked.trace is None) == (asked.from_sacct is None):
         raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
-    if config is not None or trace is None:
-        if config is None:
-            raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
-        if trace is not None and not sacct:
-            raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
-        if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1 or save_swf:
-            raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
-        site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
-        with errors(BAD_INPUT):
-            simulate_site(site, sweep, output.value)
-        return
-    question = Question(
-        file=trace.resolve(),  # workers elsewhere have other working directories
-        sacct=sacct,
-        nodes=nodes,
-        processors_per_node=processors_per_node,
-        schedulers=tuple(dict.fromkeys(name.strip() for name in (scheduler or "fcfs,easy").split(","))),
-        exact_limits=exact_limits,
-        urgent_queues=tuple(urgent_queue or ()),
-        inject_urgent=inject_urgent,
-        seed=seed,
-    )
     with errors(BAD_INPUT):
-        run(question, sweep, output.value, save_swf)
+        if asked.trace is not None and asked.config is None:
+            # Workers elsewhere have other working directories.
+            run(replace(asked, trace=asked.trace.resolve()), sweep, output.value)
+            return
+        if asked.config is None:
+            raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
+        if asked.trace is not None and not asked.sacct:
+            raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
+        if asked.changes_the_record:
+            raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
+        simulate_site(asked, asked.config, sweep, output.value)
 
 
 @app.command("simulate-cluster")
