@@ -6,17 +6,18 @@ theirs reaches the terminal.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rich.console import Console, Group, OverflowMethod, RenderableType
+from rich.console import Console, Group, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
 from clearway.drain.rolling import progress
 from clearway.model.durations import format_duration
-from clearway.model.operations import Drain, Eviction, Operation, Relocation, StepRecord
+from clearway.model.operations import Drain, Eviction, Operation, Preemption, Relocation, StepRecord
 from clearway.model.orders import RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
@@ -41,11 +42,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-class _VisibleTable(Table):
-    """A table whose plain cells are shown as they are."""
+class VisibleTable(Table):
+    """A table whose cells are shown as they are."""
 
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
+    def add_row(self, *cells: object, **options: Any) -> None:
+        super().add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in cells), **options)
 
 
 def console() -> Console:
@@ -53,7 +54,15 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, default=str))
+    """Times as ISO 8601; what JSON does not know otherwise, as text."""
+    print(
+        json.dumps(value, indent=2, default=lambda each: each.isoformat() if hasattr(each, "isoformat") else str(each))
+    )
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """These attributes of it, for programs."""
+    return {name: getattr(record, name) for name in names}
 
 
 def node_hours(node_s: float | None) -> str:
@@ -71,14 +80,24 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
     return found
 
 
-def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
-    made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> VisibleTable:
+    made = VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in columns:
         # Only sentences are broken on a narrow screen: half an id or half a time is of no use, and the rest of a
         # number that was cut must not be taken for the number.
         sentence = name in _SENTENCES
         overflow: OverflowMethod = "fold" if sentence else "ellipsis"
         made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
+    return made
+
+
+def listing(
+    rows: Iterable[Any], columns: Mapping[str, Callable[[Any], object]], *, title: str = "", right: Sequence[str] = ()
+) -> Table:
+    """A line for each of these, by the columns that say what of it they show."""
+    made = table(*columns, title=title, right=right)
+    for row in rows:
+        made.add_row(*(cell(row) for cell in columns.values()))
     return made
 
 
@@ -129,22 +148,18 @@ def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
 
 
 def preemption_table(eviction: Operation) -> Table:
-    made = table(
-        "job", "user", "nodes", "action", "state", "node-h\nlost", "node-h\nplanned", "note",
-        right=("nodes", "node-h\nlost", "node-h\nplanned"),
-    )  # fmt: skip
-    for p in sorted(eviction.preemptions, key=lambda p: p.order):
-        made.add_row(
-            p.job.display_id,
-            p.job.user,
-            str(p.job.num_nodes),
-            p.action.shown,
-            p.state.value,
-            node_hours(p.actual_lost_node_s),
-            node_hours(p.predicted_lost_node_s),
-            p.note,
-        )
-    return made
+    columns: dict[str, Callable[[Preemption], object]] = {
+        "job": lambda p: p.job.display_id,
+        "user": lambda p: p.job.user,
+        "nodes": lambda p: p.job.num_nodes,
+        "action": lambda p: p.action.shown,
+        "state": lambda p: p.state.value,
+        "node-h\nlost": lambda p: node_hours(p.actual_lost_node_s),
+        "node-h\nplanned": lambda p: node_hours(p.predicted_lost_node_s),
+        "note": lambda p: p.note,
+    }
+    in_turn = sorted(eviction.preemptions, key=lambda p: p.order)
+    return listing(in_turn, columns, right=("nodes", "node-h\nlost", "node-h\nplanned"))
 
 
 # -- commands --------------------------------------------------------------------------------------------------
@@ -185,28 +200,20 @@ def status(store: Store, now: datetime, output: str) -> None:
 
 def answered(request: OperatorRequest) -> dict[str, Any]:
     """What the daemon answered to a request, for programs."""
-    return {
-        "request_id": request.request_id,
-        "result": request.result,
-        "refused": request.refused,
-        "eviction_id": request.eviction_id,
-        "rolling_id": request.rolling_id,
-    }
+    return picked(request, "request_id", "result", "refused", "eviction_id", "rolling_id")
 
 
 def summary(e: Operation) -> dict[str, Any]:
     return {
-        "eviction_id": e.eviction_id,
-        "state": e.state.value,
-        "mode": e.mode,
+        **picked(e, "eviction_id", "state", "mode"),
         "preemptor": e.subject.display_id,
         "user": e.subject.user,
         "drain": compress(e.drained_nodes) if isinstance(e, Drain | Relocation) else None,
-        "move": e.order.kind.value if isinstance(e, Relocation) else None,
+        "move": e.order.kind if isinstance(e, Relocation) else None,
         "nodes_needed": e.plan.nodes_needed,
-        "created_at": e.created_at.isoformat(),
-        "deadline": e.plan.deadline.isoformat(),
-        "started_at": e.started_at.isoformat() if e.started_at else None,
+        "created_at": e.created_at,
+        "deadline": e.plan.deadline,
+        "started_at": e.started_at,
         "preemptees": len(e.plan.preemptees),
         "predicted_lost_work_node_s": e.predicted_lost_node_s,
         "actual_lost_work_node_s": e.actual_lost_node_s,
@@ -218,18 +225,19 @@ def evictions(found: Sequence[Operation], output: str) -> None:
     if output == "json":
         print_json([summary(e) for e in found])
         return
-    narrow = console().width < _NARROW  # then the outcome, a sentence, needs the room more
-    made = table(
-        "no.", "state", "for", *(() if narrow else ("nodes", "planned")), "jobs", "node-h\nlost", "outcome",
-        right=("no.", "nodes", "jobs", "node-h\nlost"),
-    )  # fmt: skip
-    for e in found:
-        lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
-        made.add_row(
-            str(e.eviction_id), e.state.value, _goal(e),
-            *(() if narrow else (str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}")),
-            str(len(e.plan.preemptees)), node_hours(lost), e.outcome,
-        )  # fmt: skip
+    columns: dict[str, Callable[[Operation], object]] = {
+        "no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        "for": _goal,
+        "nodes": lambda e: e.plan.nodes_needed,
+        "planned": lambda e: f"{e.created_at.astimezone():%m-%d %H:%M}",
+        "jobs": lambda e: len(e.plan.preemptees),
+        "node-h\nlost": lambda e: node_hours(e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s),
+        "outcome": lambda e: e.outcome,
+    }
+    if console().width < _NARROW:  # then the outcome, a sentence, needs the room more
+        del columns["nodes"], columns["planned"]
+    made = listing(found, columns, right=("no.", "nodes", "jobs", "node-h\nlost"))
     console().print(made if found else "There are none.")
 
 
@@ -258,31 +266,21 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
             summary(e)
             | {
                 "placement": e.placement,
-                "placement_nodes": list(e.plan.placement_nodes),
+                "placement_nodes": e.plan.placement_nodes,
                 "switch": switch or None,
                 "note": note,
                 "preemptions": [
-                    {
-                        "job_id": p.job_id,
-                        "action": p.action.value,
-                        "state": p.state.value,
-                        "reason": p.reason,
-                        "predicted_lost_work_node_s": p.predicted_lost_node_s,
-                        "actual_lost_work_node_s": p.actual_lost_node_s,
-                        "note": p.note,
-                    }
+                    picked(p, "job_id", "action", "state", "reason")
+                    | {"predicted_lost_work_node_s": p.predicted_lost_node_s}
+                    | {"actual_lost_work_node_s": p.actual_lost_node_s, "note": p.note}
                     for p in e.preemptions
                 ],
                 "verdicts": _verdicts(e.verdicts),
                 "curve": _points(e.plan.curve.points),
                 "steps": [
-                    {
-                        "at": s.intended_at.isoformat(),
-                        "job_id": s.job_id,
-                        "kind": s.kind,
-                        "result": s.result or "unknown",
-                        "detail": s.detail,
-                    }
+                    {"at": s.intended_at}
+                    | picked(s, "job_id", "kind")
+                    | {"result": s.result or "unknown", "detail": s.detail}
                     for s in steps
                 ],
             }
@@ -296,40 +294,27 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
         f"by {e.plan.curve.planner}.{f' It was {note}.' if note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
-    made = table("at", "job", "step", "result", "detail", title="What was done")
-    for s in steps:
-        made.add_row(when(s.intended_at), s.job_id or "", s.kind, s.result or "unknown", s.detail)
-    out.print(
-        Group(
-            preemption_table(e),
-            "",
-            curve_table(e.plan.curve, e.plan.chosen),
-            "",
-            verdict_table(e.verdicts, names),
-            "",
-            made,
-        )
-    )
+    done: dict[str, Callable[[StepRecord], object]] = {
+        "at": lambda s: when(s.intended_at),
+        "job": lambda s: s.job_id or "",
+        "step": lambda s: s.kind,
+        "result": lambda s: s.result or "unknown",
+        "detail": lambda s: s.detail,
+    }
+    curve, verdicts = curve_table(e.plan.curve, e.plan.chosen), verdict_table(e.verdicts, names)
+    out.print(Group(preemption_table(e), "", curve, "", verdicts, "", listing(steps, done, title="What was done")))
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
-    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    return [asdict(verdict) for verdict in verdicts]
 
 
 def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
-    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
-    return [{name: getattr(point, name) for name in fields} for point in points]
+    return [picked(point, "max_delay_s", "feasible", "lost_work_node_s", "return_node_s") for point in points]
 
 
-def _move(order: RelocationOrder) -> dict[str, Any]:
-    return {
-        "moves": [
-            {"job_id": m.job_id, "source": m.source, "target": m.target, "processors": m.processors}
-            for m in order.moves
-        ],
-        "gain_node_s": order.gain_node_s,
-        "cost_node_s": order.cost_node_s,
-    }
+def _moves(order: RelocationOrder) -> dict[str, Any]:
+    return {"moves": [asdict(move) for move in order.moves]} | picked(order, "gain_node_s", "cost_node_s")
 
 
 def _nothing_to_trade(plan: OperationPlan) -> bool:
@@ -358,11 +343,9 @@ def what_if(answer: OperationPlan | NoPlan, output: str, **more: Any) -> None:
                 "feasible": plan is not None,
                 "why_not": answer.why if isinstance(answer, NoPlan) else None,
                 "lost_work_node_s": plan.chosen.lost_work_node_s if plan else None,
-                "nodes": list(plan.placement_nodes) if plan else [],
-                "actions": [{"job_id": a.job_id, "action": a.action.value} for a in plan.chosen.actions]
-                if plan
-                else [],
-                "move": _move(plan.order) if isinstance(plan, RelocationPlan) else None,
+                "nodes": plan.placement_nodes if plan else (),
+                "actions": [picked(action, "job_id", "action") for action in (plan.chosen.actions if plan else ())],
+                "move": _moves(plan.order) if isinstance(plan, RelocationPlan) else None,
                 "verdicts": _verdicts(answer.verdicts),
                 "curve": _points(curve.points if curve else ()),
             }
