@@ -30,20 +30,16 @@ def show(history: History, now: datetime, limit: int, output: str) -> None:
     if not history.keys:
         print("no checkpoint has been asked for yet")
         return
-    right = ("saved", "failed", "actual/predicted", "in time")
-    by_name = render.table("checkpointer", *right, right=right)
+    right = (">saved", ">failed", ">actual/predicted", ">in time")
+    by_name = render.table("checkpointer", *right)
     for name in history.checkpointers:
         by_name.add_row(name, *_figures(history.calibration(checkpointer=name)))
-    by_key = render.table("user", "application", "checkpointer", *right, "next", "", right=(*right, "next"))
+    by_key = render.table("user", "application", "checkpointer", *right, ">next", "")
     for key in keys:
         estimate = history.estimate(*key, 1)
+        expected = "-" if estimate is None else format_duration(estimate.checkpoint_s)
         why = "" if history.trusted(*key, now) else f"not asked: {history.failures_in_a_row(*key)} failures in a row"
-        by_key.add_row(
-            *key,
-            *_figures(history.calibration(key=key)),
-            "-" if estimate is None else format_duration(estimate.checkpoint_s),
-            why,
-        )
+        by_key.add_row(*key, *_figures(history.calibration(key=key)), expected, why)
     render.console().print(by_name)
     print()
     render.console().print(by_key)

@@ -6,18 +6,18 @@ theirs reaches the terminal.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rich.console import Console, Group, OverflowMethod
+from rich.console import Console, Group, JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
 from clearway.drain.rolling import progress
 from clearway.model.durations import format_duration
-from clearway.model.operations import Drain, Eviction, Operation, Preemption, Relocation, StepRecord
+from clearway.model.operations import Drain, Eviction, Operation, Relocation, StepRecord
 from clearway.model.orders import RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
@@ -27,6 +27,7 @@ from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 
 T = TypeVar("T")
+Columns = dict[str, Callable[[Any], object]]
 
 _ANSWER_LIMIT_S = 15.0
 _BAR = 40
@@ -80,22 +81,23 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
     return found
 
 
-def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> VisibleTable:
+def table(*columns: str, title: str = "") -> VisibleTable:
+    """A table without rows; a column whose name begins with ``>`` is aligned to the right."""
     made = VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
-    for name in columns:
+    for column in columns:
+        name = column.removeprefix(">")
         # Only sentences are broken on a narrow screen: half an id or half a time is of no use, and the rest of a
         # number that was cut must not be taken for the number.
         sentence = name in _SENTENCES
         overflow: OverflowMethod = "fold" if sentence else "ellipsis"
-        made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
+        justify: JustifyMethod = "left" if name == column else "right"
+        made.add_column(name, justify=justify, overflow=overflow, no_wrap=not sentence)
     return made
 
 
-def listing(
-    rows: Iterable[Any], columns: Mapping[str, Callable[[Any], object]], *, title: str = "", right: Sequence[str] = ()
-) -> Table:
-    """A line for each of these, by the columns that say what of it they show."""
-    made = table(*columns, title=title, right=right)
+def listing(rows: Iterable[Any], columns: Columns, title: str = "") -> VisibleTable:
+    """A row for each of these, by the columns that say what of it they show."""
+    made = table(*columns, title=title)
     for row in rows:
         made.add_row(*(cell(row) for cell in columns.values()))
     return made
@@ -106,9 +108,8 @@ def listing(
 
 def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
-    back = ("return node-hours",) if any(point.return_node_s for point in curve.points) else ()
-    numbers = ("may wait", "lost node-hours", *back)
-    made = table(*numbers, "", title="Trade-off: delay against lost work", right=numbers)
+    back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
+    made = table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
     most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
     before: tuple[Any, ...] | None = None
     for point in curve.points:
@@ -117,8 +118,8 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
             continue
         before = key
         if not point.feasible:
-            nothing = ["-" for _ in numbers[1:]]
-            made.add_row(format_duration(point.max_delay_s), *nothing, Text("not possible", style="dim"))
+            nothing = ["-" for _ in back]
+            made.add_row(format_duration(point.max_delay_s), "-", *nothing, Text("not possible", style="dim"))
             continue
         lost = point.lost_work_node_s or 0.0
         bar = Text("█" * round(_BAR * lost / most) or "▏")
@@ -134,32 +135,29 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
 def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
     made = table("job", "", "why", title="Every job, with the reason")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
-    order = {Choice.CHOSEN: 0, Choice.SPARED: 1, Choice.EXEMPT: 2}
-    exempt = 0
-    for verdict in sorted(verdicts, key=lambda v: (order[v.choice], v.job_id)):
-        exempt += verdict.choice is Choice.EXEMPT
-        if exempt > _EXEMPT_SHOWN:
-            continue
+    order = list(style)
+    shown = sorted(verdicts, key=lambda v: (order.index(v.choice), v.job_id))
+    more = sum(v.choice is Choice.EXEMPT for v in verdicts) - _EXEMPT_SHOWN
+    for verdict in shown[:-more] if more > 0 else shown:
         job = names.get(verdict.job_id, verdict.job_id)
         made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), verdict.reason)
-    if exempt > _EXEMPT_SHOWN:
-        made.add_row("...", "", f"and {exempt - _EXEMPT_SHOWN} more exempt jobs (-o json shows all)")
+    if more > 0:
+        made.add_row("...", "", f"and {more} more exempt jobs (-o json shows all)")
     return made
 
 
 def preemption_table(eviction: Operation) -> Table:
-    columns: dict[str, Callable[[Preemption], object]] = {
+    columns: Columns = {
         "job": lambda p: p.job.display_id,
         "user": lambda p: p.job.user,
-        "nodes": lambda p: p.job.num_nodes,
+        ">nodes": lambda p: p.job.num_nodes,
         "action": lambda p: p.action.shown,
         "state": lambda p: p.state.value,
-        "node-h\nlost": lambda p: node_hours(p.actual_lost_node_s),
-        "node-h\nplanned": lambda p: node_hours(p.predicted_lost_node_s),
+        ">node-h\nlost": lambda p: node_hours(p.actual_lost_node_s),
+        ">node-h\nplanned": lambda p: node_hours(p.predicted_lost_node_s),
         "note": lambda p: p.note,
     }
-    in_turn = sorted(eviction.preemptions, key=lambda p: p.order)
-    return listing(in_turn, columns, right=("nodes", "node-h\nlost", "node-h\nplanned"))
+    return listing(sorted(eviction.preemptions, key=lambda p: p.order), columns)
 
 
 # -- commands --------------------------------------------------------------------------------------------------
@@ -225,20 +223,19 @@ def evictions(found: Sequence[Operation], output: str) -> None:
     if output == "json":
         print_json([summary(e) for e in found])
         return
-    columns: dict[str, Callable[[Operation], object]] = {
-        "no.": lambda e: e.eviction_id,
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
         "state": lambda e: e.state.value,
         "for": _goal,
-        "nodes": lambda e: e.plan.nodes_needed,
+        ">nodes": lambda e: e.plan.nodes_needed,
         "planned": lambda e: f"{e.created_at.astimezone():%m-%d %H:%M}",
-        "jobs": lambda e: len(e.plan.preemptees),
-        "node-h\nlost": lambda e: node_hours(e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s),
+        ">jobs": lambda e: len(e.plan.preemptees),
+        ">node-h\nlost": lambda e: node_hours(e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s),
         "outcome": lambda e: e.outcome,
     }
     if console().width < _NARROW:  # then the outcome, a sentence, needs the room more
-        del columns["nodes"], columns["planned"]
-    made = listing(found, columns, right=("no.", "nodes", "jobs", "node-h\nlost"))
-    console().print(made if found else "There are none.")
+        del columns[">nodes"], columns["planned"]
+    console().print(listing(found, columns) if found else "There are none.")
 
 
 def _goal(e: Operation) -> str:
@@ -294,7 +291,7 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
         f"by {e.plan.curve.planner}.{f' It was {note}.' if note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
-    done: dict[str, Callable[[StepRecord], object]] = {
+    done: Columns = {
         "at": lambda s: when(s.intended_at),
         "job": lambda s: s.job_id or "",
         "step": lambda s: s.kind,

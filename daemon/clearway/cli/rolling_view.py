@@ -1,11 +1,11 @@
 """How rolling drains are shown: tables for people, JSON for programs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from clearway.cli.render import console, listing, picked, print_json, table, visible, when
+from clearway.cli.render import Columns, console, listing, picked, print_json, table, visible, when
 from clearway.drain.rolling import Preview, progress
 from clearway.model.durations import format_duration
 from clearway.model.rolling import RollingDrain, TurnState
@@ -16,16 +16,16 @@ def several(found: Sequence[RollingDrain], output: str) -> None:
     if output == "json":
         print_json([summary(each) for each in found])
         return
-    columns: dict[str, Callable[[RollingDrain], object]] = {
-        "no.": lambda each: each.rolling_id,
+    columns: Columns = {
+        ">no.": lambda each: each.rolling_id,
         "state": lambda each: each.state.value,
         "nodes": lambda each: compress(each.order.nodes),
-        "at once": lambda each: each.at_once,
+        ">at once": lambda each: each.at_once,
         "ordered": lambda each: f"{each.created_at.astimezone():%m-%d %H:%M}",
         "turns": progress,
         "outcome": lambda each: each.outcome,
     }
-    console().print(listing(found, columns, right=("no.", "at once")) if found else "There are none.")
+    console().print(listing(found, columns) if found else "There are none.")
 
 
 def one(found: RollingDrain, output: str) -> None:
@@ -48,7 +48,7 @@ def one(found: RollingDrain, output: str) -> None:
     groups: defaultdict[tuple[TurnState, str, int], list[str]] = defaultdict(list)
     for turn in found.turns:
         groups[turn.state, turn.note, turn.drain_id].append(turn.node)
-    made = table("nodes", "turn", "drain", "why", right=("drain",))
+    made = table("nodes", "turn", ">drain", "why")
     for (state, note, drain_id), names in groups.items():
         made.add_row(compress(names), state.value, drain_id or "", note)
     out.print(made)
@@ -58,7 +58,7 @@ def preview(found: Preview, output: str) -> None:
     if output == "json":
         print_json({"batches": [asdict(batch) for batch in found.batches], "skipped": dict(found.skipped)})
         return
-    made = table("batch", "nodes", "jobs", "saving takes", right=("batch", "jobs", "saving takes"))
+    made = table(">batch", "nodes", ">jobs", ">saving takes")
     for number, batch in enumerate(found.batches, 1):
         made.add_row(number, compress(batch.nodes), batch.jobs, format_duration(batch.checkpoint_s))
     out = console()

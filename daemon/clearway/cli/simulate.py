@@ -131,29 +131,26 @@ def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
 
 
 def _page(trace: Trace, nodes: int, found: Sequence[Measures]) -> Group:
-    numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
     replayed = sum(job.size <= nodes for job in trace.jobs)
     title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"
-    jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
+    numbers = (">jobs", ">wait", ">response", ">slowdown", ">p95", ">bounded")
+    jobs = render.table("scheduler", "of", *numbers, title=title)
     jobs.collapse_padding = True  # seven-digit slowdowns fit 80 columns
     for each in found:
         for name, (count, spreads) in each.jobs.items():
             if name != "all" or len(each.jobs) == 1 or "urgent" not in each.jobs:
                 jobs.add_row(each.scheduler, name, f"{count:,}", *_cells(spreads))
-    numbers = ("used", "productive", "preempted", "lost h", "saved h", "lateness")
+    columns: render.Columns = {
+        "scheduler": lambda each: each.scheduler,
+        ">used": lambda each: f"{each.utilisation:.1%}",
+        ">productive": lambda each: f"{each.productive_utilisation:.1%}",
+        ">preempted": lambda each: f"{each.preemptions:,}",
+        ">lost h": lambda each: f"{each.lost_node_h:,.1f}",
+        ">saved h": lambda each: f"{each.saved_node_h:,.1f}",
+        ">lateness": lambda each: "-" if each.urgent_lateness is None else f"{each.urgent_lateness:,.2f}",
+    }
     title = "The machine; preemptions, node-hours lost and saved, Urgent Lateness"
-    machine = render.table("scheduler", *numbers, title=title, right=numbers)
-    for each in found:
-        machine.add_row(
-            each.scheduler,
-            f"{each.utilisation:.1%}",
-            f"{each.productive_utilisation:.1%}",
-            f"{each.preemptions:,}",
-            f"{each.lost_node_h:,.1f}",
-            f"{each.saved_node_h:,.1f}",
-            "-" if each.urgent_lateness is None else f"{each.urgent_lateness:,.2f}",
-        )
-    return Group(jobs, Text(), machine)
+    return Group(jobs, Text(), render.listing(found, columns, title))
 
 
 def _cells(spreads: dict[str, Spread]) -> tuple[str, ...]:

@@ -103,22 +103,19 @@ def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: Sequence[SiteRun])
     rules = ", ".join(f"{count:,} by {name}" for name, count in urgent.by_rule().items())
     head = f"{trace.name}: {len(trace.jobs):,} jobs on {nodes:,} nodes; urgent: {rules}"
     planner = next((run.planner for run in runs if run.name == "clearway"), None)
-    numbers = ("wait", "p95", "longest", "late", "others", "lost h", "jobs hit")
-    title = "Waiting of urgent jobs, and of the others, in minutes; node-hours lost"
-    made = render.table("run", *numbers, title=title, right=numbers)
-    for run in runs:
-        wait = run.urgent_wait_s
-        made.add_row(
-            run.name,
-            *(_short(value / 60) for value in (wait.mean, wait.p95, wait.largest)),
-            f"{run.late:,}",
-            "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
-            _short(run.lost_node_h),
-            f"{run.preempted_jobs:,}",
-        )
-    return Group(
-        Text(render.visible(head)), Text(f"clearway plans by {planner}, the runs below it by their names"), Text(), made
-    )
+    columns: render.Columns = {
+        "run": lambda run: run.name,
+        ">wait": lambda run: _short(run.urgent_wait_s.mean / 60),
+        ">p95": lambda run: _short(run.urgent_wait_s.p95 / 60),
+        ">longest": lambda run: _short(run.urgent_wait_s.largest / 60),
+        ">late": lambda run: f"{run.late:,}",
+        ">others": lambda run: "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
+        ">lost h": lambda run: _short(run.lost_node_h),
+        ">jobs hit": lambda run: f"{run.preempted_jobs:,}",
+    }
+    made = render.listing(runs, columns, "Waiting of urgent jobs, and of the others, in minutes; node-hours lost")
+    by_name = f"clearway plans by {planner}, the runs below it by their names"
+    return Group(Text(render.visible(head)), Text(by_name), Text(), made)
 
 
 def _short(value: float) -> str:

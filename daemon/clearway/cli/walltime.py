@@ -3,7 +3,7 @@
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -125,26 +125,19 @@ def plan_requests(asked: SequenceOptions, output: OutputOption = Output.TABLE) -
         show(planned, times, samples, asked.unit.seconds)
 
 
-# -- for people ------------------------------------------------------------------------------------------------
-
-
 def show(planned: SequencePlan, times: Distribution, samples: Floats | None, unit_s: float) -> None:
     """The requests, how likely each is needed, and what all that costs."""
     ends = np.array([request.milestone_s for request in planned.sequence])
     needed = np.append(1.0, times.survival(ends[:-1]))
-    right = ("request", "ask for", "work done", "needed")
-    rows = render.table(
-        "request", "ask for", "work done", "checkpoint", "needed", "", title="Walltime requests, in turn", right=right
-    )
-    for number, (request, share) in enumerate(zip(planned.sequence, needed, strict=True), 1):
-        rows.add_row(
-            str(number),
-            format_duration(request.request_s),
-            format_duration(request.milestone_s),
-            "yes" if request.checkpoint else "no",
-            f"{share:.2%}" if share >= 0.0001 else "< 0.01%",
-            Text("█" * round(_SHORT_BAR * share) or "▏"),
-        )
+    columns: render.Columns = {
+        ">request": lambda row: row[0],
+        ">ask for": lambda row: format_duration(row[1].request_s),
+        ">work done": lambda row: format_duration(row[1].milestone_s),
+        "checkpoint": lambda row: "yes" if row[1].checkpoint else "no",
+        ">needed": lambda row: f"{row[2]:.2%}" if row[2] >= 0.0001 else "< 0.01%",
+        "": lambda row: Text("█" * round(_SHORT_BAR * row[2]) or "▏"),
+    }
+    rows = render.listing(zip(count(1), planned.sequence, needed, strict=False), columns, "Walltime requests, in turn")
     ratio = planned.expected_cost / planned.omniscient_cost
     longest = times.high / planned.expected_cost
     notes = [

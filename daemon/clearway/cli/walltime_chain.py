@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -83,26 +84,14 @@ def status(
         if forget and state is not None and state.stage.over:
             shutil.rmtree(folder)
             continue
-        known = {"request": None, "asked_s": None, "saved_s": None, "code": None} if state is None else asdict(state)
-        rows.append(
-            {
-                "chain": folder.name,
-                "job_id": job,
-                "state": said,
-                "request": known["request"],
-                "requests": count,
-                "asked_s": known["asked_s"],
-                "saved_s": known["saved_s"],
-                "exit_code": known["code"],
-            }
-        )
+        known = defaultdict(lambda: None, {} if state is None else asdict(state))
+        row: dict[str, object] = {"chain": folder.name, "job_id": job, "state": said, "request": known["request"]}
+        row |= {"requests": count, "asked_s": known["asked_s"], "saved_s": known["saved_s"], "exit_code": known["code"]}
+        rows.append(row)
     if output is Output.JSON:
         render.print_json(rows)
     else:
         _show(rows, where)
-
-
-# -- submitting ------------------------------------------------------------------------------------------------
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
@@ -181,9 +170,6 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
     )
 
 
-# -- the state of chains --------------------------------------------------------------------------------------------
-
-
 def _queue() -> dict[str, SlurmView] | None:
     """What Slurm says of all jobs of this user; None, with the reason on standard error, when it does not answer."""
     user = f"--user={getpass.getuser()}"
@@ -205,14 +191,16 @@ def _show(rows: Sequence[dict[str, object]], where: Path) -> None:
     if not rows:
         print(f"no chains in {render.visible(str(where))}")
         return
-    right = ("job", "request", "asks for", "work saved")
-    table = render.table("chain", "job", "state", "request", "asks for", "work saved", right=right)
-    for row in rows:
-        table.add_row(
-            render.visible(str(row["chain"])),
-            str(row["job_id"]) or "-",
-            render.visible(str(row["state"])),
-            "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
-            *(format_duration(each) if isinstance(each := row[key], float) else "-" for key in ("asked_s", "saved_s")),
-        )
-    render.console().print(table)
+    columns: render.Columns = {
+        "chain": lambda row: row["chain"],
+        ">job": lambda row: row["job_id"] or "-",
+        "state": lambda row: row["state"],
+        ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+        ">asks for": lambda row: _duration(row["asked_s"]),
+        ">work saved": lambda row: _duration(row["saved_s"]),
+    }
+    render.console().print(render.listing(rows, columns))
+
+
+def _duration(seconds: object) -> str:
+    return format_duration(seconds) if isinstance(seconds, float) else "-"
