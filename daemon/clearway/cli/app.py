@@ -12,6 +12,7 @@ import typer
 from clearway import __version__
 from clearway.cli import launcher as launcher_files
 from clearway.cli import render, walltime_chain
+from clearway.cli.calibration import show as show_calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
 from clearway.cli.options import (
@@ -34,7 +35,9 @@ from clearway.cli.plan_file import run_plan_file
 from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
-from clearway.model.operations import EvictionState
+from clearway.estimates.history import read_history
+from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.model.operations import STATE_GROUPS
 from clearway.model.requests import RequestKind
 
 app = typer.Typer(
@@ -55,11 +58,7 @@ app.command()(compact)
 app.command()(promote)
 
 
-class Which(StrEnum):
-    PLANNED = "planned"
-    ACTIVE = "active"
-    PAST = "past"
-    ALL = "all"
+Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]
 
 
 @app.command()
@@ -147,13 +146,8 @@ def calibration(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
-    from clearway.cli.calibration import show  # noqa: PLC0415 - see serve
-    from clearway.estimates.learning import History  # noqa: PLC0415
-
-    settings = configuration(config)
     with stored(config) as store:
-        records = store.checkpoint_history(), store.restart_history()
-        show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+        show_calibration(read_history(store, configuration(config)), datetime.now(UTC), limit, output.value)
 
 
 @app.command()
@@ -180,8 +174,6 @@ def walltime_advice(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Time limits and run times of the jobs of this name that the daemon has seen end."""
-    from clearway.estimates.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
-
     key = RunKey(user or getpass.getuser(), name)
     with stored(config) as store:
         found = advice_on(store.runs_of(key))
@@ -196,20 +188,14 @@ def walltime_advice(
 
 @evictions_app.command("list")
 def list_evictions(
-    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which.ALL,
+    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which["all"],
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List evictions, newest first."""
-    states = {
-        Which.PLANNED: [EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED],
-        Which.ACTIVE: [state for state in EvictionState if state.acting],
-        Which.PAST: [state for state in EvictionState if state.terminal],
-        Which.ALL: None,
-    }[which]
     with stored(config) as store:
-        render.evictions(store.evictions(states=states, limit=limit), output.value)
+        render.evictions(store.evictions(states=STATE_GROUPS.get(which.value), limit=limit), output.value)
 
 
 @evictions_app.command("show")

@@ -146,14 +146,8 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
         raise SimulationError(
             f"--cluster slurm needs Dask: pip install 'clearway[cluster]' ({error.name or error} is missing)"
         ) from None
-    wanted = SlurmJobs(
-        jobs=min(options.jobs or 4, tasks or sys.maxsize),
-        processes=options.processes,
-        memory=options.memory,
-        partition=options.partition,
-        account=options.account,
-        walltime=options.walltime,
-    )
+    same = {name: getattr(options, name) for name in ("processes", "memory", "partition", "account", "walltime")}
+    wanted = SlurmJobs(jobs=min(options.jobs or 4, tasks or sys.maxsize), **same)
     with slurm_workers(wanted, lambda line: tell(f"clearway: {line}")) as workers:
         yield workers
 
