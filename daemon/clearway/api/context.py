@@ -10,9 +10,9 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api.tokens import Tokens
-from clearway.api.what_if import situation
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.clock import Clock
@@ -61,10 +61,17 @@ class Context:
     backend: str = ""
     _planner_free: threading.Lock = field(default_factory=threading.Lock)
 
-    def situation(self, report: CycleReport) -> PlanningContext:
+    def planning_context(self, report: CycleReport) -> PlanningContext:
         """What the loop would plan from in its next cycle if nothing changed."""
-        return situation(
-            report.snapshot, self.config(), self.store, report.open_evictions, self.history(), self.checkpointers
+        snapshot = report.snapshot
+        return PlanningContext(
+            snapshot=snapshot,
+            config=self.config(),
+            now=snapshot.taken_at,
+            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(report.open_evictions),
+            history=self.history(),
+            actions=self.checkpointers,
         )
 
     @contextmanager

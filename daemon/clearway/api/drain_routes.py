@@ -8,10 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query
 
-from clearway.api import schemas, views, what_if
+from clearway.api import schemas, views
 from clearway.api.context import Context, Daemon, Report
 from clearway.api.request_routes import REFUSALS, Ask
+from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.drain.rolling import preview
 from clearway.drain.selection import chosen_nodes
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
@@ -20,6 +22,8 @@ from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
 from clearway.model.rolling import RollingDrain
+from clearway.relocation.controller import jobs_left
+from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(tags=["drains"])
@@ -59,7 +63,7 @@ def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas
     if why:
         raise HTTPException(409, why)
     with daemon.planning():
-        plan = what_if.drain(order, daemon.situation(report), daemon.planner)
+        plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
     return views.what_if_view(report.snapshot.taken_at, plan)
 
 
@@ -100,9 +104,11 @@ def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
 
 def _moves_what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
     with daemon.planning():
-        plan = what_if.moves(kind, "what-if", daemon.situation(report), daemon.store)
+        context = daemon.planning_context(report)
+        jobs = jobs_left(kind, daemon.store, context.config, context.now)
+        plan = plan_moves(kind, context, jobs=jobs, actor="what-if")
     # Moves have no deadline, so nothing to trade.
-    return views.what_if_view(report.snapshot.taken_at, plan).model_copy(update={"curve": None})
+    return views.what_if_view(context.now, plan).model_copy(update={"curve": None})
 
 
 @rolling.get("")
@@ -142,6 +148,7 @@ def _existing(daemon: Context, rolling_id: int) -> RollingDrain:
 def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.RollingWhatIf:
     """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
     order = _order(wish, report.snapshot)
+    snapshot, context = report.snapshot, daemon.planning_context(report)
     with daemon.planning():
-        found = what_if.rolling_drain(order, wish, daemon.situation(report), daemon.planner)
-    return views.view(schemas.RollingWhatIf, report.snapshot, found, skipped=dict(found.skipped))
+        found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
+    return views.view(schemas.RollingWhatIf, snapshot, found, skipped=dict(found.skipped))

@@ -51,6 +51,6 @@ def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfV
     partitions = tuple(known) if question.partition is None else (question.partition,)
     preemptor = imagined(question.nodes, question.max_delay, partitions, snapshot.taken_at)
     with daemon.planning():
-        decision = decide(preemptor, daemon.situation(report), daemon.planner)
+        decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
     budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
     return views.what_if_view(snapshot.taken_at, decision, budget=budget)

@@ -20,11 +20,9 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Exemption, Purpose, exemption
 from clearway.eligibility.options import options_for, why_not_saved
-from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.checkpoint_load import file_system_busy_s
-from clearway.estimates.costs import BY_ITSELF, NO_HISTORY, end_ready_s
-from clearway.estimates.learning import History
-from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.estimates.costs import end_ready_s
+from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict
@@ -58,22 +56,13 @@ def first_plan(order: DrainOrder, config: Config, now: datetime) -> DrainPlan:
     )
 
 
-def plan_drain(
-    order: DrainOrder,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    planner: Planner,
-    now: datetime,
-    *,
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-) -> DrainPlan | NoPlan:
+def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) -> DrainPlan | NoPlan:
     """How the jobs on these nodes leave; a NoPlan names those that are in the way.
 
     ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
     asked to save themselves in vain, ``under_way.jobs`` those of other evictions.
     """
+    snapshot, config, now, under_way = context.snapshot, context.config, context.now, context.under_way
     found = {j.job_id: j for name in order.nodes for j in snapshot.jobs_on.get(name, ())}
     leaving, verdicts = [], []
     for job_id, job in sorted(found.items()):
@@ -84,9 +73,6 @@ def plan_drain(
             verdicts.append(Verdict(job_id, Choice.SPARED, LEFT, why))
         else:
             leaving.append(job)
-    context = PlanningContext(
-        snapshot=snapshot, config=config, now=now, preempted={}, under_way=under_way, history=history, actions=actions
-    )
     purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in leaving}
     ways = {job.job_id: _ways(job, order, context) for job in leaving if exempt[job.job_id] is None}
@@ -105,14 +91,11 @@ def plan_drain(
     stuck = [(job, _why_stuck(job, exempt[job.job_id], context)) for job in leaving if not ways.get(job.job_id)]
     if stuck:
         return NoPlan(_in_the_way(stuck))
-    problem = _problem(order, snapshot, leaving, ways, limit_s, saving_s, config)
+    problem = _problem(order, leaving, ways, limit_s, saving_s, context)
     busy_s = file_system_busy_s(under_way.evictions, snapshot, config, now, problem.max_delay_s)
-    if order.deadline is None:  # it waits for others as long as it takes
-        problem = replace(
-            problem, max_delay_s=problem.max_delay_s + math.ceil(busy_s / problem.step_s) * problem.step_s
-        )
-    problem = replace(problem, busy_s=busy_s)
-    problem, curve = _solve(problem, planner)
+    # Without a deadline it waits for others as long as it takes.
+    waits_s = math.ceil(busy_s / problem.step_s) * problem.step_s if order.deadline is None else 0
+    problem, curve = _solve(replace(problem, max_delay_s=problem.max_delay_s + waits_s, busy_s=busy_s), planner)
     point = curve.choose()
     if point is None:
         return NoPlan(
@@ -156,21 +139,21 @@ def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem,
 
 def _problem(
     order: DrainOrder,
-    snapshot: ClusterSnapshot,
     leaving: Sequence[Job],
     ways: Mapping[str, Sequence[Option]],
     limit_s: float | None,
     saving_s: float,
-    config: Config,
+    context: PlanningContext,
 ) -> EvictionProblem:
     """All nodes that these jobs hold are asked for, as though jobs that are left alone were not there."""
+    seen_at, config = context.snapshot.taken_at, context.config
     candidates = tuple(
         Candidate(
             job_id=job.job_id,
             nodes=len(names),
             options=tuple(ways[job.job_id]),
             node_names=names,
-            ran_s=max(0.0, (snapshot.taken_at - (job.start_time or snapshot.taken_at)).total_seconds()),
+            ran_s=max(0.0, (seen_at - (job.start_time or seen_at)).total_seconds()),
             job_nodes=len(job.nodes),
         )
         for job in leaving

@@ -8,6 +8,7 @@ from clearway.estimates.checkpoint_load import CheckpointLoad, checkpoint_load_o
 from clearway.estimates.checkpoint_order import CheckpointWrite
 from clearway.estimates.deadlines import latest_of
 from clearway.estimates.outcomes import checkpoint_record
+from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Preemption
 from clearway.model.records import CheckpointRecord
@@ -23,22 +24,20 @@ class CheckpointTurns:
             None  # each step makes another operation
         )
 
-    def may_ask(
-        self, e: Operation, p: Preemption, snapshot: ClusterSnapshot, others: Sequence[Operation], now: datetime
-    ) -> bool:
+    def may_ask(self, e: Operation, p: Preemption, cycle: CycleContext) -> bool:
         """Whether this checkpoint is the next over all operations, and the file system has room for it."""
-        write = self._write(e, p, snapshot)
+        write = self._write(e, p, cycle.snapshot)
         if write is None or write.own_pace:
             return True  # its claim is gone, or it saves itself at its own pace
-        if self._known is None or self._known[0] is not e or self._known[1] is not others:
+        if self._known is None or self._known[0] is not e or self._known[1] is not cycle.others:
             load = checkpoint_load_of(
-                (e, *others),
-                lambda each, own: self._write(each, own, snapshot),
+                (e, *cycle.others),
+                lambda each, own: self._write(each, own, cycle.snapshot),
                 lambda each, own: each.its_turn(own),
                 lambda each: each is e,
-                now,
+                cycle.now,
             )
-            self._known = (e, others, load)
+            self._known = (e, cycle.others, load)
         bandwidth = self._execution.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
         return may_begin(write, self._known[2], self._execution.concurrent_checkpoints, bandwidth)
 

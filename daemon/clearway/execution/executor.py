@@ -6,7 +6,7 @@ from the lifecycle in the next cycle.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +14,9 @@ from clearway.config.configuration import CostsConfig, ExecutionConfig
 from clearway.estimates.deadlines import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
-from clearway.execution.lifecycle import Lifecycle, Observed, Phase, call_off
+from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
@@ -34,20 +35,6 @@ from clearway.store.base import Store
 _MOST_PHASES = 12
 
 
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """What one call to ``advance`` goes by."""
-
-    lifecycle: Lifecycle[Any, Any]
-    observed: Observed
-    others: tuple[Operation, ...]  # under way beside the one that advances
-    now: datetime
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        return self.observed.snapshot
-
-
 class Executor:
     """Carries operations out, one cycle at a time."""
 
@@ -57,7 +44,7 @@ class Executor:
         store: Store,
         operations: OpenOperations,
         config: ExecutionConfig,
-        lifecycles: Mapping[type[Operation], Lifecycle[Any, Any]],
+        lifecycles: Mapping[type[Operation], Lifecycle[Any]],
         emit: Emit,
         *,
         learn: Callable[[CheckpointRecord], None] = lambda _: None,
@@ -73,16 +60,16 @@ class Executor:
         self._commander = Commander(backend, store, emit, timedelta(seconds=config.placement_grace))
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(self, operation: O, observed: Observed, now: datetime) -> O:
+    def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
         others = tuple(other for other in self._operations.others(operation) if other.state.acting)
-        cycle = _Cycle(self._lifecycles[type(operation)], observed, others, now)
+        cycle = replace(cycle, others=others)
         operation, held = self._advance_whole(operation, cycle)
         if not operation.state.acting or operation.state is EvictionState.PLACING:
             return operation
         # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
-        if not held:
-            cycle = replace(cycle, observed=replace(observed, paused=True))
+        refused = self._refused(operation, cycle.now)
+        cycle = replace(cycle, paused=cycle.paused or not held, refused=refused)
         operation, stuck = self._advance_jobs(operation, cycle)
         return self._plan_anew(operation, stuck, cycle) if stuck else operation
 
@@ -103,12 +90,12 @@ class Executor:
 
     # -- the operation as a whole --------------------------------------------------------------------------
 
-    def _advance_whole(self, e: O, cycle: _Cycle) -> tuple[O, bool]:
+    def _advance_whole(self, e: O, cycle: CycleContext) -> tuple[O, bool]:
         """The operation after its rows; and whether all commands were carried out."""
+        lifecycle = self._lifecycles[type(e)]
         done: set[Command] = set()
         for _ in range(_MOST_PHASES):
-            observation = cycle.lifecycle.observe(e, cycle.observed, done, cycle.now)
-            phase = None if observation is None else cycle.lifecycle.next_phase(e, observation, cycle.now)
+            phase = lifecycle.next_phase(e, cycle, done)
             if phase is None:
                 return e, True
             if phase.command in self._refused(e, cycle.now):
@@ -118,11 +105,11 @@ class Executor:
                 if e == before:
                     return e, True
                 continue
-            target = cycle.lifecycle.target(e, phase.command, cycle.snapshot)
+            target = lifecycle.target(e, phase.command, cycle.snapshot)
             error = self._commander.give(e, None, phase.command, cycle.now, target)
             if error is not None:
                 self._failed_at[e.eviction_id, phase.command] = cycle.now
-                instead = cycle.lifecycle.refused(e, error)
+                instead = lifecycle.refused(e, error)
                 return (e if instead is None else self._enter(e, instead, cycle.now, None)), False
             done.add(phase.command)
         return e, True
@@ -164,12 +151,12 @@ class Executor:
 
     # -- its jobs ------------------------------------------------------------------------------------------
 
-    def _advance_jobs(self, e: O, cycle: _Cycle) -> tuple[O, dict[str, str]]:
+    def _advance_jobs(self, e: O, cycle: CycleContext) -> tuple[O, dict[str, str]]:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = cycle.lifecycle.misfits(e, cycle.snapshot, cycle.others) if waiting else {}
-        begin = waiting and not cycle.observed.paused and not stuck
+        stuck = self._lifecycles[type(e)].misfits(e, cycle) if waiting else {}
+        begin = waiting and not cycle.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
             seen = cycle.snapshot.job_by_id.get(p.job_id)
@@ -187,9 +174,9 @@ class Executor:
             if p.state.cancellable and step.command is not None and not begin:
                 continue
             e = self._take(e, index, step, cycle)
-        return e, stuck if waiting and not cycle.observed.paused else {}
+        return e, stuck if waiting and not cycle.paused else {}
 
-    def _context(self, e: Operation, p: Preemption, cycle: _Cycle) -> StepContext:
+    def _context(self, e: Operation, p: Preemption, cycle: CycleContext) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
         # a suspension, which would only let the job stand still earlier.
         quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
@@ -197,16 +184,15 @@ class Executor:
         asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
         common = StepContext(
             latest=latest_of(e, self._config),
-            may_ask=asks and self._checkpoints.may_ask(e, p, cycle.snapshot, cycle.others, cycle.now),
+            may_ask=asks and self._checkpoints.may_ask(e, p, cycle),
             may_kill=not open_saves,
             wanted=e.state.before_start,
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
-        refused = self._refused(e, cycle.now)
-        return cycle.lifecycle.step_context(e, p, common, cycle.observed, refused, cycle.now)
+        return self._lifecycles[type(e)].step_context(e, p, common, cycle)
 
-    def _take(self, e: O, index: int, step: Step, cycle: _Cycle) -> O:
+    def _take(self, e: O, index: int, step: Step, cycle: CycleContext) -> O:
         now, before, p = cycle.now, e, e.preemptions[index]
         after = replace(p, note=step.note or p.note)
         if step.state is not p.state:
@@ -227,9 +213,9 @@ class Executor:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e
 
-    def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: _Cycle) -> O:
+    def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:
         """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
-        answer = cycle.lifecycle.replan(e, stuck, cycle.observed, cycle.others, cycle.now)
+        answer = self._lifecycles[type(e)].replan(e, stuck, cycle)
         if answer is None:
             return e
         if isinstance(answer, Phase):

@@ -1,16 +1,14 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import promised_by, under_way_by
-from clearway.estimates.history import HistoryKeeper
-from clearway.execution.cycle_context import CycleContext
+from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
-from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.clock import Clock
@@ -20,14 +18,11 @@ from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.preemptor import Preemptor
-from clearway.model.problem import Action
 from clearway.model.report import Waiting
-from clearway.planning.base import Planner
 from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
-from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -55,11 +50,9 @@ class PreemptionController:
     operations: OpenOperations
     suppression: Suppression
     executor: Executor
-    planner: Planner
+    basis: PlanningBasis
     clock: Clock
     emit: Emit
-    history: HistoryKeeper
-    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for every preemptor without an eviction; all that wait, the first deadline first, and what they get."""
@@ -115,9 +108,7 @@ class PreemptionController:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        planning = planning_context(
-            context.snapshot, context.config, context.now, self.operations, self.history, self.actions
-        )
+        planning = self.basis.context(context, UnderWay())
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
@@ -125,7 +116,7 @@ class PreemptionController:
                 fresh,
                 self._consideration(planning, tuple(claimed)),
                 context.snapshot,
-                self.planner,
+                self.basis.planner,
                 context.now,
                 lambda: ends - self.clock.monotonic(),
             )
@@ -172,7 +163,7 @@ class PreemptionController:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Observed(seen, ()), context.now)
+                eviction = self.executor.advance(planned, replace(context, snapshot=seen))
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
@@ -196,7 +187,7 @@ class PreemptionController:
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in context.snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
         soon = replace(planning, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
-        plan = decide(preemptor, soon, self.planner)
+        plan = decide(preemptor, soon, self.basis.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
     def _consideration(self, planning: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
@@ -205,7 +196,7 @@ class PreemptionController:
         def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
-            return solve_alone(preemptor, replace(planning, under_way=under_way), self.planner, whole=whole)
+            return solve_alone(preemptor, replace(planning, under_way=under_way), self.basis.planner, whole=whole)
 
         return solve_one
 

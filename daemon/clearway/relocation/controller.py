@@ -4,15 +4,13 @@ Only one such eviction is under way at a time, and none while a preemptor waits:
 has not begun then is called off, and a job that is on its way arrives.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
-from clearway.estimates.history import HistoryKeeper
-from clearway.execution.cycle_context import CycleContext
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
@@ -23,7 +21,6 @@ from clearway.model.operations import EvictionState, Relocation
 from clearway.model.orders import MoveKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, RelocationPlan
-from clearway.model.problem import Action
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.transitions import superseded
 from clearway.relocation.lifecycle import move_misfit
@@ -48,8 +45,7 @@ class RelocationController:
     operations: OpenOperations
     executor: Executor
     emit: Emit
-    history: HistoryKeeper
-    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+    basis: PlanningBasis
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
@@ -107,19 +103,9 @@ class RelocationController:
                 busy = True
 
     def _plan(self, kind: MoveKind, actor: str, request_id: int, context: CycleContext) -> RelocationPlan | NoPlan:
-        return plan_moves(
-            kind,
-            context.snapshot,
-            context.config,
-            context.now,
-            jobs=jobs_left(kind, self.store, context.config, context.now),
-            actor=actor,
-            request_id=request_id,
-            preempted=self.operations.preemption_counts(context.snapshot),
-            under_way=under_way_by(self.operations.all()),
-            history=self.history.history(context.config),
-            actions=self.actions,
-        )
+        planning = self.basis.context(context, under_way_by(self.operations.all()))
+        jobs = jobs_left(kind, self.store, context.config, context.now)
+        return plan_moves(kind, planning, jobs=jobs, actor=actor, request_id=request_id)
 
     def _create(self, plan: RelocationPlan, state: EvictionState, config: Config, now: datetime) -> Relocation:
         return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))

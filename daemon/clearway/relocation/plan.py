@@ -8,7 +8,6 @@ would fill the very gaps. A job that waits for more than any gap offers is no re
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -16,13 +15,10 @@ from typing import Literal
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.node_usage import FreeCapacity
-from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
-from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import JobMove, MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import EvictionProblem
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.inventory import Inventory, inventory
 from clearway.relocation.moves import Limits, MovePlan, cost_node_s
@@ -61,34 +57,15 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
 
 
 def plan_moves(
-    kind: MoveKind,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    *,
-    jobs: int,
-    actor: str,
-    request_id: int = 0,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
+    kind: MoveKind, context: PlanningContext, *, jobs: int, actor: str, request_id: int = 0
 ) -> RelocationPlan | NoPlan:
     """Which jobs move where, at most ``jobs`` of them; a NoPlan tells for every job why it stays."""
+    snapshot, config, now = context.snapshot, context.config, context.now
     if snapshot.unreadable:
         return NoPlan("not all jobs can be read")
     waiting = could_be_placed(snapshot, now)
     if waiting is not None:
         return NoPlan(f"job {waiting.display_id} waits, and Slurm could place it")
-    context = PlanningContext(
-        snapshot=snapshot,
-        config=config,
-        now=now,
-        preempted=preempted,
-        under_way=under_way,
-        history=history,
-        actions=actions,
-    )
     found = inventory(kind, context)
     settings = moves_config(kind, config)
     moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
