@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Response
 
-from clearway.api import schemas
+from clearway.api import schemas, views
 from clearway.api.context import Actor, Daemon
 from clearway.api.eviction_routes import EvictionId
 from clearway.model.requests import RequestKind
@@ -40,16 +40,8 @@ class Asking:
         log.info("request", request=request_id, kind=kind, eviction=eviction_id, actor=self.actor)
         self.daemon.wake()
         self.response.headers["Location"] = f"/api/v1/requests/{request_id}"
-        return schemas.RequestView(
-            request_id=request_id,
-            kind=kind,
-            eviction_id=eviction_id,
-            rolling_id=rolling_id,
-            actor=self.actor,
-            created_at=now,
-            handled_at=None,
-            result="",
-        )
+        asked = {"kind": kind, "eviction_id": eviction_id, "rolling_id": rolling_id, "created_at": now}
+        return views.view(schemas.RequestView, self, request_id=request_id, **asked, handled_at=None, result="")
 
 
 Ask = Annotated[Asking, Depends()]

@@ -18,7 +18,6 @@ from clearway.cli.experiment import experiment_app
 from clearway.cli.options import (
     BAD_INPUT,
     DEFAULT_CONFIG,
-    FAILED,
     ConfigOption,
     EvictionId,
     Output,
@@ -26,7 +25,6 @@ from clearway.cli.options import (
     ask,
     complain,
     configuration,
-    duration_option,
     errors,
     stored,
     with_options,
@@ -37,6 +35,8 @@ from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
 from clearway.estimates.history import read_history
 from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.model.durations import parse_duration_s
+from clearway.model.errors import ClearwayError
 from clearway.model.operations import STATE_GROUPS
 from clearway.model.requests import RequestKind
 
@@ -119,7 +119,10 @@ def plan(
         raise typer.Exit(BAD_INPUT)
     if problem is not None:
         raise typer.Exit(run_plan_file(problem, planner, output.value))
-    delay_s = duration_option(max_delay)
+    try:
+        delay_s = parse_duration_s(max_delay)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     settings = configuration(config)
     with errors():
         from clearway.cli import dry_run  # noqa: PLC0415 - see serve
@@ -161,8 +164,9 @@ def explain(
         eviction = store.eviction(eviction_id)
         explanation = store.explanation(eviction_id)
         if explanation is None:
-            complain(f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles")
-            raise typer.Exit(FAILED)
+            raise ClearwayError(
+                f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles"
+            )
         show(eviction, explanation, output.value)
 
 
@@ -177,9 +181,8 @@ def walltime_advice(
     key = RunKey(user or getpass.getuser(), name)
     with stored(config) as store:
         found = advice_on(store.runs_of(key))
-    if found is None:
-        complain(f"no job {name!r} of user {key.user!r} has been seen to end")
-        raise typer.Exit(FAILED)
+        if found is None:
+            raise ClearwayError(f"no job {name!r} of user {key.user!r} has been seen to end")
     if output is Output.JSON:
         render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
     else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
@@ -96,11 +96,8 @@ class Story:
         if not self._until(lambda: bool(self.daemon.store.evictions(limit=1))):
             return self._fail("no plan was made")
         eviction = self._newest()
-        out.print()
-        out.print(render.curve_table(eviction.plan.curve, eviction.plan.chosen))
-        out.print()
-        out.print(render.verdict_table(eviction.verdicts, {}))
-        out.print()
+        curve = render.curve_table(eviction.plan.curve, eviction.plan.chosen)
+        out.print(Group("", curve, "", render.verdict_table(eviction.verdicts, {}), ""))
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:
@@ -113,11 +110,12 @@ class Story:
         back = self._until(lambda: self._newest().state.terminal, self._progress)
         final = self._newest()
         away = sum(p.state not in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
+        returned = f"{away} not back yet" if away else "All jobs are back"
         lost = render.node_hours(final.actual_lost_node_s)
         killed_all = self.killing_would_lose(p.job_id for p in final.preemptions)
         self._step(
             self.clock.now(),
-            f"{_returned(away)}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
+            f"{returned}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
             f"{render.node_hours(killed_all)}.",
         )
         why = what_failed(margin_s, over=back, away=away)
@@ -151,9 +149,8 @@ class Story:
         }
         for p in self._newest().preemptions:
             if p.state is not self._told.get(p.job_id) and p.state in words:
-                self._step(
-                    p.state_since or self.clock.now(), f"Job {p.job_id} ({p.job.num_nodes} nodes) {words[p.state]}."
-                )
+                text = f"Job {p.job_id} ({p.job.num_nodes} nodes) {words[p.state]}."
+                self._step(p.state_since or self.clock.now(), text)
             self._told[p.job_id] = p.state
 
     def _until(self, done: Callable[[], bool], each_time: Callable[[], None] = lambda: None) -> bool:
@@ -184,7 +181,3 @@ def what_failed(margin_s: float, *, over: bool, away: int) -> str:
     if away:
         return "not all preempted jobs came back"
     return "" if over else "the eviction was not over in time"
-
-
-def _returned(away: int) -> str:
-    return f"{away} not back yet" if away else "All jobs are back"

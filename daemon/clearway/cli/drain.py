@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -166,24 +167,16 @@ def _order(
 
 
 def _point_in_time(text: str, now: datetime) -> datetime:
-    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30``."""
-    try:
+    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30`` (here, unless it names its zone)."""
+    with suppress(ValueError):
         return now + timedelta(seconds=parse_duration_s(text))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         clock = datetime.strptime(text, "%H:%M")  # noqa: DTZ007 - a time of this machine's day
-    except ValueError:
-        clock = None
-    try:
-        if clock is None:
-            found = datetime.fromisoformat(text)
-            return (found if found.tzinfo is not None else found.astimezone()).astimezone(UTC)
-    except ValueError:
-        wanted = f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}"
-        raise typer.BadParameter(wanted) from None
-    today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
-    return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
+        today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+        return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).astimezone(UTC)
+    raise typer.BadParameter(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}")
 
 
 def _emptied(store: Store, request: OperatorRequest) -> Ended | None:

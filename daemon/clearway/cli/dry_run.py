@@ -1,5 +1,6 @@
 """What the daemon would decide, on a fresh snapshot; nothing is done."""
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -55,11 +56,8 @@ def moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPl
 
 def _fresh(config: Config) -> PlanningContext:
     configure_logging("text", quiet=True)  # standard output is for the answer alone
-    backend = open_backend(config, SystemClock())
-    try:
+    with closing(open_backend(config, SystemClock())) as backend:
         snapshot = backend.snapshot()
-    finally:
-        backend.close()
     return PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at, actions=checkpointer_actions())
 
 

@@ -6,7 +6,7 @@ import os
 import pwd
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,7 +17,6 @@ import typer
 
 from clearway.cli import render
 from clearway.config.configuration import load_config
-from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.store.base import LARGEST_ID, Store
@@ -60,13 +59,6 @@ def errors(status: int = FAILED, before: str = "") -> Iterator[None]:
 configuration = errors(BAD_INPUT)(load_config)
 
 
-def duration_option(text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 def actor() -> str:
     """The user of this process, which no variable can change; with root's rights also the user that sudo names."""
     uid = os.getuid()
@@ -81,14 +73,10 @@ def actor() -> str:
 @contextmanager
 def stored(config: Path) -> Iterator[Store]:
     settings = configuration(config)
-    with errors():
-        from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
 
-        store = open_store(settings)
-        try:
-            yield store
-        finally:
-            store.close()
+    with errors(), closing(open_store(settings)) as store:
+        yield store
 
 
 def ask(
@@ -112,12 +100,11 @@ def ask(
             return request if request and request.handled_at else None
 
         answer = render.wait_for(handled)
-    if answer is None:
-        complain(
-            f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
-            "and carried out as soon as it does"
-        )
-        raise typer.Exit(FAILED)
+        if answer is None:
+            raise ClearwayError(
+                f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
+                "and carried out as soon as it does"
+            )
     if not quiet:
         print(render.visible(answer.result))
         if answer.refused:

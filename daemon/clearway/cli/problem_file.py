@@ -138,16 +138,13 @@ def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources],
     field = min(given)
     demand(typed, f"{place}.{field}", "must not be given without needs")
     demand(len(given) == 1, f"{place}.holds_by_node", "must not be given beside holds")
-    if field == "holds":
-        return tuple(_on_node(f"{place}.holds", fields.holds, nodes[name].has, name) for name in fields.node_names)
-    for name in fields.holds_by_node:
-        demand(name in fields.node_names, f"{place}.holds_by_node.{key(name)}", "is not among node_names")
+    by_node = fields.holds_by_node if field == "holds_by_node" else dict.fromkeys(fields.node_names, fields.holds)
+    at = {name: f"{place}.{field}" + (f".{key(name)}" if field == "holds_by_node" else "") for name in by_node}
+    for name in by_node:
+        demand(name in fields.node_names, at[name], "is not among node_names")
     for name in fields.node_names:
-        demand(name in fields.holds_by_node, f"{place}.holds_by_node.{key(name)}", "is missing")
-    return tuple(
-        _on_node(f"{place}.holds_by_node.{key(name)}", fields.holds_by_node[name], nodes[name].has, name)
-        for name in fields.node_names
-    )
+        demand(name in by_node, f"{place}.{field}.{key(name)}", "is missing")
+    return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
 
 
 def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amounts:

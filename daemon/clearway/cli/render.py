@@ -164,7 +164,7 @@ def preemption_table(eviction: Operation) -> Table:
 
 
 def status(store: Store, now: datetime, output: str) -> None:
-    beat = store.get_value(HEARTBEAT)
+    beat = store.get_value(HEARTBEAT) or {}
     age_s = (now - datetime.fromisoformat(beat["at"])).total_seconds() if beat else None
     open_ones = store.open_evictions()
     rolling = store.open_rolling_drains()
@@ -172,9 +172,9 @@ def status(store: Store, now: datetime, output: str) -> None:
     if output == "json":
         print_json(
             {
-                "last_heartbeat": beat["at"] if beat else None,
+                "last_heartbeat": beat.get("at"),
                 "heartbeat_age_s": age_s,
-                "backend": beat["backend"] if beat else None,
+                "backend": beat.get("backend"),
                 "paused": paused,
                 "open_evictions": [summary(e) for e in open_ones],
                 "open_rolling_drains": {each.rolling_id: progress(each) for each in rolling},
@@ -182,7 +182,7 @@ def status(store: Store, now: datetime, output: str) -> None:
         )
         return
     out = console()
-    if beat is None or age_s is None:
+    if age_s is None:
         out.print("The daemon has not run with this database yet.")
     else:
         out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {beat['backend']}.")
