@@ -23,6 +23,7 @@ from clearway.cli.options import (
     Output,
     OutputOption,
     ask,
+    commands,
     complain,
     configuration,
     errors,
@@ -40,14 +41,12 @@ from clearway.model.errors import ClearwayError
 from clearway.model.operations import STATE_GROUPS
 from clearway.model.requests import RequestKind
 
-app = typer.Typer(
-    help="Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
-    no_args_is_help=True,
+app = commands(
+    "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
     add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_is_help=True, rich_markup_mode=None)
+evictions_app = commands("Planned, active and past evictions.")
 app.add_typer(evictions_app, name="evictions")
 app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from datetime import datetime
 
+from rich.console import Group
+
 from clearway.cli import render
 from clearway.estimates.learning import Calibration, History
 from clearway.model.durations import format_duration
@@ -40,9 +42,7 @@ def show(history: History, now: datetime, limit: int, output: str) -> None:
         expected = "-" if estimate is None else format_duration(estimate.checkpoint_s)
         why = "" if history.trusted(*key, now) else f"not asked: {history.failures_in_a_row(*key)} failures in a row"
         by_key.add_row(*key, *_figures(history.calibration(key=key)), expected, why)
-    render.console().print(by_name)
-    print()
-    render.console().print(by_key)
+    render.console().print(Group(by_name, "", by_key))
     if len(history.keys) > limit:
         print(f"... and {len(history.keys) - limit} more")
 

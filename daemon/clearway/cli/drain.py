@@ -17,6 +17,7 @@ from clearway.cli.options import (
     Output,
     OutputOption,
     ask,
+    commands,
     configuration,
     errors,
     stored,
@@ -31,9 +32,7 @@ from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain, TurnState
 from clearway.store.base import LARGEST_ID, Store
 
-rolling_app = typer.Typer(
-    help="Drains of a few nodes at a time: clearway drain --rolling.", no_args_is_help=True, rich_markup_mode=None
-)
+rolling_app = commands("Drains of a few nodes at a time: clearway drain --rolling.")
 _POLL_S = 0.5
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]

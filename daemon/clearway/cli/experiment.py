@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from clearway.cli.options import BAD_INPUT, errors, with_options
+from clearway.cli.options import BAD_INPUT, commands, errors, with_options
 from clearway.cli.sweep_options import SweepOptions, open_sweep
 from clearway.model.errors import ClearwayError
 
-experiment_app = typer.Typer(
-    help="The papers' experiments again; each makes a report.", no_args_is_help=True, rich_markup_mode=None
-)
+experiment_app = commands("The papers' experiments again; each makes a report.")
 
 Traces = Annotated[Path, typer.Option(help="Folder of the recorded workloads (Standard Workload Format).")]
 Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; created if absent.")]

@@ -38,15 +38,11 @@ def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     if output == "json":
         print_json({"eviction_id": eviction.eviction_id} | explained(plan, explanation))
         return
-    out = console()
-    out.print(
-        visible(
-            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
-            f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
-        )
+    head = (
+        f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
+        f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
     )
-    out.print()
-    out.print(tables(plan, explanation))
+    console().print(Group(visible(head), "", tables(plan, explanation)))
 
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
@@ -59,9 +55,7 @@ def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
     explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
     what_if(answer, output, explanation=explained(answer, explanation))
     if output != "json":
-        out = console()
-        out.print()
-        out.print(tables(answer, explanation))
+        console().print(Group("", tables(answer, explanation)))
 
 
 def tables(plan: OperationPlan, explanation: Explanation) -> Group:
@@ -112,16 +106,15 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
         return "?"
     if other is None:
         return "not possible in time"
-    lost = other.lost_work_node_s - own.lost_work_node_s
+    lost, back = other.lost_work_node_s - own.lost_work_node_s, other.return_node_s - own.return_node_s
+    longer, more = other.checkpoint_s - own.checkpoint_s, other.preemptees - own.preemptees
     if lost:
         return f"{_signed(lost)} node-hours"
-    if other.return_node_s != own.return_node_s:
-        return f"{_signed(other.return_node_s - own.return_node_s)} node-hours to come back"
-    if other.checkpoint_s != own.checkpoint_s:
-        longer = other.checkpoint_s - own.checkpoint_s
+    if back:
+        return f"{_signed(back)} node-hours to come back"
+    if longer:
         return f"{'+' if longer > 0 else '-'}{format_duration(abs(longer))} of checkpoints"
-    if other.preemptees != own.preemptees:
-        more = other.preemptees - own.preemptees
+    if more:
         return f"{more:+d} job{'s' * (abs(more) != 1)} preempted"
     return "nothing: ties go to smaller job ids"
 

@@ -38,6 +38,10 @@ EvictionId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the e
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
+def commands(about: str, **more: Any) -> typer.Typer:
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, **more)
+
+
 def complain(text: str) -> None:
     """One line on standard error, without control characters from files or Slurm."""
     print(f"clearway: {render.visible(text)}", file=sys.stderr)

@@ -35,15 +35,12 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
         print(str(error).replace("\n", "\\n"), file=sys.stderr)
         return BAD_INPUT
     if output == "json":
-        print_json(curve_to_json(curve, proof=_shares_nodes(problem)))
+        named = any(candidate.node_names for candidate in problem.candidates)
+        # Where nodes have names, not every plan can be proven.
+        print_json(curve_to_json(curve, proof=named or problem.needs is not None))
     else:
         console().print(_curve_table(problem, curve))
     return 0
-
-
-def _shares_nodes(problem: EvictionProblem) -> bool:
-    """Whether nodes have names, so that not every plan can be proven."""
-    return problem.needs is not None or any(candidate.node_names for candidate in problem.candidates)
 
 
 def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
 from rich.console import Console, Group, JustifyMethod, OverflowMethod
@@ -111,12 +112,8 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
     made = table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
     most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
-    before: tuple[Any, ...] | None = None
-    for point in curve.points:
-        key = (point.feasible, point.cost)
-        if key == before:
-            continue
-        before = key
+    for _, alike in groupby(curve.points, key=lambda point: (point.feasible, point.cost)):
+        point = next(alike)
         if not point.feasible:
             nothing = ["-" for _ in back]
             made.add_row(format_duration(point.max_delay_s), "-", *nothing, Text("not possible", style="dim"))

@@ -60,27 +60,13 @@ def _save(asked: ReplayOptions, path: Path) -> None:
 
 @lru_cache(maxsize=1)
 def _read(asked: ReplayOptions) -> tuple[Trace, int]:
-    """The jobs and the nodes; once in every process."""
+    """The jobs as they are replayed, and the nodes; once in every process."""
     trace = _recorded(asked)
     nodes = asked.nodes
     if nodes is None:
         if trace.size is None:
             raise SimulationError(f"{asked.trace} does not say how large the machine is; give --nodes")
         nodes = -(-trace.size // asked.processors_per_node)
-    return _prepared(trace, asked, nodes), nodes
-
-
-def _scheduler(name: str) -> Scheduler:
-    made: Scheduler = plugins.load(plugins.SCHEDULERS, name)()
-    return made
-
-
-def _replayed(asked: ReplayOptions, name: str, tick: Callable[[int], None] | None = None) -> Measures:
-    trace, nodes = _read(asked)
-    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=asked.seed, progress=tick))
-
-
-def _prepared(trace: Trace, asked: ReplayOptions, nodes: int) -> Trace:
     trace = trace.on_nodes(asked.processors_per_node)
     if asked.exact_limits:
         trace = trace.with_exact_limits()
@@ -94,7 +80,17 @@ def _prepared(trace: Trace, asked: ReplayOptions, nodes: int) -> Trace:
             raise SimulationError(f"no job is in the queue {', '.join(asked.urgent_queue)}; there are {known}")
     if asked.inject_urgent:
         trace = trace.with_jobs(urgent_jobs(trace, nodes, asked.seed, asked.processors_per_node))
-    return trace
+    return trace, nodes
+
+
+def _scheduler(name: str) -> Scheduler:
+    made: Scheduler = plugins.load(plugins.SCHEDULERS, name)()
+    return made
+
+
+def _replayed(asked: ReplayOptions, name: str, tick: Callable[[int], None] | None = None) -> Measures:
+    trace, nodes = _read(asked)
+    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=asked.seed, progress=tick))
 
 
 def tell_left_out(trace: Trace, nodes: int) -> None:

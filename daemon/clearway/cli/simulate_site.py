@@ -1,7 +1,6 @@
 """``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Group
@@ -47,8 +46,9 @@ def simulate_site(asked: ReplayOptions, settings: Path, sweep: SweepOptions, out
     urgent = find_urgent(trace, config.preemptors)
     nodes = asked.nodes or _nodes(asked, config)
     tell_left_out(trace, nodes)
-    record = _Record(mark_urgent(trace, urgent), urgent, nodes, asked.seed)
-    tasks = {course[0]: (record, *course) for course in schedulers(record.trace, config, planners)}
+    marked = mark_urgent(trace, urgent)
+    given = (marked, urgent, nodes, asked.seed)
+    tasks = {course[0]: (*given, *course) for course in schedulers(marked, config, planners)}
     runs = each_done(sweep, _run, tasks, lambda run: run.name, len(trace.jobs), _WORTH_A_BAR)
     if output == "json":
         own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [run.as_json() for run in runs]}
@@ -59,21 +59,12 @@ def simulate_site(asked: ReplayOptions, settings: Path, sweep: SweepOptions, out
     render.console().print(_page(trace, nodes, urgent, runs))
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What every run replays."""
-
-    trace: Trace
-    urgent: UrgentJobs
-    nodes: int
-    seed: int
-
-
 def _run(
-    record: _Record, name: str, planner: str | None, scheduler: Scheduler, tick: Callable[[int], None] | None = None
-) -> SiteRun:
-    replayed = replay(record.trace.jobs, record.nodes, scheduler, seed=record.seed, progress=tick)
-    return evaluate(name, planner, replayed, record.urgent)
+    trace: Trace, urgent: UrgentJobs, nodes: int, seed: int, name: str, planner: str | None, scheduler: Scheduler,
+    tick: Callable[[int], None] | None = None,
+) -> SiteRun:  # fmt: skip
+    replayed = replay(trace.jobs, nodes, scheduler, seed=seed, progress=tick)
+    return evaluate(name, planner, replayed, urgent)
 
 
 def _commands(config: Config) -> Commands:

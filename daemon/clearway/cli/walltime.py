@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
-from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, errors, with_options
+from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, commands, errors, with_options
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
@@ -22,11 +22,7 @@ from clearway.walltime.fit import best_fit
 from clearway.walltime.model import Costs, SequencePlan
 from clearway.walltime.request_sequence import Strategy, chunks, plan
 
-walltime_app = typer.Typer(
-    help="How long to ask for: walltime requests for jobs of unknown length.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+walltime_app = commands("How long to ask for: walltime requests for jobs of unknown length.")
 
 MOST_CHUNKS = 200_000
 """More take hundreds of MiB; a larger epsilon or fewer --chunks is the way out."""
