@@ -140,8 +140,9 @@ def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources],
     demand(len(given) == 1, f"{place}.holds_by_node", "must not be given beside holds")
     by_node = fields.holds_by_node if field == "holds_by_node" else dict.fromkeys(fields.node_names, fields.holds)
     at = {name: f"{place}.{field}" + (f".{key(name)}" if field == "holds_by_node" else "") for name in by_node}
+    named = set(fields.node_names)
     for name in by_node:
-        demand(name in fields.node_names, at[name], "is not among node_names")
+        demand(name in named, at[name], "is not among node_names")
     for name in fields.node_names:
         demand(name in by_node, f"{place}.{field}.{key(name)}", "is missing")
     return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
