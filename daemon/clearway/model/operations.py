@@ -88,6 +88,12 @@ _EVICTION_TERMINAL = frozenset(
     {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
 )
 
+STATE_GROUPS = {  # as operators ask for them
+    "planned": tuple(state for state in EvictionState if state in _WAITING),
+    "active": tuple(state for state in EvictionState if state.acting),
+    "past": tuple(state for state in EvictionState if state.terminal),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
