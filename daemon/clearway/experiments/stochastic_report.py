@@ -74,5 +74,4 @@ def _cell(cell: Cell, value: float, tau: int) -> str:
 
 
 def _chart(figure: Figure) -> str:
-    series = {each.name: each.points for each in figure.series}
-    return chart.lines(figure.title, figure.across, figure.up, series, logarithmic="xy")
+    return chart.lines(figure.title, figure.across, figure.up, figure.series, logarithmic="xy")
