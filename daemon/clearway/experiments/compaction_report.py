@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from clearway.experiments import chart, page
+from clearway.experiments.cells import means
 from clearway.experiments.compaction_study import (
     COMPACTION,
     DAY_S,
@@ -24,6 +25,7 @@ _COLUMNS = (
     *("partitions", "moves", "load", "mean_run_h", "seed", "group", "empty_percent", "partly_used_percent"),
     *("full_percent", "held_percent", "jobs", "finished", "moved", "stalled_node_h", "wait_s"),
 )
+_COSTS = attrgetter("jobs", "moved", "stalled_node_h", "wait_s", "held")
 
 
 def as_csv(study: CompactionStudy) -> str:
@@ -56,10 +58,8 @@ def _compaction(study: CompactionStudy, hours: float, load: int) -> Sequence[str
     before, after = PAPER_PARTLY[load]
     fall = study.fall(load, hours)
     emptied_h = (with_moves[0] - without[0]) / 100 * NODES * DAY_S / HOUR_S
-    jobs, moved, stalled_h, wait_s = (
-        study.mean(attrgetter(name), COMPACTION, load, hours) for name in ("jobs", "moved", "stalled_node_h", "wait_s")
-    )
-    before_wait_s, held = (study.mean(attrgetter(name), NONE, load, hours) for name in ("wait_s", "held"))
+    jobs, moved, stalled_h, wait_s, _ = means(map(_COSTS, study.of(1, COMPACTION, load, hours)))
+    *_, before_wait_s, held = means(map(_COSTS, study.of(1, NONE, load, hours)))
     shares = [f"{share:.1f} %" for share in (held, without[1], with_moves[1])]
     falls = [page.marked(f"{fall:.1f}", good=fall >= before - after), f"{before} to {after} %", f"{before - after:.1f}"]
     costs = [f"{jobs:.0f}", f"{moved:.0f}", f"{stalled_h:.2f}", f"{emptied_h:.1f}", f"{before_wait_s:.0f}"]
@@ -71,9 +71,7 @@ def _promotion(study: CompactionStudy) -> Iterator[Sequence[str]]:
         for moves, theirs in zip((NONE, PROMOTION), paper, strict=True):
             shares = study.shares(2, moves, load, group)
             pairs = [f"{share:.1f} %" for pair in zip(shares, theirs, strict=True) for share in pair]
-            moved, stalled_h = (
-                study.mean(attrgetter(name), moves, load, partitions=2) for name in ("moved", "stalled_node_h")
-            )
+            _, moved, stalled_h, *_ = means(map(_COSTS, study.of(2, moves, load)))
             known = [f"{load} %", group, "with" if moves == PROMOTION else "without"]
             yield [*known, *pairs, f"{moved:.0f}", f"{stalled_h:.2f}"]
 
