@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
 from clearway.experiments import chart, page
+from clearway.experiments.cells import means
 from clearway.experiments.drain_study import BUSY, DRAIN, IMAGES_GIB, REQUEUE, WAIT, Course, DrainStudy, quantile, ways
 from clearway.model.durations import format_duration
 
@@ -53,13 +54,12 @@ def table(study: DrainStudy) -> list[tuple[str, ...]]:
     rows = []
     for workload, nodes, way, image_gib, courses in groups(study):
         times = [format_duration(quantile([c.empty_s for c in courses], share)) for share in SHARES]
-        costs = zip(*((c.idle_node_h, c.jobs, c.still_node_h, c.repeated_node_h) for c in courses), strict=True)
-        idle, jobs, still, repeated = (sum(values) / len(courses) for values in costs)
-        means = [f"{idle:,.1f}", f"{jobs:.1f}", f"{still:,.2f}", f"{repeated:,.1f}"]
+        _, idle, jobs, still, repeated = means(map(astuple, courses))
+        costs = [f"{idle:,.1f}", f"{jobs:.1f}", f"{still:,.2f}", f"{repeated:,.1f}"]
         waited = study.of(workload, nodes, WAIT)
         quicker = sum(c.empty_s < w.empty_s for c, w in zip(courses, waited, strict=True)) / len(courses)
         share = "" if way == WAIT else f"{quicker:.0%}"
-        rows.append((workload, str(nodes), label(way, image_gib), *times, share, *means))
+        rows.append((workload, str(nodes), label(way, image_gib), *times, share, *costs))
     return rows
 
 

@@ -1,10 +1,13 @@
 """The WCJS paper's simulations as one HTML page that needs nothing else, and as a table for other programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, fields
 from typing import Any
 
 from clearway.experiments import chart, page
+from clearway.experiments.cells import means
 from clearway.experiments.realtime_study import APPROACHES, CATEGORIES, PERCENTS, WAYS, WEEKS, RealtimeStudy
+from clearway.simulation.measures import Spread
 
 _COLOURS = {
     "baseline": "#777777",
@@ -13,7 +16,7 @@ _COLOURS = {
     "WCJS just in time": "#1b7837",
     "Clearway": "#b2182b",
 }
-_SPREAD = ("mean", "median", "p5", "p25", "p75", "p95", "largest")
+_SPREAD = tuple(each.name for each in fields(Spread))
 _COLUMNS = (
     *("week", "way", "percent", "approach", "preemptions", "kind", "category", "jobs"),
     *(f"{measure}_{name}" for measure in ("slowdown", "turnaround_h") for name in _SPREAD),
@@ -33,7 +36,7 @@ def _lines(study: RealtimeStudy) -> Iterator[Sequence[object]]:
     for cell in study.cells:
         for (kind, category), group in cell.groups.items():
             spreads = (group.slowdown, group.turnaround_h)
-            numbers = [f"{getattr(each, name):.4f}" for each in spreads for name in _SPREAD]
+            numbers = [f"{value:.4f}" for spread in spreads for value in astuple(spread)]
             known = [cell.week, cell.way, cell.percent, cell.approach, f"{cell.preemptions:.1f}"]
             yield [*known, kind, category, group.jobs, *numbers]
 
@@ -75,25 +78,20 @@ def _summary(study: RealtimeStudy) -> Iterator[Sequence[str]]:
 
 
 def _table_3(study: RealtimeStudy) -> Iterator[Sequence[str]]:
-    for title, found in (
-        ("optimum", [log.optimum for log in study.logs]),
-        ("weighted cost", [log.weighted_cost for log in study.logs]),
-        ("Clearway", [log.clearway for log in study.logs]),
-        ("Clearway, 0.2 of the limit and 10 minutes at least", [log.patient for log in study.logs]),
-    ):
-        here = (f"{sum(each[place] for each in found) / len(study.logs):.2f}" for place in (0, 1))
+    for title in study.logs[0].slowdowns:
+        here = means(log.slowdowns[title] for log in study.logs)
         paper = [f"{value:.2f}" for value in PAPER_TABLE_3[title]] if title in PAPER_TABLE_3 else ["", ""]
-        yield [title, *paper, *here]
+        yield [title, *paper, *(f"{value:.2f}" for value in here)]
 
 
 def _week(study: RealtimeStudy, week: str) -> Mapping[str, Any]:
     rows = []
     for approach in APPROACHES:
-        cells = [study.cell(week, "default", percent, approach.name) for percent in PERCENTS]
-        pairs = [
-            (_mean(cell.groups, "urgent"), f"{_mean(cell.groups, 'batch')} ({cell.preemptions:.0f})") for cell in cells
-        ]
-        rows.append([approach.name, *(text for pair in pairs for text in pair)])
+        row = [approach.name]
+        for percent in PERCENTS:
+            cell = study.cell(week, "default", percent, approach.name)
+            row += [_mean(cell.groups, "urgent"), f"{_mean(cell.groups, 'batch')} ({cell.preemptions:.0f})"]
+        rows.append(row)
     charts = [
         ("All jobs" if category == "all" else f"{category.capitalize()} jobs", _charts(study, week, category))
         for category in CATEGORIES
@@ -118,9 +116,11 @@ def _charts(study: RealtimeStudy, week: str, category: str) -> Sequence[str]:
         for kind in _KINDS:
             groups = []
             for percent in PERCENTS:
-                found = {name: study.cell(week, "default", percent, name).groups for name in _COLOURS}
-                there = {name: each[kind, category] for name, each in found.items() if (kind, category) in each}
-                groups.append((f"{percent} %", {name: getattr(group, measure) for name, group in there.items()}))
+                found = ((name, study.cell(week, "default", percent, name).groups) for name in _COLOURS)
+                there = {
+                    name: getattr(each[kind, category], measure) for name, each in found if (kind, category) in each
+                }
+                groups.append((f"{percent} %", there))
             if any(spreads for _, spreads in groups):
                 charts.append(chart.boxes(f"{unit} of {kind} jobs, by share of urgent jobs", groups, _COLOURS))
     return charts

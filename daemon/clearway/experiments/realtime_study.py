@@ -12,17 +12,12 @@ The baseline treats all jobs alike, as Mira did. The paper's numbers are those o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
+from clearway.experiments import realtime_workloads as workloads
+from clearway.experiments.cells import absent, chosen
 from clearway.experiments.offline_optimum import offline_optimum
-from clearway.experiments.realtime_workloads import (
-    RANDOM_BLOCKS,
-    SHORT_S,
-    as_offline,
-    random_log,
-    some_of_all,
-    with_beam_time_jobs,
-)
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
 from clearway.simulation.checkpoint_models import (
@@ -53,6 +48,11 @@ WAYS = {
     "beam time": "beside the jobs of the week, with the run times of a beam line's analyses",
 }
 LOGS = 20
+OF_LOGS = {  # the approaches to the random logs by their titles
+    "weighted cost": "WCJS just in time",
+    "Clearway": "Clearway",
+    "Clearway, 0.2 of the limit and 10 minutes at least": "Clearway, patient",
+}
 OPTIMUM_LIMIT_S = 20.0
 
 
@@ -67,6 +67,10 @@ class Approach:
 
 def _clearway(model: CheckpointModel) -> Scheduler:
     return Clearway(model, order="wfp", storage=MIRA)
+
+
+def _patient(model: CheckpointModel) -> Scheduler:
+    return Clearway(model, order="wfp", storage=MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s))
 
 
 def _weighted_cost(model: CheckpointModel) -> Scheduler:
@@ -84,11 +88,7 @@ APPROACHES = (
     Approach("Clearway", _clearway, JustInTime),
 )
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
-PATIENT = Approach(
-    "Clearway, patient",
-    lambda model: Clearway(model, order="wfp", storage=MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s)),
-    JustInTime,
-)
+PATIENT = Approach("Clearway, patient", _patient, JustInTime)
 _BY_NAME = {approach.name: approach for approach in (*APPROACHES, PATIENT)}
 
 
@@ -113,15 +113,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One random log: mean slowdowns of (batch, urgent) jobs; the optimum's threshold, and whether it was proven."""
+    """One random log. ``slowdowns``: means of the (batch, urgent) jobs, of "optimum" and of each of ``OF_LOGS``."""
 
     seed: int
-    optimum: tuple[float, float]
-    threshold: float
+    threshold: float  # the optimum's
     proven: bool
-    weighted_cost: tuple[float, float]
-    clearway: tuple[float, float]
-    patient: tuple[float, float]
+    slowdowns: dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +129,8 @@ class RealtimeStudy:
     absent: tuple[str, ...]
 
     def cell(self, week: str, way: str, percent: int, approach: str) -> Cell:
-        wanted = (week, way, percent, approach)
-        return next(each for each in self.cells if (each.week, each.way, each.percent, each.approach) == wanted)
+        (found,) = chosen(self.cells, week=week, way=way, percent=percent, approach=approach)
+        return found
 
     def change(self, week: str, percent: int, approach: str, kind: str, way: str = "default") -> float:
         """Mean slowdown beside the baseline's: -0.4 is 40 % less."""
@@ -158,22 +155,15 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> RealtimeStudy:
         TraceError: when it has none of them, or a file cannot be read.
     """
     folder = folder.resolve()  # workers elsewhere have other working directories
-    weeks = [week for week, file in WEEKS.items() if (folder / file).exists()]
-    if not weeks:
-        raise TraceError(f"{folder}: none of {', '.join(WEEKS.values())}")
+    missing = absent(folder, WEEKS.values())
+    weeks = [week for week, file in WEEKS.items() if file not in missing]
     there = (folder / BEAM_TIMES).exists()
     ways = [way for way in WAYS if way != "beam time" or there]
-    tasks = [
-        (folder, week, way, percent, approach.name, seeds)
-        for week in weeks
-        for way in ways
-        for percent in PERCENTS
-        for approach in APPROACHES
-    ]
+    kinds = product(weeks, ways, PERCENTS, (approach.name for approach in APPROACHES))
+    tasks = [(folder, *kind, seeds) for kind in kinds]
     logs = sweep(_log, [(seed,) for seed in range(LOGS)], lambda log: f"optimum of random log {log.seed}")
     cells = sweep(_cell, tasks, lambda cell: f"{cell.week}, {cell.way}, {cell.percent} %, {cell.approach}")
-    absent = [file for week, file in WEEKS.items() if week not in weeks] + [BEAM_TIMES] * (not there)
-    return RealtimeStudy(tuple(cells), tuple(logs), seeds, tuple(absent))
+    return RealtimeStudy(tuple(cells), tuple(logs), seeds, (*missing, *[BEAM_TIMES] * (not there)))
 
 
 def bounded_slowdown(outcome: Outcome) -> float:
@@ -212,25 +202,20 @@ def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds:
 
 def _drawn(folder: Path, trace: Trace, way: str, percent: int, seed: int) -> Trace:
     if way == "beam time":
-        text = (folder / BEAM_TIMES).read_text(encoding="ascii")
-        return with_beam_time_jobs(trace, percent, seed, [float(line) for line in text.split()], MIRA.unit_nodes)
-    return some_of_all(trace, percent, seed, SHORT_S if way == "short" else None)
+        times_s = [float(line) for line in (folder / BEAM_TIMES).read_text(encoding="ascii").split()]
+        return workloads.with_beam_time_jobs(trace, percent, seed, times_s, MIRA.unit_nodes)
+    return workloads.some_of_all(trace, percent, seed, workloads.SHORT_S if way == "short" else None)
 
 
 def _log(seed: int) -> Log:
-    jobs = random_log(seed)
-    best = offline_optimum(as_offline(jobs), RANDOM_BLOCKS, time_limit_s=OPTIMUM_LIMIT_S)
+    jobs = workloads.random_log(seed)
+    best = offline_optimum(workloads.as_offline(jobs), workloads.RANDOM_BLOCKS, time_limit_s=OPTIMUM_LIMIT_S)
     if best is None:
         raise TraceError(f"no schedule for random log {seed} within {OPTIMUM_LIMIT_S:g} s")
-    return Log(
-        seed=seed,
-        optimum=(best.batch_slowdown, best.urgent_slowdown),
-        threshold=best.threshold,
-        proven=best.batch_slowdown - best.bound < 1e-3,
-        weighted_cost=_mean_slowdowns(replayed(jobs, "WCJS just in time", RANDOM_BLOCKS)),
-        clearway=_mean_slowdowns(replayed(jobs, "Clearway", RANDOM_BLOCKS)),
-        patient=_mean_slowdowns(replayed(jobs, PATIENT.name, RANDOM_BLOCKS)),
-    )
+    slowdowns = {"optimum": (best.batch_slowdown, best.urgent_slowdown)}
+    for title, name in OF_LOGS.items():
+        slowdowns[title] = _mean_slowdowns(replayed(jobs, name, workloads.RANDOM_BLOCKS))
+    return Log(seed, best.threshold, best.batch_slowdown - best.bound < 1e-3, slowdowns)
 
 
 def _mean_slowdowns(done: Sequence[Outcome]) -> tuple[float, float]:
