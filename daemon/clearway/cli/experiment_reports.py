@@ -1,7 +1,6 @@
 """The experiments: each computes its study and writes a report and a table; all of them together, an index besides."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from clearway.cli import render
@@ -68,26 +67,26 @@ def realtime(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]
 def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions) -> Sequence[Entry]:
     """All experiments. An experiment without its workloads is left out and named."""
     with open_sweep(options) as sweep:
-        makers: list[tuple[Entry, Callable[[Path], Sequence[str]]]] = [
-            (index_report.STOCHASTIC, lambda to: stochastic(to, sweep)),
-            (index_report.COMPACTION, lambda to: compaction(to, days, sweep)),
-            (index_report.DRAIN, lambda to: drain(to, traces, 0, sweep)),
-            (index_report.URGENT, lambda to: urgent(to, traces, seeds, sweep)),
-            (index_report.REALTIME, lambda to: realtime(to, traces, seeds, sweep)),
+        makers: list[tuple[str, Callable[[Path], Sequence[str]]]] = [
+            ("stochastic", lambda to: stochastic(to, sweep)),
+            ("compaction", lambda to: compaction(to, days, sweep)),
+            ("drain", lambda to: drain(to, traces, 0, sweep)),
+            ("urgent", lambda to: urgent(to, traces, seeds, sweep)),
+            ("realtime", lambda to: realtime(to, traces, seeds, sweep)),
         ]
-        entries = [_made(entry, make, out) for entry, make in makers]
+        entries = [_made(name, make, out) for name, make in makers]
     # This experiment measures times, so nothing else computes beside it.
-    entries.insert(0, _made(index_report.COSIM, cosim, out))
+    entries.insert(0, _made("cosim", cosim, out))
     _write(out, {"index.html": index_report.as_html(entries)})
     return entries
 
 
-def _made(entry: Entry, make: Callable[[Path], Sequence[str]], out: Path) -> Entry:
+def _made(name: str, make: Callable[[Path], Sequence[str]], out: Path) -> Entry:
     try:
-        return replace(entry, found=make(out / entry.name))
+        return Entry(name, found=make(out / name))
     except TraceError as error:
-        tell(f"clearway: experiment {entry.name}: {error}")
-        return replace(entry, missing=str(error))
+        tell(f"clearway: experiment {name}: {error}")
+        return Entry(name, missing=str(error))
 
 
 def _write(out: Path, texts: Mapping[str, str]) -> None:
