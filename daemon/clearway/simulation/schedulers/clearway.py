@@ -12,7 +12,7 @@ jobs' claims and in ``costs`` of the configuration.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from clearway.config.configuration import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
@@ -163,10 +163,7 @@ class Clearway(Wfp):
             chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]
             for job, action in chosen:
                 if action is not Action.END:
-                    departure = self.model.departure(job, self.machine.now_s)
-                    self.machine.preempt(
-                        job, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
-                    )
+                    self.machine.preempt(job, **asdict(self.model.departure(job, self.machine.now_s)))
                     self.preempted[str(job.job_id)] = job.preemptions
             job = by_id[preemptor.job.job_id]
             self.open[job.index] = _Eviction(job, tuple(each for each, _ in chosen))

@@ -14,7 +14,7 @@ nodes; nodes that preempted jobs are still leaving are kept for the urgent job f
 slowdown that finds no place does not keep the next ones from theirs.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.baselines.weighted_cost import WeightedCost as Planner
@@ -75,10 +75,7 @@ class WeightedCost(Wfp):
             if not chosen:
                 return
             for each in chosen:
-                departure = self.model.departure(each, self.machine.now_s)
-                self.machine.preempt(
-                    each, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
-                )
+                self.machine.preempt(each, **asdict(self.model.departure(each, self.machine.now_s)))
             self.promised[job.index] = job
         elif job.size <= len(self.machine.free) - max(0, spoken_for - leaving):
             self._start(job)
