@@ -29,16 +29,14 @@ _COSTS = attrgetter("jobs", "moved", "stalled_node_h", "wait_s", "held")
 
 
 def as_csv(study: CompactionStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: CompactionStudy) -> Iterator[Sequence[object]]:
+    rows: list[Sequence[object]] = []
     for cell in study.cells:
         for group, shares in cell.shares.items():
             known = [cell.partitions, cell.moves, cell.load, cell.mean_run_h, cell.seed, group]
             percents = [f"{share:.3f}" for share in (*shares, cell.held)]
             costs = [cell.moved, f"{cell.stalled_node_h:.4f}", f"{cell.wait_s:.1f}"]
-            yield [*known, *percents, cell.jobs, cell.finished, *costs]
+            rows.append([*known, *percents, cell.jobs, cell.finished, *costs])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: CompactionStudy) -> str:
@@ -54,8 +52,8 @@ def as_html(study: CompactionStudy) -> str:
 
 
 def _compaction(study: CompactionStudy, hours: float, load: int) -> Sequence[str]:
-    without, with_moves = (study.shares(1, moves, load, mean_run_h=hours) for moves in (NONE, COMPACTION))
     before, after = PAPER_PARTLY[load]
+    without, with_moves = (study.shares(1, moves, load, mean_run_h=hours) for moves in (NONE, COMPACTION))
     fall = study.fall(load, hours)
     emptied_h = (with_moves[0] - without[0]) / 100 * NODES * DAY_S / HOUR_S
     jobs, moved, stalled_h, wait_s, _ = means(map(_COSTS, study.of(1, COMPACTION, load, hours)))

@@ -19,13 +19,11 @@ _MARKS = {1: "1 s", 60: "1 min", 3_600: "1 h", 86_400: "1 d", 864_000: "10 d"}
 
 
 def as_csv(study: DrainStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: DrainStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for sample in study.samples:
         known = [sample.workload, f"{sample.at_s:.0f}", sample.nodes, sample.way, sample.image_gib]
-        yield [*known, *(f"{figure:.3f}" for figure in astuple(sample.course))]
+        rows.append([*known, *(f"{figure:.3f}" for figure in astuple(sample.course))])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: DrainStudy) -> str:

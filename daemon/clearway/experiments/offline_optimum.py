@@ -24,6 +24,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 LEAST_SHARE = 0.1  # of its work, in each part of an interrupted job
+_LOOSEN_BY = 0.1
 _INFEASIBLE = 2  # scipy's status
 
 
@@ -71,7 +72,6 @@ def offline_optimum(
     blocks: int,
     *,
     threshold: float = 1.2,
-    loosen_by: float = 0.1,
     loosest: float = 10.0,
     time_limit_s: float = 60.0,
 ) -> OfflineOptimum | None:
@@ -87,7 +87,7 @@ def offline_optimum(
         status, found = program.solve(threshold, time_limit_s)
         if found is not None or status != _INFEASIBLE:
             return found
-        threshold = round(threshold + loosen_by, 9)
+        threshold = round(threshold + _LOOSEN_BY, 9)
     return None
 
 

@@ -29,16 +29,13 @@ PAPER_TABLE_3 = {"optimum": (1.50, 1.08), "weighted cost": (2.54, 1.50)}
 
 
 def as_csv(study: RealtimeStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: RealtimeStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for cell in study.cells:
         for (kind, category), group in cell.groups.items():
-            spreads = (group.slowdown, group.turnaround_h)
-            numbers = [f"{value:.4f}" for spread in spreads for value in astuple(spread)]
+            numbers = [f"{value:.4f}" for value in (*astuple(group.slowdown), *astuple(group.turnaround_h))]
             known = [cell.week, cell.way, cell.percent, cell.approach, f"{cell.preemptions:.1f}"]
-            yield [*known, kind, category, group.jobs, *numbers]
+            rows.append([*known, kind, category, group.jobs, *numbers])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: RealtimeStudy) -> str:

@@ -29,14 +29,12 @@ _MEANING = {
 
 
 def as_csv(study: StochasticStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: StochasticStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for cell in study.cells:
         name = "best" if cell.best else f"tau={cell.tau}"
         numbers = [cell.paper_tau, cell.paper, cell.tau, f"{cell.stated:.4f}", cell.shown_tau, f"{cell.shown:.4f}"]
-        yield [cell.distribution, cell.strategy.value, name, *numbers]
+        rows.append([cell.distribution, cell.strategy.value, name, *numbers])
+    return page.as_table(_COLUMNS, rows)
 
 
 def near(cell: Cell, value: float, tau: int) -> bool:
