@@ -3,21 +3,9 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from clearway.experiments import chart, page
+from clearway.experiments import chart, compaction_study, page
 from clearway.experiments.cells import means
-from clearway.experiments.compaction_study import (
-    COMPACTION,
-    DAY_S,
-    LOADS,
-    MEAN_RUN_H,
-    NODES,
-    NONE,
-    OTHER_RUN_H,
-    PAPER_PARTLY,
-    PAPER_PROMOTION,
-    PROMOTION,
-    CompactionStudy,
-)
+from clearway.experiments.compaction_study import COMPACTION, LOADS, MEAN_RUN_H, NONE, PROMOTION, CompactionStudy
 from clearway.simulation.shared_nodes import HOUR_S
 
 _COLOURS = {"empty": "#cfe3f5", "partly used": "#d08700", "full": "#2166ac"}
@@ -42,20 +30,21 @@ def as_csv(study: CompactionStudy) -> str:
 def as_html(study: CompactionStudy) -> str:
     return page.html(
         "compaction.html",
+        study,
         hours=f"{MEAN_RUN_H:g}",
-        seeds=study.seeds,
         usual=[_compaction(study, MEAN_RUN_H, load) for load in LOADS],
         chart=_chart(study),
-        other=[_compaction(study, hours, load) for hours in OTHER_RUN_H for load in LOADS],
+        other=[_compaction(study, hours, load) for hours in compaction_study.OTHER_RUN_H for load in LOADS],
         promotion=list(_promotion(study)),
     )
 
 
 def _compaction(study: CompactionStudy, hours: float, load: int) -> Sequence[str]:
-    before, after = PAPER_PARTLY[load]
+    before, after = compaction_study.PAPER_PARTLY[load]
     without, with_moves = (study.shares(1, moves, load, mean_run_h=hours) for moves in (NONE, COMPACTION))
     fall = study.fall(load, hours)
-    emptied_h = (with_moves[0] - without[0]) / 100 * NODES * DAY_S / HOUR_S
+    node_h = compaction_study.NODES * compaction_study.DAY_S / HOUR_S
+    emptied_h = (with_moves[0] - without[0]) / 100 * node_h
     jobs, moved, stalled_h, wait_s, _ = means(map(_COSTS, study.of(1, COMPACTION, load, hours)))
     *_, before_wait_s, held = means(map(_COSTS, study.of(1, NONE, load, hours)))
     shares = [f"{share:.1f} %" for share in (held, without[1], with_moves[1])]
@@ -65,7 +54,7 @@ def _compaction(study: CompactionStudy, hours: float, load: int) -> Sequence[str
 
 
 def _promotion(study: CompactionStudy) -> Iterator[Sequence[str]]:
-    for (load, group), paper in PAPER_PROMOTION.items():
+    for (load, group), paper in compaction_study.PAPER_PROMOTION.items():
         for moves, theirs in zip((NONE, PROMOTION), paper, strict=True):
             shares = study.shares(2, moves, load, group)
             pairs = [f"{share:.1f} %" for pair in zip(shares, theirs, strict=True) for share in pair]

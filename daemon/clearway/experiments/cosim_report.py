@@ -28,8 +28,7 @@ def as_csv(study: CosimStudy) -> str:
 def as_html(study: CosimStudy) -> str:
     return page.html(
         "cosim.html",
-        patience=f"{study.patience_s:g}",
-        seeds=study.seeds,
+        study,
         times=[_times(each) for each in study.times],
         time_charts=[_time_chart(each) for each in study.times],
         losses=[_losses(each.scenario.name, loss) for each, loss in zip(study.times, study.losses, strict=True)],

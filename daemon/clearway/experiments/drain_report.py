@@ -29,10 +29,9 @@ def as_csv(study: DrainStudy) -> str:
 def as_html(study: DrainStudy) -> str:
     return page.html(
         "drain.html",
-        absent=study.absent,
+        study,
         moments=len({(sample.workload, sample.at_s) for sample in study.samples}),
         busy=f"{BUSY:.0%}",
-        seed=study.seed,
         images=" and ".join(map(str, IMAGES_GIB)),
         heads=_HEADS,
         rows=table(study),

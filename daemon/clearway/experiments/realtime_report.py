@@ -41,17 +41,13 @@ def as_csv(study: RealtimeStudy) -> str:
 def as_html(study: RealtimeStudy) -> str:
     return page.html(
         "realtime.html",
-        absent=study.absent,
-        seeds=study.seeds,
+        study,
         percent=_PERCENT,
         paper_gain=f"{-PAPER_CHANGE[0]:.0%}",
         paper_cost=f"{PAPER_CHANGE[1]:.0%}",
         gain=f"{-URGENT_TARGET:.0%}",
         cost=f"{BATCH_TARGET:.0%}",
         summary=list(_summary(study)),
-        logs=len(study.logs),
-        proven=sum(log.proven for log in study.logs),
-        loosened=sum(log.threshold > 1.2 for log in study.logs),
         table_3=list(_table_3(study)),
         colours=_COLOURS,
         weeks=[_week(study, week) for week in study.weeks],
@@ -84,9 +80,9 @@ def _table_3(study: RealtimeStudy) -> Iterator[Sequence[str]]:
 def _week(study: RealtimeStudy, week: str) -> Mapping[str, Any]:
     rows = []
     for approach in APPROACHES:
-        row = [approach.name]
+        row = [approach]
         for percent in PERCENTS:
-            cell = study.cell(week, "default", percent, approach.name)
+            cell = study.cell(week, "default", percent, approach)
             row += [_mean(cell.groups, "urgent"), f"{_mean(cell.groups, 'batch')} ({cell.preemptions:.0f})"]
         rows.append(row)
     charts = [

@@ -48,21 +48,7 @@ WAYS = {
     "beam time": "beside the jobs of the week, with the run times of a beam line's analyses",
 }
 LOGS = 20
-OF_LOGS = {  # the approaches to the random logs by their titles
-    "weighted cost": "WCJS just in time",
-    "Clearway": "Clearway",
-    "Clearway, 0.2 of the limit and 10 minutes at least": "Clearway, patient",
-}
 OPTIMUM_LIMIT_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Approach:
-    """A scheduler and how preempted jobs are saved; None: no job is preempted."""
-
-    name: str
-    make: Callable[[CheckpointModel], Scheduler]
-    model: Callable[[], CheckpointModel]
 
 
 def _clearway(model: CheckpointModel) -> Scheduler:
@@ -77,19 +63,25 @@ def _weighted_cost(model: CheckpointModel) -> Scheduler:
     return WeightedCost(model, unit_nodes=MIRA.unit_nodes)
 
 
-APPROACHES = (
-    Approach("baseline", lambda _: Wfp(), NoCheckpoints),
-    Approach("high-priority", lambda _: HighPriority(), NoCheckpoints),
-    Approach("WCJS no checkpoints", _weighted_cost, NoCheckpoints),
-    Approach("WCJS system", _weighted_cost, SystemCheckpoints),
-    Approach("WCJS application 5 %", _weighted_cost, lambda: ApplicationCheckpoints(5)),
-    Approach("WCJS application 10 %", _weighted_cost, lambda: ApplicationCheckpoints(10)),
-    Approach("WCJS just in time", _weighted_cost, JustInTime),
-    Approach("Clearway", _clearway, JustInTime),
-)
+# By name a scheduler, and how preempted jobs are saved.
+APPROACHES: dict[str, tuple[Callable[[CheckpointModel], Scheduler], Callable[[], CheckpointModel]]] = {
+    "baseline": (lambda _: Wfp(), NoCheckpoints),
+    "high-priority": (lambda _: HighPriority(), NoCheckpoints),
+    "WCJS no checkpoints": (_weighted_cost, NoCheckpoints),
+    "WCJS system": (_weighted_cost, SystemCheckpoints),
+    "WCJS application 5 %": (_weighted_cost, lambda: ApplicationCheckpoints(5)),
+    "WCJS application 10 %": (_weighted_cost, lambda: ApplicationCheckpoints(10)),
+    "WCJS just in time": (_weighted_cost, JustInTime),
+    "Clearway": (_clearway, JustInTime),
+}
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
-PATIENT = Approach("Clearway, patient", _patient, JustInTime)
-_BY_NAME = {approach.name: approach for approach in (*APPROACHES, PATIENT)}
+PATIENT = "Clearway, patient"
+OF_LOGS = {  # the approaches to the random logs by their titles
+    "weighted cost": "WCJS just in time",
+    "Clearway": "Clearway",
+    "Clearway, 0.2 of the limit and 10 minutes at least": PATIENT,
+}
+_ALL = APPROACHES | {PATIENT: (_patient, JustInTime)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +151,7 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> RealtimeStudy:
     weeks = [week for week, file in WEEKS.items() if file not in missing]
     there = (folder / BEAM_TIMES).exists()
     ways = [way for way in WAYS if way != "beam time" or there]
-    kinds = product(weeks, ways, PERCENTS, (approach.name for approach in APPROACHES))
+    kinds = product(weeks, ways, PERCENTS, APPROACHES)
     tasks = [(folder, *kind, seeds) for kind in kinds]
     logs = sweep(_log, [(seed,) for seed in range(LOGS)], lambda log: f"optimum of random log {log.seed}")
     cells = sweep(_cell, tasks, lambda cell: f"{cell.week}, {cell.way}, {cell.percent} %, {cell.approach}")
@@ -174,10 +166,10 @@ def bounded_slowdown(outcome: Outcome) -> float:
 
 def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> list[Outcome]:
     """The outcome of each job, with the job as it was submitted: without the time that checkpoints add."""
-    chosen = _BY_NAME[approach]
-    model = chosen.model()
+    make, model_of = _ALL[approach]
+    model = model_of()
     submitted = {job.job_id: job for job in jobs}
-    done = replay([model.lengthened(job) for job in jobs], blocks, chosen.make(model))
+    done = replay([model.lengthened(job) for job in jobs], blocks, make(model))
     return [replace(outcome, job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
 
 

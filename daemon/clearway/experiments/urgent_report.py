@@ -30,9 +30,8 @@ def as_html(study: UrgentStudy) -> str:
     on_dwd = "DWD" in study.traces
     return page.html(
         "urgent.html",
-        absent=study.absent,
+        study,
         schedulers=len(SCHEDULERS),
-        seeds=study.seeds,
         near=_NEAR,
         summary=summary,
         everywhere=[
