@@ -24,7 +24,6 @@ from itertools import chain
 from pathlib import Path
 from random import Random
 
-from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.eligibility.under_way import UnderWay
@@ -39,6 +38,7 @@ from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.cluster_view import ClusterView
 from clearway.simulation.engine import replay
 from clearway.simulation.machine import Machine, ReplayedJob, State
+from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import TraceJob
 
@@ -48,7 +48,6 @@ BUSY = 0.75  # share of the nodes in use at a moment that is looked at
 IMAGES_GIB = (4, 64)  # for each node
 MANY = 16
 SHARE = 0.05
-SCHEDULER = "easy"
 _MIB = 1_024
 _HOUR_S = 3_600.0
 _SAVES = "clearway:checkpoint=signal"
@@ -146,7 +145,7 @@ def sampled(jobs: Sequence[TraceJob], name: str, nodes: int, *, seed: int = 0, m
                 course = emptied(machine, emptying, way, image_gib)
                 samples.append(Sample(name, machine.now_s, count, way, image_gib, course))
 
-    replay(jobs, nodes, plugins.load(plugins.SCHEDULERS, SCHEDULER)(), seed=seed, observe=look)
+    replay(jobs, nodes, Easy(), seed=seed, observe=look)
     return samples
 
 

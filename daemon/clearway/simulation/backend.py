@@ -71,7 +71,7 @@ class SimulatedBackend:
         entry = self._entry(job_id)
         if entry.job.state is not JobState.PENDING:
             raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
-        self._cluster.make_eligible(entry)
+        entry.job = replace(entry.job, eligible_time=self._cluster.now, reason="Priority")
         self._cluster.schedule()
 
     def first_in_queue(self, job_id: str) -> None:

@@ -285,9 +285,6 @@ class SimulatedCluster:
         entry.become(JobState.RUNNING, priority=50)
         self._run(entry, self.now)
 
-    def make_eligible(self, entry: SimulatedJob) -> None:
-        entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
-
     def schedule(self) -> None:
         """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}

@@ -87,10 +87,7 @@ class Measures:
 
     def as_json(self) -> dict[str, Any]:
         document = asdict(self)
-        document["jobs"] = {
-            name: {"count": count, **{measure: asdict(spread) for measure, spread in spreads.items()}}
-            for name, (count, spreads) in self.jobs.items()
-        }
+        document["jobs"] = {name: {"count": count} | spreads for name, (count, spreads) in document["jobs"].items()}
         return document
 
 

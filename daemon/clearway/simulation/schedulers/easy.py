@@ -38,6 +38,10 @@ class Easy(Fcfs):
     def returned(self, job: ReplayedJob) -> None:
         """Preempted jobs come back to where they were: by submission."""
         place = next((i for i, other in enumerate(self.queue) if other.index > job.index), len(self.queue))
+        self.insert(place, job)
+
+    def insert(self, place: int, job: ReplayedJob) -> None:
+        """Into the queue, all of which is to be looked at again."""
         self.queue.insert(place, job)
         self.sizes.insert(place, job.size)
         self.seen = 0
