@@ -18,7 +18,7 @@ is not simulated.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,12 +32,12 @@ from clearway.experiments.sweeps.base import Sweep
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.cluster_view import ClusterView
 from clearway.simulation.engine import replay
-from clearway.simulation.machine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, State
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import TraceJob
@@ -157,9 +157,30 @@ def emptied(machine: Machine, emptying: frozenset[int], way: str, image_gib: int
     """What becomes of these nodes from now on."""
     there = {str(job.job_id): job for _, _, job in machine.running if not emptying.isdisjoint(job.nodes)}
     left_s = {name: job.run_s - job.worked_s(machine.now_s) for name, job in there.items()}
-    if way == WAIT:
-        return course_of(emptying, there, left_s)
-    # Clearway's own defaults; a job's whole image is written.
+    leave_s, moved, still_node_s, repeated_node_s = left_s, 0, 0.0, 0.0
+    if way != WAIT:
+        plan, kill_allowance_s = _plan(machine, emptying, way, image_gib)
+        leave_s = dict(left_s)
+        write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}
+        saved_s = 0.0
+        for planned in plan.chosen.actions:
+            name, size = planned.job_id, there[planned.job_id].size
+            if planned.action is Action.END or left_s[name] <= saved_s:
+                continue  # it ends by itself, at the latest before its turn
+            if planned.action is not Action.KILL:
+                saved_s += write_s[name]
+                still_node_s += size * 2 * write_s[name]  # reading takes as long as writing
+            moved += 1
+            repeated_node_s += planned.lost_work_node_s
+            leave_s[name] = min(left_s[name], saved_s + kill_allowance_s)
+    empty_s = max(leave_s.values(), default=0.0)
+    held_s = sum(leave_s[name] * len(emptying.intersection(job.nodes)) for name, job in there.items())
+    idle_node_s = empty_s * len(emptying) - held_s
+    return Course(empty_s, idle_node_s / _HOUR_S, moved, still_node_s / _HOUR_S, repeated_node_s / _HOUR_S)
+
+
+def _plan(machine: Machine, emptying: frozenset[int], way: str, image_gib: int) -> tuple[DrainPlan, float]:
+    """Clearway's own, by its defaults, and the time that a killed job has to leave; a job's whole image is written."""
     config = Config.model_validate({"costs": {"app_memory_fraction": 1.0 if image_gib else 0.4}})
     memory_mib = max(1, image_gib) * _MIB
     cluster = ClusterView(
@@ -175,36 +196,4 @@ def emptied(machine: Machine, emptying: frozenset[int], way: str, image_gib: int
     plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=UnderWay())
     if isinstance(plan, NoPlan):
         raise SimulationError(f"no drain is possible: {plan.why}")
-    write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}
-    leave_s, moved, still_node_s, repeated_node_s, saved_s = dict(left_s), 0, 0.0, 0.0, 0.0
-    for planned in plan.chosen.actions:
-        name, size = planned.job_id, there[planned.job_id].size
-        if planned.action is Action.END or left_s[name] <= saved_s:
-            continue  # it ends by itself, at the latest before its turn
-        if planned.action is not Action.KILL:
-            saved_s += write_s[name]
-            still_node_s += size * 2 * write_s[name]  # reading takes as long as writing
-        moved += 1
-        repeated_node_s += planned.lost_work_node_s
-        leave_s[name] = min(left_s[name], saved_s + config.execution.kill_allowance)
-    return course_of(emptying, there, leave_s, moved, still_node_s, repeated_node_s)
-
-
-def course_of(
-    emptying: frozenset[int],
-    there: Mapping[str, ReplayedJob],
-    leave_s: Mapping[str, float],
-    moved: int = 0,
-    still_node_s: float = 0.0,
-    repeated_node_s: float = 0.0,
-) -> Course:
-    """``leave_s`` is when each of these jobs is gone, counted from now."""
-    empty_s = max(leave_s.values(), default=0.0)
-    held_s = sum(leave_s[name] * len(emptying.intersection(job.nodes)) for name, job in there.items())
-    return Course(
-        empty_s=empty_s,
-        idle_node_h=(empty_s * len(emptying) - held_s) / _HOUR_S,
-        jobs=moved,
-        still_node_h=still_node_s / _HOUR_S,
-        repeated_node_h=repeated_node_s / _HOUR_S,
-    )
+    return plan, config.execution.kill_allowance

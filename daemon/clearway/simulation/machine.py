@@ -194,15 +194,16 @@ class Machine:
             job.nodes += free[-missing:]
             del free[-missing:]
 
-    def _give_back(self, nodes: list[int]) -> None:
-        if not self.kept:
-            self.free += nodes
-            return
-        for node in nodes:
-            if node in self.kept:
-                self.kept_free[node] = None
-            else:
-                self.free.append(node)
+    def _give_back(self, job: ReplayedJob) -> None:
+        if self.kept:
+            for node in job.nodes:
+                if node in self.kept:
+                    self.kept_free[node] = None
+                else:
+                    self.free.append(node)
+        else:
+            self.free += job.nodes
+        job.nodes = []
 
     def _forget_running(self, job: ReplayedJob) -> None:
         del self.running[bisect_left(self.running, (job.expected_end_s, job.index))]
@@ -215,8 +216,7 @@ class Machine:
         job.end_s = self.now_s
         job.state = State.ENDED
         job.epoch += 1
-        self._give_back(job.nodes)
-        job.nodes = []
+        self._give_back(job)
 
     def _leave(self, job: ReplayedJob) -> None:
         del self.leaving[job.index]
@@ -224,10 +224,8 @@ class Machine:
         if job.keeps_nodes:
             job.state = State.SUSPENDED
             self.suspended[job.index] = job
-            for node in job.nodes:
-                self.kept[node] = job
-                self.kept_free[node] = None
+            self.kept |= dict.fromkeys(job.nodes, job)
+            self.kept_free |= dict.fromkeys(job.nodes)
         else:
             job.state = State.WAITING
-            self._give_back(job.nodes)
-            job.nodes = []
+            self._give_back(job)
