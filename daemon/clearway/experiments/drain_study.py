@@ -26,7 +26,7 @@ from random import Random
 
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.experiments.cells import absent, chosen
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.cluster import JobState
@@ -193,7 +193,8 @@ def _plan(machine: Machine, emptying: frozenset[int], way: str, image_gib: int) 
     nodes = tuple(cluster.names[number] for number in sorted(emptying))
     order = DrainOrder(nodes=nodes, actor="study", force=way == REQUEUE)
     snapshot = cluster.snapshot(())
-    plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=UnderWay())
+    context = PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at)
+    plan = plan_drain(order, context, EvictionDP())
     if isinstance(plan, NoPlan):
         raise SimulationError(f"no drain is possible: {plan.why}")
     return plan, config.execution.kill_allowance

@@ -5,7 +5,7 @@ in the store and on the cluster: what these objects keep may be lost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
@@ -17,15 +17,13 @@ from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.clock import Clock
-from clearway.model.events import Emit, OperationFinished
+from clearway.model.events import Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
-from clearway.model.transitions import superseded
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
@@ -124,11 +122,11 @@ class Cycle:
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if not acting:
             return
-        observed = Observed(context.snapshot, self.parts.backend.reservations(), context.paused)
+        context = replace(context, reservations=self.parts.backend.reservations())
         # Placements first, the newest before those whose jobs it may count on, as when they are begun.
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-            after = self.executor.advance(eviction, observed, context.now)
+            after = self.executor.advance(eviction, context)
             if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                 self.suppression.suppress(after)
 
@@ -150,7 +148,5 @@ class Cycle:
         )
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = superseded(eviction, why, now)
-        self.operations.save(done)
-        self.parts.emit(OperationFinished(done))
+        self.executor.put_aside(eviction, why, now)
         return True

@@ -7,7 +7,6 @@ from clearway.drain.controller import DrainController
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import UnknownEvictionError
 from clearway.preemption.suppression import Suppression
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -47,12 +46,9 @@ class Housekeeping:
         for reservation in self.backend.reservations():
             if not is_placement(reservation):
                 continue
-            try:
-                eviction = self.operations.get(int(reservation.name.rpartition("_")[2]))
-            except UnknownEvictionError:
+            eviction = self.operations.find(int(reservation.name.rpartition("_")[2]))
+            if eviction is None or not eviction.state.terminal:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
-            if not eviction.state.terminal:
-                continue
             for job in snapshot.jobs:
                 if job.reservation == reservation.name:
                     self.backend.detach(job.job_id)
