@@ -20,14 +20,7 @@ from clearway.experiments.cells import absent, chosen
 from clearway.experiments.offline_optimum import offline_optimum
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
-from clearway.simulation.checkpoint_models import (
-    MIRA,
-    ApplicationCheckpoints,
-    CheckpointModel,
-    JustInTime,
-    NoCheckpoints,
-    SystemCheckpoints,
-)
+from clearway.simulation import checkpoint_models as models
 from clearway.simulation.engine import Outcome, Scheduler, replay
 from clearway.simulation.measures import BOUND_S, Categories, Spread
 from clearway.simulation.schedulers.clearway import Clearway
@@ -39,7 +32,7 @@ from clearway.simulation.traces.trace import Trace, TraceJob
 
 WEEKS = {"week 1": "mira-2018-wk1.swf.xz", "week 2": "mira-2018-wk2.swf.xz"}
 BEAM_TIMES = "aps_rtj_runtimes_seconds.txt"
-BLOCKS = 49_152 // MIRA.unit_nodes
+BLOCKS = 49_152 // models.MIRA.unit_nodes
 PERCENTS = (5, 10, 15, 20)
 CATEGORIES = ("all", "narrow-short", "narrow-long", "wide-short", "wide-long")
 WAYS = {
@@ -51,28 +44,28 @@ LOGS = 20
 OPTIMUM_LIMIT_S = 20.0
 
 
-def _clearway(model: CheckpointModel) -> Scheduler:
-    return Clearway(model, order="wfp", storage=MIRA)
+def _clearway(model: models.CheckpointModel) -> Scheduler:
+    return Clearway(model, order="wfp", storage=models.MIRA)
 
 
-def _patient(model: CheckpointModel) -> Scheduler:
-    return Clearway(model, order="wfp", storage=MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s))
+def _patient(model: models.CheckpointModel) -> Scheduler:
+    return Clearway(model, order="wfp", storage=models.MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s))
 
 
-def _weighted_cost(model: CheckpointModel) -> Scheduler:
-    return WeightedCost(model, unit_nodes=MIRA.unit_nodes)
+def _weighted_cost(model: models.CheckpointModel) -> Scheduler:
+    return WeightedCost(model, unit_nodes=models.MIRA.unit_nodes)
 
 
 # By name a scheduler, and how preempted jobs are saved.
-APPROACHES: dict[str, tuple[Callable[[CheckpointModel], Scheduler], Callable[[], CheckpointModel]]] = {
-    "baseline": (lambda _: Wfp(), NoCheckpoints),
-    "high-priority": (lambda _: HighPriority(), NoCheckpoints),
-    "WCJS no checkpoints": (_weighted_cost, NoCheckpoints),
-    "WCJS system": (_weighted_cost, SystemCheckpoints),
-    "WCJS application 5 %": (_weighted_cost, lambda: ApplicationCheckpoints(5)),
-    "WCJS application 10 %": (_weighted_cost, lambda: ApplicationCheckpoints(10)),
-    "WCJS just in time": (_weighted_cost, JustInTime),
-    "Clearway": (_clearway, JustInTime),
+APPROACHES: dict[str, tuple[Callable[[models.CheckpointModel], Scheduler], Callable[[], models.CheckpointModel]]] = {
+    "baseline": (lambda _: Wfp(), models.NoCheckpoints),
+    "high-priority": (lambda _: HighPriority(), models.NoCheckpoints),
+    "WCJS no checkpoints": (_weighted_cost, models.NoCheckpoints),
+    "WCJS system": (_weighted_cost, models.SystemCheckpoints),
+    "WCJS application 5 %": (_weighted_cost, lambda: models.ApplicationCheckpoints(5)),
+    "WCJS application 10 %": (_weighted_cost, lambda: models.ApplicationCheckpoints(10)),
+    "WCJS just in time": (_weighted_cost, models.JustInTime),
+    "Clearway": (_clearway, models.JustInTime),
 }
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
 PATIENT = "Clearway, patient"
@@ -81,7 +74,7 @@ OF_LOGS = {  # the approaches to the random logs by their titles
     "Clearway": "Clearway",
     "Clearway, 0.2 of the limit and 10 minutes at least": PATIENT,
 }
-_ALL = APPROACHES | {PATIENT: (_patient, JustInTime)}
+_ALL = APPROACHES | {PATIENT: (_patient, models.JustInTime)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +167,7 @@ def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> l
 
 
 def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds: int) -> Cell:
-    trace = read_swf(folder / WEEKS[week]).on_nodes(MIRA.unit_nodes)
+    trace = read_swf(folder / WEEKS[week]).on_nodes(models.MIRA.unit_nodes)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     preemptions = 0
     categories = Categories.of_machine(BLOCKS)
@@ -195,7 +188,7 @@ def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds:
 def _drawn(folder: Path, trace: Trace, way: str, percent: int, seed: int) -> Trace:
     if way == "beam time":
         times_s = [float(line) for line in (folder / BEAM_TIMES).read_text(encoding="ascii").split()]
-        return workloads.with_beam_time_jobs(trace, percent, seed, times_s, MIRA.unit_nodes)
+        return workloads.with_beam_time_jobs(trace, percent, seed, times_s, models.MIRA.unit_nodes)
     return workloads.some_of_all(trace, percent, seed, workloads.SHORT_S if way == "short" else None)
 
 

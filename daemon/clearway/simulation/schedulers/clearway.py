@@ -114,8 +114,7 @@ class Clearway(Wfp):
         for job in urgent:
             if job.size <= len(self.machine.free) - self._held(but=self.open.get(job.index)):
                 self.open.pop(job.index, None)
-                self.machine.start(job)
-                self.remove(job)
+                self.start(job)
         waiting = [job for job in urgent if job.state is State.WAITING and job.index not in self.open]
         if waiting:
             self._plan(waiting)

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
 from clearway.model.plan import Plan
@@ -139,9 +138,7 @@ class ClearwaySuspend(Easy):
         urgent = self.queue[0]
         snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
-        context = PlanningContext(
-            snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts, under_way=UnderWay()
-        )
+        context = PlanningContext(snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts)
         for preemptor in preemptors(snapshot, self.config.preemptors):
             plan = decide(preemptor, context, self.planner)
             if isinstance(plan, Plan):

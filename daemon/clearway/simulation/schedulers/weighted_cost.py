@@ -50,7 +50,7 @@ class WeightedCost(Wfp):
             if job.index not in self.promised:
                 self._place(job)
             elif job.size <= len(self.machine.free):
-                self._start(job)
+                self.start(job)
         if not any(job.urgent and self.estimated_slowdown(job) > THRESHOLD for job in self.queue):
             self.start_in_order()
 
@@ -71,14 +71,13 @@ class WeightedCost(Wfp):
                 self.machine.preempt(each, **asdict(self.model.departure(each, self.machine.now_s)))
             self.promised[job.index] = job
         elif job.size <= len(self.machine.free) - max(0, spoken_for - leaving):
-            self._start(job)
+            self.start(job)
         else:
             self.promised[job.index] = job
 
-    def _start(self, job: ReplayedJob) -> None:
+    def start(self, job: ReplayedJob) -> None:
         self.promised.pop(job.index, None)
-        self.machine.start(job)
-        self.remove(job)
+        super().start(job)
 
     def _chosen(self, job: ReplayedJob, missing: int) -> list[ReplayedJob]:
         """The batch jobs that leave for this one; none where there is no eligible set."""

@@ -28,6 +28,10 @@ class Wfp(Easy):
     def rank(self, job: ReplayedJob) -> tuple[float, ...]:
         return (-wfp_score(job, self.machine.now_s), job.index)
 
+    def start(self, job: ReplayedJob) -> None:
+        self.machine.start(job)
+        self.remove(job)
+
     def remove(self, job: ReplayedJob) -> None:
         place = self.queue.index(job)
         del self.queue[place], self.sizes[place]
