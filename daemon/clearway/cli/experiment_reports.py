@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from clearway.cli import render
 from clearway.cli.sweep_options import SweepOptions, open_sweep, tell
@@ -15,53 +17,43 @@ from clearway.experiments import (
     index_report,
     realtime_report,
     realtime_study,
+    stochastic_report,
+    stochastic_study,
     urgent_report,
     urgent_study,
 )
-from clearway.experiments import stochastic_report as walltime_report
-from clearway.experiments import stochastic_study as walltime_study
 from clearway.experiments.index_report import Entry
-from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
 
 _PATIENCE_S = 10.0  # for one answer of the exhaustive search
 
 
+def _experiment(
+    study: ModuleType, report: ModuleType, found: Callable[[Any], Sequence[str]], table: str
+) -> Callable[..., Sequence[str]]:
+    """A function of a folder and of what the study asks for: it writes the report and the table there.
+
+    It returns what was found, in sentences.
+    """
+
+    def make(out: Path, *asked: Any, **options: Any) -> Sequence[str]:
+        made = study.study(*asked, **options)
+        _write(out, {"report.html": report.as_html(made), table: report.as_csv(made)})
+        return found(made)
+
+    return make
+
+
+stochastic = _experiment(stochastic_study, stochastic_report, index_report.stochastic, "table2.csv")
+compaction = _experiment(compaction_study, compaction_report, index_report.compaction, "compaction.csv")
+drain = _experiment(drain_study, drain_report, index_report.drain, "drain.csv")
+urgent = _experiment(urgent_study, urgent_report, index_report.urgent, "urgent.csv")
+realtime = _experiment(realtime_study, realtime_report, index_report.realtime, "realtime.csv")
+
+
 def cosim(out: Path) -> Sequence[str]:
-    """What was found, in sentences; so do the others."""
-    made = cosim_study.study(tell, patience_s=_PATIENCE_S)
-    _write(out, {"report.html": cosim_report.as_html(made), "cosim.csv": cosim_report.as_csv(made)})
-    return index_report.cosim(made)
-
-
-def stochastic(out: Path, sweep: Sweep) -> Sequence[str]:
-    made = walltime_study.study(sweep)
-    _write(out, {"report.html": walltime_report.as_html(made), "table2.csv": walltime_report.as_csv(made)})
-    return index_report.stochastic(made)
-
-
-def compaction(out: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = compaction_study.study(seeds, sweep)
-    _write(out, {"report.html": compaction_report.as_html(made), "compaction.csv": compaction_report.as_csv(made)})
-    return index_report.compaction(made)
-
-
-def drain(out: Path, traces: Path, seed: int, sweep: Sweep) -> Sequence[str]:
-    made = drain_study.study(traces, sweep, seed=seed)
-    _write(out, {"report.html": drain_report.as_html(made), "drain.csv": drain_report.as_csv(made)})
-    return index_report.drain(made)
-
-
-def urgent(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = urgent_study.study(traces, seeds, sweep)
-    _write(out, {"report.html": urgent_report.as_html(made), "urgent.csv": urgent_report.as_csv(made)})
-    return index_report.urgent(made)
-
-
-def realtime(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = realtime_study.study(traces, seeds, sweep)
-    _write(out, {"report.html": realtime_report.as_html(made), "realtime.csv": realtime_report.as_csv(made)})
-    return index_report.realtime(made)
+    make = _experiment(cosim_study, cosim_report, index_report.cosim, "cosim.csv")
+    return make(out, tell, patience_s=_PATIENCE_S)
 
 
 def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions) -> Sequence[Entry]:

@@ -106,7 +106,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def study(folder: Path, sweep: Sweep, *, seed: int = 0, moments: int = MOMENTS) -> DrainStudy:
+def study(folder: Path, seed: int, sweep: Sweep) -> DrainStudy:
     """All workloads whose files the folder has.
 
     Raises:
@@ -115,14 +115,14 @@ def study(folder: Path, sweep: Sweep, *, seed: int = 0, moments: int = MOMENTS) 
     folder = folder.resolve()  # workers elsewhere have other working directories
     missing = absent(folder, (workload.file for workload in WORKLOADS))
     found = [workload for workload in WORKLOADS if workload.file not in missing]
-    tasks = [(folder, workload, seed, moments) for workload in found]
+    tasks = [(folder, workload, seed) for workload in found]
     made = sweep(_of_file, tasks, lambda samples: samples[0].workload if samples else "never busy")
     return DrainStudy(tuple(chain.from_iterable(made)), seed, missing)
 
 
-def _of_file(folder: Path, workload: Workload, seed: int, moments: int) -> list[Sample]:
+def _of_file(folder: Path, workload: Workload, seed: int) -> list[Sample]:
     trace = read_swf(folder / workload.file).on_nodes(workload.processors_per_node)
-    return sampled(trace.jobs, workload.name, workload.nodes, seed=seed, moments=moments)
+    return sampled(trace.jobs, workload.name, workload.nodes, seed=seed)
 
 
 def sampled(jobs: Sequence[TraceJob], name: str, nodes: int, *, seed: int = 0, moments: int = MOMENTS) -> list[Sample]:
