@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Group
@@ -69,7 +69,7 @@ def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> N
         with open_sweep(sweep, len(courses), quiet=True) as workers:
             runs = workers(_run, [(record, *course) for course in courses], lambda run: run.name)
     if output == "json":
-        own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [asdict(run) for run in runs]}
+        own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [run.as_json() for run in runs]}
         render.print_json(replayed_trace(trace, nodes) | own)
         return
     for line in untold(config):

@@ -10,7 +10,8 @@ is preempted), and Clearway with the configured planner and with each other rule
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.eligibility.urgent import matching_rule
@@ -56,6 +57,9 @@ class SiteRun:
     lost_node_h: float
     preempted_jobs: int
     preemptions: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
