@@ -11,7 +11,7 @@ import pytest
 from clearway.cli import dry_run, options, render
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
-from tests.simulation.test_moves import moving, serial
+from tests.simulation.moving_jobs import moving, serial
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import Site
 
