@@ -35,7 +35,8 @@ def nodes_of(world: World, *job_ids: str) -> list[tuple[str, ...]]:
 
 
 def partly_used(world: World) -> int:
-    return sum(0 < world.cluster.alloc_cpus(name) < node.cpus for name, node in world.cluster.nodes.items())
+    nodes = world.cluster.nodes.values()
+    return sum(0 < world.cluster.free.alloc_cpus(node) < node.cpus for node in nodes)
 
 
 def assert_nothing_is_left(world: World) -> None:

@@ -76,7 +76,7 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path) -> Non
 
 
 def test_text_from_a_folder_cannot_become_markup() -> None:
-    page = as_html([Entry("drain", "t", "q", "r", missing="<script>x</script>: none")])
+    page = as_html([Entry("drain", missing="<script>x</script>: none")])
     assert "<script>" not in page
 
 

@@ -1,8 +1,9 @@
 """The experiments: each computes its study and writes a report and a table; all of them together, an index besides."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from clearway.cli import render
 from clearway.cli.sweep_options import SweepOptions, open_sweep, tell
@@ -16,78 +17,68 @@ from clearway.experiments import (
     index_report,
     realtime_report,
     realtime_study,
+    stochastic_report,
+    stochastic_study,
     urgent_report,
     urgent_study,
 )
-from clearway.experiments import stochastic_report as walltime_report
-from clearway.experiments import stochastic_study as walltime_study
 from clearway.experiments.index_report import Entry
-from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
 
 _PATIENCE_S = 10.0  # for one answer of the exhaustive search
 
 
+def _experiment(
+    study: ModuleType, report: ModuleType, found: Callable[[Any], Sequence[str]], table: str
+) -> Callable[..., Sequence[str]]:
+    """A function of a folder and of what the study asks for: it writes the report and the table there.
+
+    It returns what was found, in sentences.
+    """
+
+    def make(out: Path, *asked: Any, **options: Any) -> Sequence[str]:
+        made = study.study(*asked, **options)
+        _write(out, {"report.html": report.as_html(made), table: report.as_csv(made)})
+        return found(made)
+
+    return make
+
+
+stochastic = _experiment(stochastic_study, stochastic_report, index_report.stochastic, "table2.csv")
+compaction = _experiment(compaction_study, compaction_report, index_report.compaction, "compaction.csv")
+drain = _experiment(drain_study, drain_report, index_report.drain, "drain.csv")
+urgent = _experiment(urgent_study, urgent_report, index_report.urgent, "urgent.csv")
+realtime = _experiment(realtime_study, realtime_report, index_report.realtime, "realtime.csv")
+
+
 def cosim(out: Path) -> Sequence[str]:
-    """What was found, in sentences; so do the others."""
-    made = cosim_study.study(tell, patience_s=_PATIENCE_S)
-    _write(out, {"report.html": cosim_report.as_html(made), "cosim.csv": cosim_report.as_csv(made)})
-    return index_report.cosim(made)
-
-
-def stochastic(out: Path, sweep: Sweep) -> Sequence[str]:
-    made = walltime_study.study(sweep)
-    _write(out, {"report.html": walltime_report.as_html(made), "table2.csv": walltime_report.as_csv(made)})
-    return index_report.stochastic(made)
-
-
-def compaction(out: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = compaction_study.study(seeds, sweep)
-    _write(out, {"report.html": compaction_report.as_html(made), "compaction.csv": compaction_report.as_csv(made)})
-    return index_report.compaction(made)
-
-
-def drain(out: Path, traces: Path, seed: int, sweep: Sweep) -> Sequence[str]:
-    made = drain_study.study(traces, sweep, seed=seed)
-    _write(out, {"report.html": drain_report.as_html(made), "drain.csv": drain_report.as_csv(made)})
-    return index_report.drain(made)
-
-
-def urgent(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = urgent_study.study(traces, seeds, sweep)
-    _write(out, {"report.html": urgent_report.as_html(made), "urgent.csv": urgent_report.as_csv(made)})
-    return index_report.urgent(made)
-
-
-def realtime(out: Path, traces: Path, seeds: int, sweep: Sweep) -> Sequence[str]:
-    made = realtime_study.study(traces, seeds, sweep)
-    _write(out, {"report.html": realtime_report.as_html(made), "realtime.csv": realtime_report.as_csv(made)})
-    return index_report.realtime(made)
+    make = _experiment(cosim_study, cosim_report, index_report.cosim, "cosim.csv")
+    return make(out, tell, patience_s=_PATIENCE_S)
 
 
 def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions) -> Sequence[Entry]:
     """All experiments. An experiment without its workloads is left out and named."""
     with open_sweep(options) as sweep:
-        makers: list[tuple[Entry, Callable[[Path], Sequence[str]]]] = [
-            (index_report.STOCHASTIC, lambda to: stochastic(to, sweep)),
-            (index_report.COMPACTION, lambda to: compaction(to, days, sweep)),
-            (index_report.DRAIN, lambda to: drain(to, traces, 0, sweep)),
-            (index_report.URGENT, lambda to: urgent(to, traces, seeds, sweep)),
-            (index_report.REALTIME, lambda to: realtime(to, traces, seeds, sweep)),
+        makers: list[tuple[str, Callable[[Path], Sequence[str]]]] = [
+            ("stochastic", lambda to: stochastic(to, sweep)),
+            ("compaction", lambda to: compaction(to, days, sweep)),
+            ("drain", lambda to: drain(to, traces, 0, sweep)),
+            ("urgent", lambda to: urgent(to, traces, seeds, sweep)),
+            ("realtime", lambda to: realtime(to, traces, seeds, sweep)),
         ]
-        entries = [_made(entry, make, out) for entry, make in makers]
+        entries = [_made(name, make, out) for name, make in makers]
     # This experiment measures times, so nothing else computes beside it.
-    entries.insert(0, _made(index_report.COSIM, cosim, out))
+    entries.insert(0, _made("cosim", cosim, out))
     _write(out, {"index.html": index_report.as_html(entries)})
     return entries
 
 
-def _made(entry: Entry, make: Callable[[Path], Sequence[str]], out: Path) -> Entry:
+def _made(name: str, make: Callable[[Path], Sequence[str]], out: Path) -> Entry:
     try:
-        return replace(entry, found=make(out / entry.name))
+        return Entry(name, found=make(out / name))
     except TraceError as error:
-        tell(f"clearway: experiment {entry.name}: {error}")
-        return replace(entry, missing=str(error))
+        tell(f"clearway: experiment {name}: {error}")
+        return Entry(name, missing=str(error))
 
 
 def _write(out: Path, texts: Mapping[str, str]) -> None:

@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from clearway.cli import render
-from clearway.experiments.sweeps.base import Sweep, Workers
+from clearway.experiments.sweeps.base import Sweep, Workers, answered
 from clearway.experiments.sweeps.local import local_workers
-from clearway.experiments.sweeps.signals import answered
 from clearway.model.errors import SimulationError
 
 R = TypeVar("R")

@@ -17,11 +17,12 @@ it is larger. The report shows other run times too.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
+from clearway.experiments.cells import chosen, means
 from clearway.experiments.sweeps.base import Sweep
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.moves import Host
@@ -72,28 +73,13 @@ class CompactionStudy:
     seeds: int
 
     def of(self, partitions: int, moves: str, load: int, mean_run_h: float = MEAN_RUN_H) -> tuple[Cell, ...]:
-        wanted = (partitions, moves, load, mean_run_h)
-        return tuple(c for c in self.cells if (c.partitions, c.moves, c.load, c.mean_run_h) == wanted)
+        return chosen(self.cells, partitions=partitions, moves=moves, load=load, mean_run_h=mean_run_h)
 
     def shares(
         self, partitions: int, moves: str, load: int, group: str = "all", mean_run_h: float = MEAN_RUN_H
     ) -> tuple[float, ...]:
         """Empty, partly used, full: means over the seeds."""
-        cells = self.of(partitions, moves, load, mean_run_h)
-        return tuple(sum(cell.shares[group][place] for cell in cells) / len(cells) for place in range(3))
-
-    def mean(
-        self,
-        value: Callable[[Cell], float],
-        moves: str,
-        load: int,
-        mean_run_h: float = MEAN_RUN_H,
-        *,
-        partitions: int = 1,
-    ) -> float:
-        """Over the seeds."""
-        cells = self.of(partitions, moves, load, mean_run_h)
-        return sum(map(value, cells)) / len(cells)
+        return means(cell.shares[group] for cell in self.of(partitions, moves, load, mean_run_h))
 
     def fall(self, load: int, mean_run_h: float = MEAN_RUN_H) -> float:
         """By how many percentage points compaction makes fewer nodes partly used."""
@@ -120,11 +106,7 @@ def day(partitions: int, moves: str, load: int, mean_run_h: float, seed: int) ->
     course = replay_shared(jobs, [high, low] if high else [low], DAY_S, moving)
     groups = {"all": [*high, *low]} | ({"high": high, "low": low} if high else {})
     return Cell(
-        partitions=partitions,
-        moves=moves,
-        load=load,
-        mean_run_h=mean_run_h,
-        seed=seed,
+        *(partitions, moves, load, mean_run_h, seed),
         shares={name: _shares(course, hosts) for name, hosts in groups.items()},
         held=100 * sum(usage.held_processor_s for usage in course.usage.values()) / (NODES * PROCESSORS * DAY_S),
         jobs=len(jobs),

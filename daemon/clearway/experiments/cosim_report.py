@@ -1,6 +1,6 @@
 """The CoSim paper's Figures 5 to 8 as one HTML page that needs nothing else, and as a table for other programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from clearway.experiments import chart, page
 from clearway.experiments.cosim_study import DELAYS_S, CosimStudy, Times
@@ -16,22 +16,19 @@ _COLUMNS = ("scenario", "deadline_s", "eviction_dp_us", "greedy_us", "backtracki
 
 def as_csv(study: CosimStudy) -> str:
     """A line for each scenario and deadline; an empty cell where backtracking was not asked any more."""
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: CosimStudy) -> Iterator[Sequence[str | int]]:
+    rows = []
     for times, loss in zip(study.times, study.losses, strict=True):
-        for place, delay_s in enumerate(DELAYS_S):
-            took = f"{times.backtracking[place]:.1f}" if place < len(times.backtracking) else ""
-            known = (f"{times.dynamic[place]:.1f}", f"{times.greedy[place]:.1f}", took)
-            yield (times.scenario.name, delay_s, *known, f"{loss[place]:.3f}")
+        series = zip(times.dynamic, times.greedy, [*times.backtracking, *[None] * len(DELAYS_S)], loss, strict=False)
+        for delay_s, (*took_us, more_node_h) in zip(DELAYS_S, series, strict=True):
+            known = ["" if each is None else f"{each:.1f}" for each in took_us]
+            rows.append([times.scenario.name, delay_s, *known, f"{more_node_h:.3f}"])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: CosimStudy) -> str:
     return page.html(
         "cosim.html",
-        patience=f"{study.patience_s:g}",
-        seeds=study.seeds,
+        study,
         times=[_times(each) for each in study.times],
         time_charts=[_time_chart(each) for each in study.times],
         losses=[_losses(each.scenario.name, loss) for each, loss in zip(study.times, study.losses, strict=True)],

@@ -64,11 +64,11 @@ def study(
 def timed(number: int, patience_s: float = PATIENCE_S) -> Times:
     drawn = scenario(number, SEED)
     problem = drawn.problem()
+    by_deadline = [replace(problem, max_delay_s=delay_s) for delay_s in DELAYS_S]
     dynamic = [_best_us(EvictionDP(), problem)] * len(DELAYS_S)
-    greedy = [_best_us(Greedy(), _up_to(problem, delay_s)) for delay_s in DELAYS_S]
+    greedy = [_best_us(Greedy(), shorter) for shorter in by_deadline]
     backtracking: list[float] = []
-    for delay_s in DELAYS_S:
-        shorter = _up_to(problem, delay_s)
+    for shorter in by_deadline:
         took_us = _once_us(Backtracking(), shorter)
         backtracking.append(took_us if took_us >= _QUICK_US else min(took_us, _best_us(Backtracking(), shorter)))
         if took_us > patience_s * 1e6:
@@ -82,18 +82,9 @@ def relative_losses(number: int, seeds: int = SEEDS) -> list[float]:
     for seed in range(seeds):
         problem = scenario(number, seed).problem()
         pairs = zip(Greedy().solve(problem).points, EvictionDP().solve(problem).points, strict=True)
-        more.append(
-            [
-                ((point.lost_work_node_s or 0) - (best.lost_work_node_s or 0)) / 3_600
-                for point, best in pairs
-                if point.feasible == best.feasible  # always: every job of the scenarios can be killed
-            ]
-        )
+        lost_node_s = [(point.lost_work_node_s or 0, best.lost_work_node_s or 0) for point, best in pairs]
+        more.append([(theirs - least) / 3_600 for theirs, least in lost_node_s])
     return [statistics.fmean(column) for column in zip(*more, strict=True)]
-
-
-def _up_to(problem: EvictionProblem, delay_s: int) -> EvictionProblem:
-    return replace(problem, max_delay_s=delay_s)
 
 
 def _once_us(planner: Planner, problem: EvictionProblem) -> float:

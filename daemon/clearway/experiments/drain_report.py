@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
 from clearway.experiments import chart, page
+from clearway.experiments.cells import means
 from clearway.experiments.drain_study import BUSY, DRAIN, IMAGES_GIB, REQUEUE, WAIT, Course, DrainStudy, quantile, ways
 from clearway.model.durations import format_duration
 
@@ -18,22 +19,19 @@ _MARKS = {1: "1 s", 60: "1 min", 3_600: "1 h", 86_400: "1 d", 864_000: "10 d"}
 
 
 def as_csv(study: DrainStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: DrainStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for sample in study.samples:
         known = [sample.workload, f"{sample.at_s:.0f}", sample.nodes, sample.way, sample.image_gib]
-        yield [*known, *(f"{figure:.3f}" for figure in astuple(sample.course))]
+        rows.append([*known, *(f"{figure:.3f}" for figure in astuple(sample.course))])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: DrainStudy) -> str:
     return page.html(
         "drain.html",
-        absent=study.absent,
+        study,
         moments=len({(sample.workload, sample.at_s) for sample in study.samples}),
         busy=f"{BUSY:.0%}",
-        seed=study.seed,
         images=" and ".join(map(str, IMAGES_GIB)),
         heads=_HEADS,
         rows=table(study),
@@ -53,13 +51,12 @@ def table(study: DrainStudy) -> list[tuple[str, ...]]:
     rows = []
     for workload, nodes, way, image_gib, courses in groups(study):
         times = [format_duration(quantile([c.empty_s for c in courses], share)) for share in SHARES]
-        costs = zip(*((c.idle_node_h, c.jobs, c.still_node_h, c.repeated_node_h) for c in courses), strict=True)
-        idle, jobs, still, repeated = (sum(values) / len(courses) for values in costs)
-        means = [f"{idle:,.1f}", f"{jobs:.1f}", f"{still:,.2f}", f"{repeated:,.1f}"]
+        _, idle, jobs, still, repeated = means(map(astuple, courses))
+        costs = [f"{idle:,.1f}", f"{jobs:.1f}", f"{still:,.2f}", f"{repeated:,.1f}"]
         waited = study.of(workload, nodes, WAIT)
         quicker = sum(c.empty_s < w.empty_s for c, w in zip(courses, waited, strict=True)) / len(courses)
         share = "" if way == WAIT else f"{quicker:.0%}"
-        rows.append((workload, str(nodes), label(way, image_gib), *times, share, *means))
+        rows.append((workload, str(nodes), label(way, image_gib), *times, share, *costs))
     return rows
 
 

@@ -18,25 +18,27 @@ is not simulated.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from random import Random
 
-from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.eligibility.context import PlanningContext
+from clearway.experiments.cells import absent, chosen
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.cluster import JobState
-from clearway.model.errors import SimulationError, TraceError
+from clearway.model.errors import SimulationError
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.cluster_view import ClusterView
 from clearway.simulation.engine import replay
-from clearway.simulation.machine import Machine, ReplayedJob, State
+from clearway.simulation.machine import Machine, State
+from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import TraceJob
 
@@ -46,7 +48,6 @@ BUSY = 0.75  # share of the nodes in use at a moment that is looked at
 IMAGES_GIB = (4, 64)  # for each node
 MANY = 16
 SHARE = 0.05
-SCHEDULER = "easy"
 _MIB = 1_024
 _HOUR_S = 3_600.0
 _SAVES = "clearway:checkpoint=signal"
@@ -96,8 +97,8 @@ class DrainStudy:
     absent: tuple[str, ...]  # files that were not found
 
     def of(self, workload: str, nodes: int, way: str, image_gib: int = 0) -> tuple[Course, ...]:
-        wanted = (workload, nodes, way, image_gib)
-        return tuple(s.course for s in self.samples if (s.workload, s.nodes, s.way, s.image_gib) == wanted)
+        found = chosen(self.samples, workload=workload, nodes=nodes, way=way, image_gib=image_gib)
+        return tuple(sample.course for sample in found)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -105,126 +106,95 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def study(folder: Path, sweep: Sweep, *, seed: int = 0, moments: int = MOMENTS) -> DrainStudy:
+def study(folder: Path, seed: int, sweep: Sweep) -> DrainStudy:
     """All workloads whose files the folder has.
 
     Raises:
         TraceError: when it has none of them, or one cannot be read.
     """
     folder = folder.resolve()  # workers elsewhere have other working directories
-    found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
-    if not found:
-        raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
-    tasks = [(folder, workload, seed, moments) for workload in found]
+    missing = absent(folder, (workload.file for workload in WORKLOADS))
+    found = [workload for workload in WORKLOADS if workload.file not in missing]
+    tasks = [(folder, workload, seed) for workload in found]
     made = sweep(_of_file, tasks, lambda samples: samples[0].workload if samples else "never busy")
-    samples = [sample for samples in made for sample in samples]
-    absent = tuple(workload.file for workload in WORKLOADS if workload not in found)
-    return DrainStudy(tuple(samples), seed, absent)
+    return DrainStudy(tuple(chain.from_iterable(made)), seed, missing)
 
 
-def _of_file(folder: Path, workload: Workload, seed: int, moments: int) -> list[Sample]:
+def _of_file(folder: Path, workload: Workload, seed: int) -> list[Sample]:
     trace = read_swf(folder / workload.file).on_nodes(workload.processors_per_node)
-    return sampled(trace.jobs, workload.name, workload.nodes, seed=seed, moments=moments)
+    return sampled(trace.jobs, workload.name, workload.nodes, seed=seed)
 
 
 def sampled(jobs: Sequence[TraceJob], name: str, nodes: int, *, seed: int = 0, moments: int = MOMENTS) -> list[Sample]:
     """Replay these jobs, and look at so many moments (fewer where the machine is not busy for long)."""
-    looking = _Looking(name, nodes, seed, moments, span=(jobs[0].submit_s, jobs[-1].submit_s))
-    replay(jobs, nodes, plugins.load(plugins.SCHEDULERS, SCHEDULER)(), seed=seed, observe=looking)
-    return looking.samples
+    rng = Random(f"drain-{name}-{seed}")  # noqa: S311 - a simulation, not a secret
+    due = sorted((rng.uniform(jobs[0].submit_s, jobs[-1].submit_s) for _ in range(moments)), reverse=True)
+    counts = sorted({1, min(MANY, nodes), math.ceil(SHARE * nodes)})
+    samples: list[Sample] = []
 
-
-@dataclass
-class _Looking:
-    """Sees the machine after each instant of the replay."""
-
-    name: str
-    nodes: int
-    seed: int
-    moments: int
-    span: tuple[int, int]
-    samples: list[Sample] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._rng = Random(f"drain-{self.name}-{self.seed}")  # noqa: S311 - a simulation, not a secret
-        self._due = sorted((self._rng.uniform(*self.span) for _ in range(self.moments)), reverse=True)
-        self._counts = sorted({1, min(MANY, self.nodes), math.ceil(SHARE * self.nodes)})
-
-    def __call__(self, machine: Machine) -> None:
-        if not self._due or machine.now_s < self._due[-1] or machine.used < BUSY * machine.nodes:
+    def look(machine: Machine) -> None:
+        if not due or machine.now_s < due[-1] or machine.used < BUSY * machine.nodes:
             return
-        while self._due and self._due[-1] <= machine.now_s:
-            self._due.pop()
+        while due and due[-1] <= machine.now_s:
+            due.pop()
         busy = sorted(number for _, _, job in machine.running for number in job.nodes)
-        for count in self._counts:
-            first = self._rng.choice(busy) if count == 1 else self._rng.randrange(machine.nodes - count + 1)
-            chosen = frozenset(range(first, first + count))
+        for count in counts:
+            first = rng.choice(busy) if count == 1 else rng.randrange(machine.nodes - count + 1)
+            emptying = frozenset(range(first, first + count))
             for way, image_gib in ways():
-                course = emptied(machine, chosen, way, image_gib)
-                self.samples.append(Sample(self.name, machine.now_s, count, way, image_gib, course))
+                course = emptied(machine, emptying, way, image_gib)
+                samples.append(Sample(name, machine.now_s, count, way, image_gib, course))
+
+    replay(jobs, nodes, Easy(), seed=seed, observe=look)
+    return samples
 
 
 def ways() -> tuple[tuple[str, int], ...]:
     return ((WAIT, 0), *((DRAIN, image_gib) for image_gib in IMAGES_GIB), (REQUEUE, 0))
 
 
-def emptied(machine: Machine, chosen: frozenset[int], way: str, image_gib: int) -> Course:
+def emptied(machine: Machine, emptying: frozenset[int], way: str, image_gib: int) -> Course:
     """What becomes of these nodes from now on."""
-    there = {str(job.job_id): job for _, _, job in machine.running if not chosen.isdisjoint(job.nodes)}
+    there = {str(job.job_id): job for _, _, job in machine.running if not emptying.isdisjoint(job.nodes)}
     left_s = {name: job.run_s - job.worked_s(machine.now_s) for name, job in there.items()}
-    if way == WAIT:
-        return course_of(chosen, there, left_s)
-    config = site(image_gib)
+    leave_s, moved, still_node_s, repeated_node_s = left_s, 0, 0.0, 0.0
+    if way != WAIT:
+        plan, kill_allowance_s = _plan(machine, emptying, way, image_gib)
+        leave_s = dict(left_s)
+        write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}
+        saved_s = 0.0
+        for planned in plan.chosen.actions:
+            name, size = planned.job_id, there[planned.job_id].size
+            if planned.action is Action.END or left_s[name] <= saved_s:
+                continue  # it ends by itself, at the latest before its turn
+            if planned.action is not Action.KILL:
+                saved_s += write_s[name]
+                still_node_s += size * 2 * write_s[name]  # reading takes as long as writing
+            moved += 1
+            repeated_node_s += planned.lost_work_node_s
+            leave_s[name] = min(left_s[name], saved_s + kill_allowance_s)
+    empty_s = max(leave_s.values(), default=0.0)
+    held_s = sum(leave_s[name] * len(emptying.intersection(job.nodes)) for name, job in there.items())
+    idle_node_s = empty_s * len(emptying) - held_s
+    return Course(empty_s, idle_node_s / _HOUR_S, moved, still_node_s / _HOUR_S, repeated_node_s / _HOUR_S)
+
+
+def _plan(machine: Machine, emptying: frozenset[int], way: str, image_gib: int) -> tuple[DrainPlan, float]:
+    """Clearway's own, by its defaults, and the time that a killed job has to leave; a job's whole image is written."""
+    config = Config.model_validate({"costs": {"app_memory_fraction": 1.0 if image_gib else 0.4}})
+    memory_mib = max(1, image_gib) * _MIB
     cluster = ClusterView(
         machine,
         states={State.LEAVING: JobState.COMPLETING, State.SUSPENDED: JobState.SUSPENDED},
         comment=lambda _: _SAVES if way == DRAIN else "",
-        node_memory_mib=max(1, image_gib) * _MIB,
-        job_memory_mib=max(1, image_gib) * _MIB,
+        node_memory_mib=memory_mib,
+        job_memory_mib=memory_mib,
     )
-    order = DrainOrder(
-        nodes=tuple(cluster.names[number] for number in sorted(chosen)), actor="study", force=way == REQUEUE
-    )
+    nodes = tuple(cluster.names[number] for number in sorted(emptying))
+    order = DrainOrder(nodes=nodes, actor="study", force=way == REQUEUE)
     snapshot = cluster.snapshot(())
     context = PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at)
     plan = plan_drain(order, context, EvictionDP())
     if isinstance(plan, NoPlan):
         raise SimulationError(f"no drain is possible: {plan.why}")
-    write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}
-    leave_s, moved, still_node_s, repeated_node_s, saved_s = dict(left_s), 0, 0.0, 0.0, 0.0
-    for planned in plan.chosen.actions:
-        name, size = planned.job_id, there[planned.job_id].size
-        if planned.action is Action.END or left_s[name] <= saved_s:
-            continue  # it ends by itself, at the latest before its turn
-        if planned.action is not Action.KILL:
-            saved_s += write_s[name]
-            still_node_s += size * 2 * write_s[name]  # reading takes as long as writing
-        moved += 1
-        repeated_node_s += planned.lost_work_node_s
-        leave_s[name] = min(left_s[name], saved_s + config.execution.kill_allowance)
-    return course_of(chosen, there, leave_s, moved, still_node_s, repeated_node_s)
-
-
-def site(image_gib: int) -> Config:
-    """Clearway's own defaults; a job's whole image is written."""
-    return Config.model_validate({"costs": {"app_memory_fraction": 1.0 if image_gib else 0.4}})
-
-
-def course_of(
-    chosen: frozenset[int],
-    there: Mapping[str, ReplayedJob],
-    leave_s: Mapping[str, float],
-    moved: int = 0,
-    still_node_s: float = 0.0,
-    repeated_node_s: float = 0.0,
-) -> Course:
-    """``leave_s`` is when each of these jobs is gone, counted from now."""
-    empty_s = max(leave_s.values(), default=0.0)
-    held_s = sum(leave_s[name] * len(chosen.intersection(job.nodes)) for name, job in there.items())
-    return Course(
-        empty_s=empty_s,
-        idle_node_h=(empty_s * len(chosen) - held_s) / _HOUR_S,
-        jobs=moved,
-        still_node_h=still_node_s / _HOUR_S,
-        repeated_node_h=repeated_node_s / _HOUR_S,
-    )
+    return plan, config.execution.kill_allowance

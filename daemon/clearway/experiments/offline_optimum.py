@@ -15,15 +15,16 @@ Cost: a mixed-integer program solved by HiGHS, exponential in the number of jobs
 16 blocks take seconds. What is found within the time limit comes with the proven bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 LEAST_SHARE = 0.1  # of its work, in each part of an interrupted job
+_LOOSEN_BY = 0.1
 _INFEASIBLE = 2  # scipy's status
 
 
@@ -71,7 +72,6 @@ def offline_optimum(
     blocks: int,
     *,
     threshold: float = 1.2,
-    loosen_by: float = 0.1,
     loosest: float = 10.0,
     time_limit_s: float = 60.0,
 ) -> OfflineOptimum | None:
@@ -87,30 +87,40 @@ def offline_optimum(
         status, found = program.solve(threshold, time_limit_s)
         if found is not None or status != _INFEASIBLE:
             return found
-        threshold = round(threshold + loosen_by, 9)
+        threshold = round(threshold + _LOOSEN_BY, 9)
     return None
+
+
+_ONE = -1  # stands for a column that is always 1: the constant of a sum
+Sum = Mapping[int, float]  # factors by column
+
+
+def _sum(*terms: tuple[float, Sum]) -> dict[int, float]:
+    """Of sums, each times a factor."""
+    total: dict[int, float] = {}
+    for factor, cells in terms:
+        for column, value in cells.items():
+            total[column] = total.get(column, 0.0) + factor * value
+    return total
 
 
 @dataclass(frozen=True, slots=True)
 class _PartColumns:
-    """One part in the program: its length is ``sum(coefficient * column) + constant``."""
+    """One part in the program."""
 
     job: int  # index
     start: int
-    length: dict[int, float]
-    constant: float
-    exists: int | None  # the column that says whether this part is there; None: it always is
+    length: Sum
+    exists: int | None = None  # the column that says whether this part is there; None: it always is
 
 
 class _Program:
     def __init__(self, jobs: Sequence[OfflineJob], blocks: int) -> None:
         self._jobs = jobs
+        # Holds every part one after another, so it is as large as any difference of times.
         self._horizon = max(job.submit_s for job in jobs) + sum(job.run_s + 2 * job.overhead_s for job in jobs)
-        self._lower: list[float] = []
-        self._upper: list[float] = []
-        self._whole: list[int] = []
-        self._rows: list[dict[int, float]] = []
-        self._row_lower: list[float] = []
+        self._columns: list[tuple[float, float, bool]] = []  # lower and upper bound, and whether it is a whole number
+        self._rows: list[tuple[Sum, float]] = []  # each is at least so much
         self._places = self._all_places(blocks)
         self._parts = [part for index, job in enumerate(jobs) for part in self._parts_of(index, job)]
         for one, other in combinations(range(len(jobs)), 2):
@@ -118,46 +128,35 @@ class _Program:
 
     def solve(self, threshold: float, time_limit_s: float) -> tuple[int, OfflineOptimum | None]:
         """HiGHS's status, and the schedule where there is one."""
-        urgent = [index for index, job in enumerate(self._jobs) if job.urgent]
-        batch = [index for index, job in enumerate(self._jobs) if not job.urgent]
-        objective, constant = self._mean_slowdown(batch)
-        mean_urgent, urgent_constant = self._mean_slowdown(urgent)
-        matrix, row_lower = list(self._rows), list(self._row_lower)
+        objective, urgent = (self._mean_slowdown(urgent=urgent) for urgent in (False, True))
+        constant = objective.pop(_ONE, 0.0)
+        rows = list(self._rows)
         if urgent:
-            matrix.append({column: -value for column, value in mean_urgent.items()})
-            row_lower.append(urgent_constant - threshold)
-        costs = np.zeros(len(self._lower))
+            rows.append(_row(_sum((-1, urgent)), -threshold))
+        lower, upper, whole = zip(*self._columns, strict=True)
+        costs = np.zeros(len(self._columns))
         costs[list(objective)] = list(objective.values())
         result = milp(
             costs,
-            integrality=np.array(self._whole),
-            bounds=Bounds(np.array(self._lower), np.array(self._upper)),
-            constraints=LinearConstraint(_sparse(matrix, len(costs)), lb=np.array(row_lower)),
+            integrality=np.array(whole, dtype=int),
+            bounds=Bounds(np.array(lower), np.array(upper)),
+            constraints=_constraint(rows, len(costs)),
             options={"time_limit": time_limit_s, "mip_rel_gap": 1e-6},
         )
         if result.x is None:
             return int(result.status), None
         parts = tuple(sorted(self._read(result.x), key=lambda part: (part.start_s, part.job_id)))
         ends = {part.job_id: part.end_s for part in parts}  # the later part comes later
-        return int(result.status), OfflineOptimum(
-            batch_slowdown=mean_slowdown(self._jobs, ends, urgent=False),
-            urgent_slowdown=mean_slowdown(self._jobs, ends, urgent=True),
-            threshold=threshold,
-            bound=float(result.mip_dual_bound) + constant,
-            parts=parts,
-        )
-
-    # ---- columns and rows --------------------------------------------------------------------------------------
+        batch_mean, urgent_mean = (mean_slowdown(self._jobs, ends, urgent=urgent) for urgent in (False, True))
+        bound = float(result.mip_dual_bound) + constant
+        return int(result.status), OfflineOptimum(batch_mean, urgent_mean, threshold, bound, parts)
 
     def _column(self, lower: float, upper: float, *, whole: bool = False) -> int:
-        self._lower.append(lower)
-        self._upper.append(upper)
-        self._whole.append(int(whole))
-        return len(self._lower) - 1
+        self._columns.append((lower, upper, whole))
+        return len(self._columns) - 1
 
-    def _row(self, cells: dict[int, float], at_least: float) -> None:
-        self._rows.append(cells)
-        self._row_lower.append(at_least)
+    def _at_least(self, cells: Sum, least: float = 0.0) -> None:
+        self._rows.append(_row(cells, least))
 
     def _all_places(self, blocks: int) -> list[dict[int, int]]:
         """For each job a column for each first block that it may have; exactly one of them is taken.
@@ -171,40 +170,33 @@ class _Program:
             size = self._jobs[index].blocks
             firsts = range(0, min(touched, blocks - size) + 1, size)
             places[index] = {first: self._column(0, 1, whole=True) for first in firsts}
-            self._row(dict.fromkeys(places[index].values(), 1.0), 1.0)
-            self._row(dict.fromkeys(places[index].values(), -1.0), -1.0)
+            for sign in (1.0, -1.0):
+                self._at_least(dict.fromkeys(places[index].values(), sign), sign)
             touched += size
         return places
 
     def _parts_of(self, index: int, job: OfflineJob) -> list[_PartColumns]:
         start = self._column(job.submit_s, self._horizon)
         if job.urgent:
-            return [_PartColumns(index, start, {}, job.run_s, None)]
+            return [_PartColumns(index, start, {_ONE: job.run_s})]
         again = self._column(job.submit_s, self._horizon)
         interrupted = self._column(0, 1, whole=True)
         later_share = self._column(0, 1 - LEAST_SHARE)
         # An interrupted job does at least a tenth of its work in either part, another one all of it in the first.
-        self._row({later_share: 1.0, interrupted: -LEAST_SHARE}, 0.0)
-        self._row({later_share: -1.0, interrupted: 1 - LEAST_SHARE}, 0.0)
-        first = _PartColumns(index, start, {interrupted: job.overhead_s, later_share: -job.run_s}, job.run_s, None)
-        second = _PartColumns(
-            index, again, {interrupted: job.overhead_s, later_share: job.run_s}, 0.0, exists=interrupted
-        )
+        self._at_least({later_share: 1.0, interrupted: -LEAST_SHARE})
+        self._at_least({later_share: -1.0, interrupted: 1 - LEAST_SHARE})
+        overhead = {interrupted: job.overhead_s}
+        first = _PartColumns(index, start, overhead | {later_share: -job.run_s, _ONE: job.run_s})
+        second = _PartColumns(index, again, overhead | {later_share: job.run_s}, exists=interrupted)
         self._follows(first, second)
         return [first, second]
 
-    def _follows(self, first: _PartColumns, then: _PartColumns, *unless: tuple[int, float]) -> None:
+    def _follows(self, first: _PartColumns, then: _PartColumns, *unless: tuple[int, int]) -> None:
         """``then`` starts after ``first`` ends, but for each ``unless`` column that has the value given with it."""
-        cells = {then.start: 1.0, first.start: -1.0}
-        for column, value in first.length.items():
-            cells[column] = cells.get(column, 0.0) - value
-        at_least = first.constant
-        for column, value in unless:
-            # The horizon holds every part one after another, so it is as large as any difference of times.
-            sign = self._horizon if value else -self._horizon
-            cells[column] = cells.get(column, 0.0) + sign
-            at_least -= self._horizon if not value else 0.0
-        self._row(cells, at_least)
+        slack: list[tuple[float, Sum]] = [
+            (self._horizon, {column: 1} if value else {column: -1, _ONE: 1}) for column, value in unless
+        ]
+        self._at_least(_sum((1, {then.start: 1, first.start: -1}), (-1, first.length), *slack))
 
     def _apart(self, one: int, other: int) -> None:
         """No two parts of two jobs have a block at the same time."""
@@ -213,31 +205,22 @@ class _Program:
         size = self._jobs[large].blocks
         for first, column in self._places[large].items():
             inside = [mine for block, mine in self._places[small].items() if first <= block < first + size]
-            self._row({overlap: 1.0, column: -1.0} | dict.fromkeys(inside, -1.0), -1.0)
-        for mine in (part for part in self._parts if part.job == one):
-            for theirs in (part for part in self._parts if part.job == other):
-                mine_first = self._column(0, 1, whole=True)
-                absent = [(part.exists, 0.0) for part in (mine, theirs) if part.exists is not None]
-                self._follows(mine, theirs, (mine_first, 0.0), (overlap, 0.0), *absent)
-                self._follows(theirs, mine, (mine_first, 1.0), (overlap, 0.0), *absent)
+            self._at_least({overlap: 1.0, column: -1.0} | dict.fromkeys(inside, -1.0), -1.0)
+        for mine, theirs in product(*([part for part in self._parts if part.job == job] for job in (one, other))):
+            mine_first = self._column(0, 1, whole=True)
+            absent = [(part.exists, 0) for part in (mine, theirs) if part.exists is not None]
+            self._follows(mine, theirs, (mine_first, 0), (overlap, 0), *absent)
+            self._follows(theirs, mine, (mine_first, 1), (overlap, 0), *absent)
 
-    # ---- results -----------------------------------------------------------------------------------------------
-
-    def _mean_slowdown(self, indices: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Mean (end - submit) / run time as a row, and what is to be added to it."""
-        cells: dict[int, float] = {}
-        constant = 0.0
-        for index in indices:
-            job, last = self._jobs[index], self._last(index)
-            weight = 1 / (job.run_s * len(indices))
-            cells[last.start] = weight
-            for column, value in last.length.items():
-                cells[column] = cells.get(column, 0.0) + weight * value
-            constant += weight * (last.constant - job.submit_s)
-        return cells, constant
-
-    def _last(self, index: int) -> _PartColumns:
-        return [part for part in self._parts if part.job == index][-1]
+    def _mean_slowdown(self, *, urgent: bool) -> dict[int, float]:
+        """Mean (end - submit) / run time of the urgent or the batch jobs; empty where there are none."""
+        last = {part.job: part for part in self._parts if self._jobs[part.job].urgent == urgent}
+        terms: list[tuple[float, Sum]] = []
+        for index, part in last.items():
+            job = self._jobs[index]
+            since_submit = _sum((1, {part.start: 1}), (1, part.length), (-1, {_ONE: job.submit_s}))
+            terms.append((1 / (job.run_s * len(last)), since_submit))
+        return _sum(*terms)
 
     def _read(self, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[Part]:
         read = []
@@ -245,7 +228,8 @@ class _Program:
             if part.exists is not None and values[part.exists] < 0.5:
                 continue
             start = float(values[part.start])
-            length = part.constant + sum(float(values[column]) * value for column, value in part.length.items())
+            cells, constant = _row(part.length, 0.0)
+            length = -constant + sum(float(values[column]) * value for column, value in cells.items())
             (place,) = (first for first, column in self._places[part.job].items() if values[column] > 0.5)
             read.append(Part(self._jobs[part.job].job_id, place, start, start + length))
         return read
@@ -257,7 +241,13 @@ def mean_slowdown(jobs: Sequence[OfflineJob], ends: dict[int, float], *, urgent:
     return sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
 
 
-def _sparse(rows: Sequence[dict[int, float]], columns: int) -> csr_array:
-    entries = [(row, column, value) for row, cells in enumerate(rows) for column, value in cells.items()]
+def _row(cells: Sum, least: float) -> tuple[Sum, float]:
+    """A sum that is at least so much, without its constant."""
+    return {column: value for column, value in cells.items() if column != _ONE}, least - cells.get(_ONE, 0.0)
+
+
+def _constraint(rows: Sequence[tuple[Sum, float]], columns: int) -> LinearConstraint:
+    entries = [(row, column, value) for row, (cells, _) in enumerate(rows) for column, value in cells.items()]
     at_rows, at_columns, values = zip(*entries, strict=True)
-    return csr_array((values, (at_rows, at_columns)), shape=(len(rows), columns))
+    matrix = csr_array((values, (at_rows, at_columns)), shape=(len(rows), columns))
+    return LinearConstraint(matrix, lb=[least for _, least in rows])

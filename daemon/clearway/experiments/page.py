@@ -34,8 +34,9 @@ def marked(text: str, *, good: bool) -> str:
 _ENVIRONMENT.tests["missed"] = lambda cell: isinstance(cell, Missed)
 
 
-def html(template: str, **known: Any) -> str:
-    return _ENVIRONMENT.get_template(template).render(known)
+def html(template: str, study: object = None, **known: Any) -> str:
+    """A template sees the study, and what else is known."""
+    return _ENVIRONMENT.get_template(template).render(known, study=study)
 
 
 def as_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -1,10 +1,13 @@
 """The WCJS paper's simulations as one HTML page that needs nothing else, and as a table for other programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, fields
 from typing import Any
 
 from clearway.experiments import chart, page
+from clearway.experiments.cells import means
 from clearway.experiments.realtime_study import APPROACHES, CATEGORIES, PERCENTS, WAYS, WEEKS, RealtimeStudy
+from clearway.simulation.measures import Spread
 
 _COLOURS = {
     "baseline": "#777777",
@@ -13,7 +16,7 @@ _COLOURS = {
     "WCJS just in time": "#1b7837",
     "Clearway": "#b2182b",
 }
-_SPREAD = ("mean", "median", "p5", "p25", "p75", "p95", "largest")
+_SPREAD = tuple(each.name for each in fields(Spread))
 _COLUMNS = (
     *("week", "way", "percent", "approach", "preemptions", "kind", "category", "jobs"),
     *(f"{measure}_{name}" for measure in ("slowdown", "turnaround_h") for name in _SPREAD),
@@ -26,32 +29,25 @@ PAPER_TABLE_3 = {"optimum": (1.50, 1.08), "weighted cost": (2.54, 1.50)}
 
 
 def as_csv(study: RealtimeStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: RealtimeStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for cell in study.cells:
         for (kind, category), group in cell.groups.items():
-            spreads = (group.slowdown, group.turnaround_h)
-            numbers = [f"{getattr(each, name):.4f}" for each in spreads for name in _SPREAD]
+            numbers = [f"{value:.4f}" for value in (*astuple(group.slowdown), *astuple(group.turnaround_h))]
             known = [cell.week, cell.way, cell.percent, cell.approach, f"{cell.preemptions:.1f}"]
-            yield [*known, kind, category, group.jobs, *numbers]
+            rows.append([*known, kind, category, group.jobs, *numbers])
+    return page.as_table(_COLUMNS, rows)
 
 
 def as_html(study: RealtimeStudy) -> str:
     return page.html(
         "realtime.html",
-        absent=study.absent,
-        seeds=study.seeds,
+        study,
         percent=_PERCENT,
         paper_gain=f"{-PAPER_CHANGE[0]:.0%}",
         paper_cost=f"{PAPER_CHANGE[1]:.0%}",
         gain=f"{-URGENT_TARGET:.0%}",
         cost=f"{BATCH_TARGET:.0%}",
         summary=list(_summary(study)),
-        logs=len(study.logs),
-        proven=sum(log.proven for log in study.logs),
-        loosened=sum(log.threshold > 1.2 for log in study.logs),
         table_3=list(_table_3(study)),
         colours=_COLOURS,
         weeks=[_week(study, week) for week in study.weeks],
@@ -75,25 +71,20 @@ def _summary(study: RealtimeStudy) -> Iterator[Sequence[str]]:
 
 
 def _table_3(study: RealtimeStudy) -> Iterator[Sequence[str]]:
-    for title, found in (
-        ("optimum", [log.optimum for log in study.logs]),
-        ("weighted cost", [log.weighted_cost for log in study.logs]),
-        ("Clearway", [log.clearway for log in study.logs]),
-        ("Clearway, 0.2 of the limit and 10 minutes at least", [log.patient for log in study.logs]),
-    ):
-        here = (f"{sum(each[place] for each in found) / len(study.logs):.2f}" for place in (0, 1))
+    for title in study.logs[0].slowdowns:
+        here = means(log.slowdowns[title] for log in study.logs)
         paper = [f"{value:.2f}" for value in PAPER_TABLE_3[title]] if title in PAPER_TABLE_3 else ["", ""]
-        yield [title, *paper, *here]
+        yield [title, *paper, *(f"{value:.2f}" for value in here)]
 
 
 def _week(study: RealtimeStudy, week: str) -> Mapping[str, Any]:
     rows = []
     for approach in APPROACHES:
-        cells = [study.cell(week, "default", percent, approach.name) for percent in PERCENTS]
-        pairs = [
-            (_mean(cell.groups, "urgent"), f"{_mean(cell.groups, 'batch')} ({cell.preemptions:.0f})") for cell in cells
-        ]
-        rows.append([approach.name, *(text for pair in pairs for text in pair)])
+        row = [approach]
+        for percent in PERCENTS:
+            cell = study.cell(week, "default", percent, approach)
+            row += [_mean(cell.groups, "urgent"), f"{_mean(cell.groups, 'batch')} ({cell.preemptions:.0f})"]
+        rows.append(row)
     charts = [
         ("All jobs" if category == "all" else f"{category.capitalize()} jobs", _charts(study, week, category))
         for category in CATEGORIES
@@ -118,9 +109,11 @@ def _charts(study: RealtimeStudy, week: str, category: str) -> Sequence[str]:
         for kind in _KINDS:
             groups = []
             for percent in PERCENTS:
-                found = {name: study.cell(week, "default", percent, name).groups for name in _COLOURS}
-                there = {name: each[kind, category] for name, each in found.items() if (kind, category) in each}
-                groups.append((f"{percent} %", {name: getattr(group, measure) for name, group in there.items()}))
+                found = ((name, study.cell(week, "default", percent, name).groups) for name in _COLOURS)
+                there = {
+                    name: getattr(each[kind, category], measure) for name, each in found if (kind, category) in each
+                }
+                groups.append((f"{percent} %", there))
             if any(spreads for _, spreads in groups):
                 charts.append(chart.boxes(f"{unit} of {kind} jobs, by share of urgent jobs", groups, _COLOURS))
     return charts

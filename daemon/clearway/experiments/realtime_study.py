@@ -12,27 +12,15 @@ The baseline treats all jobs alike, as Mira did. The paper's numbers are those o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
+from clearway.experiments import realtime_workloads as workloads
+from clearway.experiments.cells import absent, chosen
 from clearway.experiments.offline_optimum import offline_optimum
-from clearway.experiments.realtime_workloads import (
-    RANDOM_BLOCKS,
-    SHORT_S,
-    as_offline,
-    random_log,
-    some_of_all,
-    with_beam_time_jobs,
-)
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.errors import TraceError
-from clearway.simulation.checkpoint_models import (
-    MIRA,
-    ApplicationCheckpoints,
-    CheckpointModel,
-    JustInTime,
-    NoCheckpoints,
-    SystemCheckpoints,
-)
+from clearway.simulation import checkpoint_models as models
 from clearway.simulation.engine import Outcome, Scheduler, replay
 from clearway.simulation.measures import BOUND_S, Categories, Spread
 from clearway.simulation.schedulers.clearway import Clearway
@@ -44,7 +32,7 @@ from clearway.simulation.traces.trace import Trace, TraceJob
 
 WEEKS = {"week 1": "mira-2018-wk1.swf.xz", "week 2": "mira-2018-wk2.swf.xz"}
 BEAM_TIMES = "aps_rtj_runtimes_seconds.txt"
-BLOCKS = 49_152 // MIRA.unit_nodes
+BLOCKS = 49_152 // models.MIRA.unit_nodes
 PERCENTS = (5, 10, 15, 20)
 CATEGORIES = ("all", "narrow-short", "narrow-long", "wide-short", "wide-long")
 WAYS = {
@@ -56,40 +44,37 @@ LOGS = 20
 OPTIMUM_LIMIT_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Approach:
-    """A scheduler and how preempted jobs are saved; None: no job is preempted."""
-
-    name: str
-    make: Callable[[CheckpointModel], Scheduler]
-    model: Callable[[], CheckpointModel]
+def _clearway(model: models.CheckpointModel) -> Scheduler:
+    return Clearway(model, order="wfp", storage=models.MIRA)
 
 
-def _clearway(model: CheckpointModel) -> Scheduler:
-    return Clearway(model, order="wfp", storage=MIRA)
+def _patient(model: models.CheckpointModel) -> Scheduler:
+    return Clearway(model, order="wfp", storage=models.MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s))
 
 
-def _weighted_cost(model: CheckpointModel) -> Scheduler:
-    return WeightedCost(model, unit_nodes=MIRA.unit_nodes)
+def _weighted_cost(model: models.CheckpointModel) -> Scheduler:
+    return WeightedCost(model, unit_nodes=models.MIRA.unit_nodes)
 
 
-APPROACHES = (
-    Approach("baseline", lambda _: Wfp(), NoCheckpoints),
-    Approach("high-priority", lambda _: HighPriority(), NoCheckpoints),
-    Approach("WCJS no checkpoints", _weighted_cost, NoCheckpoints),
-    Approach("WCJS system", _weighted_cost, SystemCheckpoints),
-    Approach("WCJS application 5 %", _weighted_cost, lambda: ApplicationCheckpoints(5)),
-    Approach("WCJS application 10 %", _weighted_cost, lambda: ApplicationCheckpoints(10)),
-    Approach("WCJS just in time", _weighted_cost, JustInTime),
-    Approach("Clearway", _clearway, JustInTime),
-)
+# By name a scheduler, and how preempted jobs are saved.
+APPROACHES: dict[str, tuple[Callable[[models.CheckpointModel], Scheduler], Callable[[], models.CheckpointModel]]] = {
+    "baseline": (lambda _: Wfp(), models.NoCheckpoints),
+    "high-priority": (lambda _: HighPriority(), models.NoCheckpoints),
+    "WCJS no checkpoints": (_weighted_cost, models.NoCheckpoints),
+    "WCJS system": (_weighted_cost, models.SystemCheckpoints),
+    "WCJS application 5 %": (_weighted_cost, lambda: models.ApplicationCheckpoints(5)),
+    "WCJS application 10 %": (_weighted_cost, lambda: models.ApplicationCheckpoints(10)),
+    "WCJS just in time": (_weighted_cost, models.JustInTime),
+    "Clearway": (_clearway, models.JustInTime),
+}
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
-PATIENT = Approach(
-    "Clearway, patient",
-    lambda model: Clearway(model, order="wfp", storage=MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s)),
-    JustInTime,
-)
-_BY_NAME = {approach.name: approach for approach in (*APPROACHES, PATIENT)}
+PATIENT = "Clearway, patient"
+OF_LOGS = {  # the approaches to the random logs by their titles
+    "weighted cost": "WCJS just in time",
+    "Clearway": "Clearway",
+    "Clearway, 0.2 of the limit and 10 minutes at least": PATIENT,
+}
+_ALL = APPROACHES | {PATIENT: (_patient, models.JustInTime)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +98,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One random log: mean slowdowns of (batch, urgent) jobs; the optimum's threshold, and whether it was proven."""
+    """One random log. ``slowdowns``: means of the (batch, urgent) jobs, of "optimum" and of each of ``OF_LOGS``."""
 
     seed: int
-    optimum: tuple[float, float]
-    threshold: float
+    threshold: float  # the optimum's
     proven: bool
-    weighted_cost: tuple[float, float]
-    clearway: tuple[float, float]
-    patient: tuple[float, float]
+    slowdowns: dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +114,8 @@ class RealtimeStudy:
     absent: tuple[str, ...]
 
     def cell(self, week: str, way: str, percent: int, approach: str) -> Cell:
-        wanted = (week, way, percent, approach)
-        return next(each for each in self.cells if (each.week, each.way, each.percent, each.approach) == wanted)
+        (found,) = chosen(self.cells, week=week, way=way, percent=percent, approach=approach)
+        return found
 
     def change(self, week: str, percent: int, approach: str, kind: str, way: str = "default") -> float:
         """Mean slowdown beside the baseline's: -0.4 is 40 % less."""
@@ -158,22 +140,15 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> RealtimeStudy:
         TraceError: when it has none of them, or a file cannot be read.
     """
     folder = folder.resolve()  # workers elsewhere have other working directories
-    weeks = [week for week, file in WEEKS.items() if (folder / file).exists()]
-    if not weeks:
-        raise TraceError(f"{folder}: none of {', '.join(WEEKS.values())}")
+    missing = absent(folder, WEEKS.values())
+    weeks = [week for week, file in WEEKS.items() if file not in missing]
     there = (folder / BEAM_TIMES).exists()
     ways = [way for way in WAYS if way != "beam time" or there]
-    tasks = [
-        (folder, week, way, percent, approach.name, seeds)
-        for week in weeks
-        for way in ways
-        for percent in PERCENTS
-        for approach in APPROACHES
-    ]
+    kinds = product(weeks, ways, PERCENTS, APPROACHES)
+    tasks = [(folder, *kind, seeds) for kind in kinds]
     logs = sweep(_log, [(seed,) for seed in range(LOGS)], lambda log: f"optimum of random log {log.seed}")
     cells = sweep(_cell, tasks, lambda cell: f"{cell.week}, {cell.way}, {cell.percent} %, {cell.approach}")
-    absent = [file for week, file in WEEKS.items() if week not in weeks] + [BEAM_TIMES] * (not there)
-    return RealtimeStudy(tuple(cells), tuple(logs), seeds, tuple(absent))
+    return RealtimeStudy(tuple(cells), tuple(logs), seeds, (*missing, *[BEAM_TIMES] * (not there)))
 
 
 def bounded_slowdown(outcome: Outcome) -> float:
@@ -184,15 +159,15 @@ def bounded_slowdown(outcome: Outcome) -> float:
 
 def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> list[Outcome]:
     """The outcome of each job, with the job as it was submitted: without the time that checkpoints add."""
-    chosen = _BY_NAME[approach]
-    model = chosen.model()
+    make, model_of = _ALL[approach]
+    model = model_of()
     submitted = {job.job_id: job for job in jobs}
-    done = replay([model.lengthened(job) for job in jobs], blocks, chosen.make(model))
+    done = replay([model.lengthened(job) for job in jobs], blocks, make(model))
     return [replace(outcome, job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
 
 
 def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds: int) -> Cell:
-    trace = read_swf(folder / WEEKS[week]).on_nodes(MIRA.unit_nodes)
+    trace = read_swf(folder / WEEKS[week]).on_nodes(models.MIRA.unit_nodes)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     preemptions = 0
     categories = Categories.of_machine(BLOCKS)
@@ -212,25 +187,20 @@ def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds:
 
 def _drawn(folder: Path, trace: Trace, way: str, percent: int, seed: int) -> Trace:
     if way == "beam time":
-        text = (folder / BEAM_TIMES).read_text(encoding="ascii")
-        return with_beam_time_jobs(trace, percent, seed, [float(line) for line in text.split()], MIRA.unit_nodes)
-    return some_of_all(trace, percent, seed, SHORT_S if way == "short" else None)
+        times_s = [float(line) for line in (folder / BEAM_TIMES).read_text(encoding="ascii").split()]
+        return workloads.with_beam_time_jobs(trace, percent, seed, times_s, models.MIRA.unit_nodes)
+    return workloads.some_of_all(trace, percent, seed, workloads.SHORT_S if way == "short" else None)
 
 
 def _log(seed: int) -> Log:
-    jobs = random_log(seed)
-    best = offline_optimum(as_offline(jobs), RANDOM_BLOCKS, time_limit_s=OPTIMUM_LIMIT_S)
+    jobs = workloads.random_log(seed)
+    best = offline_optimum(workloads.as_offline(jobs), workloads.RANDOM_BLOCKS, time_limit_s=OPTIMUM_LIMIT_S)
     if best is None:
         raise TraceError(f"no schedule for random log {seed} within {OPTIMUM_LIMIT_S:g} s")
-    return Log(
-        seed=seed,
-        optimum=(best.batch_slowdown, best.urgent_slowdown),
-        threshold=best.threshold,
-        proven=best.batch_slowdown - best.bound < 1e-3,
-        weighted_cost=_mean_slowdowns(replayed(jobs, "WCJS just in time", RANDOM_BLOCKS)),
-        clearway=_mean_slowdowns(replayed(jobs, "Clearway", RANDOM_BLOCKS)),
-        patient=_mean_slowdowns(replayed(jobs, PATIENT.name, RANDOM_BLOCKS)),
-    )
+    slowdowns = {"optimum": (best.batch_slowdown, best.urgent_slowdown)}
+    for title, name in OF_LOGS.items():
+        slowdowns[title] = _mean_slowdowns(replayed(jobs, name, workloads.RANDOM_BLOCKS))
+    return Log(seed, best.threshold, best.batch_slowdown - best.bound < 1e-3, slowdowns)
 
 
 def _mean_slowdowns(done: Sequence[Outcome]) -> tuple[float, float]:

@@ -48,16 +48,9 @@ def with_beam_time_jobs(trace: Trace, percent: int, seed: int, run_times_s: Sequ
         run_s = max(1, round(rng.choice(run_times_s)))
         nodes = rng.expovariate(1 / MEAN_APS_NODES)
         partition = next((each for each in PARTITIONS if nodes <= each), PARTITIONS[-1])
-        more.append(
-            TraceJob(
-                job_id=first_id + number,
-                submit_s=rng.randint(0, last_s),
-                run_s=run_s,
-                size=ceil(partition / unit_nodes),
-                requested_s=ceil(run_s * rng.uniform(1, 2)),
-                urgent=True,
-            )
-        )
+        submit_s, limit_s = rng.randint(0, last_s), ceil(run_s * rng.uniform(1, 2))
+        size = ceil(partition / unit_nodes)
+        more.append(TraceJob(first_id + number, submit_s, run_s, size, limit_s, urgent=True))
     return trace.with_jobs(more)
 
 
@@ -70,17 +63,9 @@ def random_log(seed: int) -> tuple[TraceJob, ...]:
     rng = Random(f"log-{seed}")  # noqa: S311 - see above
     jobs = []
     for number in range(1, RANDOM_BATCH + RANDOM_URGENT + 1):
-        run_s = rng.randint(600, 7_200)
-        jobs.append(
-            TraceJob(
-                job_id=number,
-                submit_s=rng.randint(0, 7_200),
-                run_s=run_s,
-                size=2 ** rng.randint(0, 4),
-                requested_s=ceil(run_s * rng.uniform(1, 2)),
-                urgent=number > RANDOM_BATCH,
-            )
-        )
+        run_s, submit_s, size = rng.randint(600, 7_200), rng.randint(0, 7_200), 2 ** rng.randint(0, 4)
+        limit_s = ceil(run_s * rng.uniform(1, 2))
+        jobs.append(TraceJob(number, submit_s, run_s, size, limit_s, urgent=number > RANDOM_BATCH))
     return in_order(jobs)
 
 

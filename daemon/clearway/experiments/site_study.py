@@ -11,24 +11,22 @@ is preempted), and Clearway with the configured planner and with each other rule
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.eligibility.urgent import matching_rule
-from clearway.model.cluster import Job, JobState
+from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
 from clearway.planning.base import Planner
 from clearway.simulation.checkpoint_models import NoCheckpoints
-from clearway.simulation.cluster_view import names_of
+from clearway.simulation.cluster_view import as_slurm, names_of
 from clearway.simulation.engine import Replay, Scheduler
 from clearway.simulation.measures import Spread
 from clearway.simulation.schedulers.clearway import Clearway
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.traces.trace import Trace, TraceJob
+from clearway.simulation.traces.trace import Trace
 
 RULES = ("slurm-default", "youngest-first", "youngest-prune", "loss-per-node-prune")
-_RECORDED = datetime(2000, 1, 1, tzinfo=UTC)  # no rule asks when
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
     """
     rule_of: dict[int, int] = {}
     for job in trace.jobs:
-        rule = matching_rule(_recorded(job), rules)
+        rule = matching_rule(as_slurm(job, JobState.PENDING), rules)
         if rule is not None:
             rule_of[job.job_id] = rules.index(rule)
     if not rule_of:
@@ -80,22 +78,6 @@ def find_urgent(trace: Trace, rules: tuple[PreemptorRule, ...]) -> UrgentJobs:
             raise SimulationError("the configuration has no [[preemptors]]: no job is urgent")
         raise SimulationError(f"{trace.name}: none of {len(trace.jobs):,} jobs is urgent by the [[preemptors]] rules")
     return UrgentJobs(rules, rule_of)
-
-
-def _recorded(job: TraceJob) -> Job:
-    names = names_of(job)
-    return Job(
-        job_id=str(job.job_id),
-        user=names.user,
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        partitions=(names.partition,),
-        num_nodes=job.size,
-        submit_time=_RECORDED,
-        name=names.job_name,
-        account=names.account,
-        qos=names.qos,
-    )
 
 
 def mark_urgent(trace: Trace, urgent: UrgentJobs) -> Trace:

@@ -15,28 +15,15 @@ _ROWS: dict[str, Callable[[Cell], tuple[float, int]]] = {
     "as stated": lambda cell: (cell.stated, cell.tau),
     "as cells show": lambda cell: (cell.shown, cell.shown_tau),
 }
-_MEANING = {
-    "Figure 5": "What the five strategies cost as checkpoints and restarts take longer. Where they are cheap, "
-    "checkpointing every request is best; where they are dear, none. Between, only the dynamic program, which chooses, "
-    "stays at 1. Where lines coincide, the last of them is seen. Computed with at most "
-    f"{FIGURE_CHUNKS:,} chunks.",
-    "Figure 6": "How much a coarser grid costs. The bound allows 1 + epsilon; the loss is far less.",
-    "Figure 7": "How far each strategy stays from knowing the time beforehand. A checkpoint of ten minutes is cheap "
-    "for such jobs: all-ckpt is the best choice, and covers the line of dyn-prog-count. Without checkpoints, the "
-    "narrower the distribution for its mean, the nearer to 1. "
-    f"At most {FIGURE_7_CHUNKS:,} chunks; the widest would need more.",
-}
 
 
 def as_csv(study: StochasticStudy) -> str:
-    return page.as_table(_COLUMNS, _lines(study))
-
-
-def _lines(study: StochasticStudy) -> Iterator[Sequence[object]]:
+    rows = []
     for cell in study.cells:
         name = "best" if cell.best else f"tau={cell.tau}"
         numbers = [cell.paper_tau, cell.paper, cell.tau, f"{cell.stated:.4f}", cell.shown_tau, f"{cell.shown:.4f}"]
-        yield [cell.distribution, cell.strategy.value, name, *numbers]
+        rows.append([cell.distribution, cell.strategy.value, name, *numbers])
+    return page.as_table(_COLUMNS, rows)
 
 
 def near(cell: Cell, value: float, tau: int) -> bool:
@@ -58,7 +45,8 @@ def as_html(study: StochasticStudy) -> str:
         shown=sum(near(cell, cell.shown, cell.shown_tau) for cell in study.cells),
         all=len(study.cells),
         counts=", ".join(f"{name} {count:,}" for name, count in study.chunks.items()),
-        figures=[(figure.title, _MEANING[figure.title[:8]], _chart(figure)) for figure in study.figures],
+        figures=[(figure.title, _chart(figure)) for figure in study.figures],
+        most=(f"{FIGURE_CHUNKS:,}", f"{FIGURE_7_CHUNKS:,}"),
     )
 
 
@@ -74,5 +62,4 @@ def _cell(cell: Cell, value: float, tau: int) -> str:
 
 
 def _chart(figure: Figure) -> str:
-    series = {each.name: each.points for each in figure.series}
-    return chart.lines(figure.title, figure.across, figure.up, series, logarithmic="xy")
+    return chart.lines(figure.title, figure.across, figure.up, figure.series, logarithmic="xy")

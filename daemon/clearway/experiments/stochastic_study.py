@@ -32,48 +32,22 @@ TAUS = (1, 200, 400, 600, 800, 1_000)
 PERIODIC = (Strategy.ALL_CKPT_PER, Strategy.NO_CKPT_PER)
 STATED = Costs(360.0, 360.0)
 SHOWN = Costs(360.0, 360.0, gamma=360.0)
+_DYNAMIC = Strategy.DYN_PROG_COUNT
 FIGURE_CHUNKS = 2_000
 FIGURE_7_CHUNKS = 20_000
 
-# best tau, its cost, then the costs at TAUS; ALL-CKPT-PER, NO-CKPT-PER
-PAPER_TABLE_2: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "exponential": (
-        (23, 1.00, 8.60, 2.55, 4.51, 6.48, 8.46, 10.43),
-        (12, 1.38, 8.60, 7.81, 15.04, 22.27, 29.50, 36.74)
-    ),
-    "weibull": (
-        (291, 1.06, 81.56, 1.09, 1.08, 1.17, 1.29, 1.43),
-        (68, 2.54, 81.56, 3.85, 6.66, 9.56, 12.49, 15.43)
-    ),
-    "gamma": (
-        (13, 1.02, 5.35, 4.07, 7.54, 11.02, 14.49, 17.97),
-        (8, 1.26, 5.35, 10.44, 20.29, 30.14, 39.99, 49.84)
-    ),
-    "lognormal": (
-        (9, 1.11, 3.05, 4.52, 8.24, 11.96, 15.69, 19.41),
-        (3, 1.24, 3.05, 18.26, 35.74, 53.21, 70.68, 88.16)
-    ),
-    "pareto": (
-        (574, 1.00, 105.79, 1.19, 1.02, 1.00, 1.02, 1.04),
-        (261, 1.32, 105.79, 1.35, 1.39, 1.57, 1.79, 2.01)
-    ),
-    "truncnormal": (
-        (9, 1.10, 2.18, 3.28, 5.67, 8.07, 10.46, 12.86),
-        (2, 1.23, 2.18, 30.78, 60.69, 90.60, 120.50, 150.41)
-    ),
-    "uniform": (
-        (8, 1.01, 1.57, 3.17, 5.51, 7.86, 10.20, 12.54),
-        (1, 1.57, 1.57, 51.08, 101.33, 151.58, 201.83, 252.09)
-    ),
-    "beta": (
-        (2, 1.06, 1.11, 30.77, 60.99, 91.21, 121.42, 151.64),
-        (1, 1.11, 1.11, 40.85, 81.14, 121.42, 161.71, 202.00)
-    ),
-    "boundedpareto": (
-        (32, 1.01, 7.53, 1.73, 2.71, 3.70, 4.70, 5.69),
-        (14, 1.44, 7.53, 6.51, 12.28, 18.06, 23.83, 29.61)
-    ),
-}  # fmt: skip
+# By distribution: best tau, its cost, then the costs at TAUS; of ALL-CKPT-PER, then of NO-CKPT-PER.
+PAPER_TABLE_2: Mapping[str, tuple[float, ...]] = {
+    "exponential": (23, 1.00, 8.60, 2.55, 4.51, 6.48, 8.46, 10.43, 12, 1.38, 8.60, 7.81, 15.04, 22.27, 29.50, 36.74),
+    "weibull": (291, 1.06, 81.56, 1.09, 1.08, 1.17, 1.29, 1.43, 68, 2.54, 81.56, 3.85, 6.66, 9.56, 12.49, 15.43),
+    "gamma": (13, 1.02, 5.35, 4.07, 7.54, 11.02, 14.49, 17.97, 8, 1.26, 5.35, 10.44, 20.29, 30.14, 39.99, 49.84),
+    "lognormal": (9, 1.11, 3.05, 4.52, 8.24, 11.96, 15.69, 19.41, 3, 1.24, 3.05, 18.26, 35.74, 53.21, 70.68, 88.16),
+    "pareto": (574, 1.00, 105.79, 1.19, 1.02, 1.00, 1.02, 1.04, 261, 1.32, 105.79, 1.35, 1.39, 1.57, 1.79, 2.01),
+    "truncnormal": (9, 1.10, 2.18, 3.28, 5.67, 8.07, 10.46, 12.86, 2, 1.23, 2.18, 30.78, 60.69, 90.60, 120.50, 150.41),
+    "uniform": (8, 1.01, 1.57, 3.17, 5.51, 7.86, 10.20, 12.54, 1, 1.57, 1.57, 51.08, 101.33, 151.58, 201.83, 252.09),
+    "beta": (2, 1.06, 1.11, 30.77, 60.99, 91.21, 121.42, 151.64, 1, 1.11, 1.11, 40.85, 81.14, 121.42, 161.71, 202.00),
+    "boundedpareto": (32, 1.01, 7.53, 1.73, 2.71, 3.70, 4.70, 5.69, 14, 1.44, 7.53, 6.51, 12.28, 18.06, 23.83, 29.61),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +62,7 @@ class Cell:
     tau: int
     stated: float
     shown_tau: int
-    shown: float
-    """The second reading, at ``shown_tau`` requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    name: str
-    points: tuple[tuple[float, float], ...]
+    shown: float  # the second reading, at ``shown_tau`` requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +70,7 @@ class Figure:
     title: str
     across: str
     up: str
-    series: tuple[Series, ...]
+    series: Mapping[str, Sequence[tuple[float, float]]]  # points by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +101,25 @@ def _drawn(figure: Callable[[Any], Figure], of: Any) -> Figure:
 def table_2(name: str, times: Continuous | None = None) -> list[Cell]:
     """The row of a distribution; ``times`` in place of the paper's own parameters."""
     times = times or of_paper(name)
-    base = {costs: _dynamic(times, costs, chunks(times, costs, 0.1)) for costs in (STATED, SHOWN)}
+    base, shown_base = (_cost(times, costs, _DYNAMIC, chunks(times, costs, 0.1)) for costs in (STATED, SHOWN))
+    paper = PAPER_TABLE_2[name]
+    half = len(paper) // 2
     cells: list[Cell] = []
-    for strategy, paper in zip(PERIODIC, PAPER_TABLE_2[name], strict=True):
-
-        def stated(tau: int, strategy: Strategy = strategy) -> float:
-            return _periodic(times, STATED, strategy, tau) / base[STATED]
-
-        def shown(tau: int, strategy: Strategy = strategy) -> float:
-            return as_cells_show(times, strategy, tau) / base[SHOWN]
-
+    for strategy, (best_tau, best_cost, *costs_at) in zip(PERIODIC, (paper[:half], paper[half:]), strict=True):
         best = best_periods(times, STATED, strategy)
-        shown_best = min(range(1, 1_001), key=lambda tau: (shown(tau), tau))
-        cells.append(
-            Cell(name, strategy, True, int(paper[0]), paper[1], best, stated(best), shown_best, shown(shown_best))
-        )
-        cells += [
-            Cell(name, strategy, False, tau, cost, tau, stated(tau), tau, shown(tau))
-            for tau, cost in zip(TAUS, paper[2:], strict=True)
-        ]
+        shown = {tau: as_cells_show(times, strategy, tau) / shown_base for tau in range(1, 1_001)}
+        shown_best = min(shown, key=lambda tau: (shown[tau], tau))
+        rows = [(True, int(best_tau), best_cost, best, shown_best)]
+        rows += [(False, tau, cost, tau, tau) for tau, cost in zip(TAUS, costs_at, strict=True)]
+        for is_best, paper_tau, cost, tau, shown_tau in rows:
+            stated = _cost(times, STATED, strategy, tau) / base
+            cells.append(Cell(name, strategy, is_best, paper_tau, cost, tau, stated, shown_tau, shown[shown_tau]))
     return cells
 
 
 def as_cells_show(times: Continuous, strategy: Strategy, tau: int) -> float:
     """The second reading of a periodic strategy's cost; see the module's docstring."""
-    cost = _periodic(times, SHOWN, strategy, tau)
+    cost = _cost(times, SHOWN, strategy, tau)
     if strategy is Strategy.NO_CKPT_PER and times.low > 0:
         ends = np.linspace(times.low, times.high, tau + 1)[1:-1]
         cost -= times.low * float(times.survival(ends).sum())
@@ -168,55 +129,54 @@ def as_cells_show(times: Continuous, strategy: Strategy, tau: int) -> float:
 def figure_5(name: str) -> Figure:
     """Costs over C = R, in multiples of DYN-PROG-COUNT."""
     times = of_paper(name)
-    lines: dict[Strategy, list[tuple[float, float]]] = {strategy: [] for strategy in Strategy}
-    for overhead_s in np.geomspace(10, 2 * HOUR_S, 11):
-        costs = Costs(float(overhead_s), float(overhead_s))
-        count = min(chunks(times, costs, 0.1), FIGURE_CHUNKS)
-        found = {each: _dynamic(times, costs, count, each) for each in Strategy if not each.periodic}
-        found |= {each: _periodic(times, costs, each, best_periods(times, costs, each)) for each in PERIODIC}
-        for each, cost in found.items():
-            lines[each].append((float(overhead_s), cost / found[Strategy.DYN_PROG_COUNT]))
-    series = tuple(Series(each.value, tuple(points)) for each, points in lines.items())
-    return Figure(f"Figure 5: {name}", "C = R, seconds", "cost / DYN-PROG-COUNT", series)
+    relative = {}
+    for overhead_s in map(float, np.geomspace(10, 2 * HOUR_S, 11)):
+        costs = Costs(overhead_s, overhead_s)
+        found = _costs(times, costs, min(chunks(times, costs, 0.1), FIGURE_CHUNKS))
+        relative[overhead_s] = {each: cost / found[_DYNAMIC] for each, cost in found.items()}
+    return Figure(f"Figure 5: {name}", "C = R, seconds", "cost / DYN-PROG-COUNT", _lines(relative))
 
 
 def figure_6(names: Iterable[str]) -> Figure:
     """DYN-PROG-COUNT over epsilon, in multiples of its cost at 0.1."""
-    series: list[Series] = []
+    series = {}
     for name in names:
         times = of_paper(name)
-        base = _dynamic(times, STATED, chunks(times, STATED, 0.1))
-        points = [
-            (e, _dynamic(times, STATED, chunks(times, STATED, e)) / base) for e in (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+        found = [
+            (e, _cost(times, STATED, _DYNAMIC, chunks(times, STATED, e))) for e in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
         ]
-        series.append(Series(name, ((0.1, 1.0), *points)))
-    return Figure("Figure 6: C = R = 360 s", "epsilon", "cost / cost at epsilon = 0.1", tuple(series))
+        series[name] = [(epsilon, cost / found[0][1]) for epsilon, cost in found]
+    return Figure("Figure 6: C = R = 360 s", "epsilon", "cost / cost at epsilon = 0.1", series)
 
 
 def figure_7(varied: str) -> Figure:
     """Costs over the mean or the standard deviation of a lognormal, in multiples of the omniscient bound."""
-    lines: dict[Strategy, list[tuple[float, float]]] = {strategy: [] for strategy in Strategy}
+    relative = {}
     costs = Costs(600.0, 600.0)
-    for factor in np.geomspace(0.25, 4, 9):
+    for factor in map(float, np.geomspace(0.25, 4, 9)):
         mean, deviation = 21.4 * (factor if varied == "mean" else 1), 19.7 * (factor if varied == "deviation" else 1)
         variance = float(np.log1p((deviation / mean) ** 2))
         times = continuous("lognormal", {"mu": float(np.log(mean)) - variance / 2, "sigma": variance**0.5}, HOUR_S)
-        count = min(chunks(times, costs, 1.0), FIGURE_7_CHUNKS)
-        for each in Strategy:
-            cost = (
-                _periodic(times, costs, each, best_periods(times, costs, each))
-                if each.periodic
-                else _dynamic(times, costs, count, each)
-            )
-            lines[each].append((float(factor), cost / omniscient_cost(times, costs)))
-    series = tuple(Series(each.value, tuple(points)) for each, points in lines.items())
+        found = _costs(times, costs, min(chunks(times, costs, 1.0), FIGURE_7_CHUNKS))
+        relative[factor] = {each: cost / omniscient_cost(times, costs) for each, cost in found.items()}
     of = "mean / 21.4 h" if varied == "mean" else "standard deviation / 19.7 h"
-    return Figure(f"Figure 7: {varied} varied, C = R = 600 s", of, "cost / omniscient", series)
+    return Figure(f"Figure 7: {varied} varied, C = R = 600 s", of, "cost / omniscient", _lines(relative))
 
 
-def _dynamic(times: Continuous, costs: Costs, count: int, strategy: Strategy = Strategy.DYN_PROG_COUNT) -> float:
-    return expected_cost(dynamic(times, costs, strategy, count), times, costs)
+def _lines(costs: Mapping[float, Mapping[Strategy, float]]) -> Mapping[str, Sequence[tuple[float, float]]]:
+    """A line for each strategy over what was varied."""
+    return {each.value: [(varied, found[each]) for varied, found in costs.items()] for each in Strategy}
 
 
-def _periodic(times: Continuous, costs: Costs, strategy: Strategy, tau: int) -> float:
-    return expected_cost(periodic(times, strategy, tau), times, costs)
+def _costs(times: Continuous, costs: Costs, count: int) -> dict[Strategy, float]:
+    """Of every strategy; the periodic ones with their best numbers of requests, the others with so many chunks."""
+    return {
+        each: _cost(times, costs, each, best_periods(times, costs, each) if each.periodic else count)
+        for each in Strategy
+    }
+
+
+def _cost(times: Continuous, costs: Costs, strategy: Strategy, count: int) -> float:
+    """``count``: requests of a periodic strategy, chunks of another."""
+    found = periodic(times, strategy, count) if strategy.periodic else dynamic(times, costs, strategy, count)
+    return expected_cost(found, times, costs)

@@ -10,15 +10,15 @@ they run side by side and their order does not matter.
 The paper's figures that are published as numbers stand in ``PAPER``; its bars carry none.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 from clearway.config import plugins
+from clearway.experiments.cells import absent, chosen
 from clearway.experiments.sweeps.base import Sweep
-from clearway.model.errors import TraceError
 from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.measures import measure
 from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, SuspensionRules
@@ -50,6 +50,12 @@ WORKLOADS = (
     Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024, "Figure 12", 1.05),
     Workload("DWD", "dwd-2020-09-17.swf.xz", 1_024, "Figure 16", None, urgent_queue="sx_rout"),
 )
+
+
+def _ruled(*rules: bool, **changed: bool) -> Scheduler:
+    return ClearwaySuspend(rules=SuspensionRules(*rules, **changed))
+
+
 # What UJFB's and Clearway's parts do where urgent jobs are many: each with one thing changed.
 VARIATION_WORKLOAD = "DWD"
 VARIATIONS: dict[str, Callable[[], Scheduler]] = {
@@ -58,23 +64,14 @@ VARIATIONS: dict[str, Callable[[], Scheduler]] = {
     "UJFB, regular jobs start while urgent ones wait": lambda: Ujfb(regular_wait=False),
     "UJFB, urgent jobs wait by submission": lambda: Ujfb(shortest_first=False),
     "UJFB, no job is suspended": lambda: Ujfb(suspends=False),
-    "Clearway, urgent jobs wait by submission": lambda: ClearwaySuspend(rules=SuspensionRules(shortest_first=False)),
-    "Clearway, any urgent job takes a suspended one's nodes": lambda: ClearwaySuspend(
-        rules=SuspensionRules(return_at_once=False)
-    ),
-    "Clearway, also suspends in vain": lambda: ClearwaySuspend(rules=SuspensionRules(never_needlessly=False)),
-    "Clearway, without all three rules": lambda: ClearwaySuspend(rules=SuspensionRules(False, False, False)),
+    "Clearway, urgent jobs wait by submission": lambda: _ruled(shortest_first=False),
+    "Clearway, any urgent job takes a suspended one's nodes": lambda: _ruled(return_at_once=False),
+    "Clearway, also suspends in vain": lambda: _ruled(never_needlessly=False),
+    "Clearway, without all three rules": lambda: _ruled(False, False, False),
 }
-PAPER = {
-    ("SDSC-DS", "ujf"): 62.0,
-    ("SDSC-DS", "ujfb"): 1.01,
-    ("LANL-CM5", "ujfb"): 1.02,
-    ("SX-ACE", "fcfs"): 90_996.73,
-    ("SX-ACE", "ujf"): 641.61,
-    ("SX-ACE", "conservative"): 32_853.86,
-    ("SX-ACE", "easy"): 34_688.48,
-    ("SX-ACE", "ujfb"): 1.05,
-}
+PAPER = {("SDSC-DS", "ujf"): 62.0, ("SDSC-DS", "ujfb"): 1.01, ("LANL-CM5", "ujfb"): 1.02}
+PAPER |= {("SX-ACE", "fcfs"): 90_996.73, ("SX-ACE", "ujf"): 641.61, ("SX-ACE", "conservative"): 32_853.86}
+PAPER |= {("SX-ACE", "easy"): 34_688.48, ("SX-ACE", "ujfb"): 1.05}
 PAPER_PREEMPTIONS = {("SX-ACE", "ujfb"): 28}
 PAPER_ABOVE_2 = 0.059  # DWD: urgent jobs with a slowdown above 2, of all jobs
 
@@ -104,15 +101,12 @@ class UrgentStudy:
     absent: tuple[str, ...]  # files that were not found
 
     def of(self, workload: str, scheduler: str, swap_factor: int = 1) -> tuple[Cell, ...]:
-        return tuple(
-            cell
-            for cell in self.cells
-            if (cell.workload, cell.scheduler, cell.swap_factor) == (workload, scheduler, swap_factor)
-        )
+        return chosen(self.cells, workload=workload, scheduler=scheduler, swap_factor=swap_factor)
 
-    def mean(self, workload: str, scheduler: str, value: Callable[[Cell], float], swap_factor: int = 1) -> float:
+    def mean(self, measure: str, workload: str, scheduler: str, swap_factor: int = 1) -> float:
+        """Of a field of the cells, over all seeds."""
         cells = self.of(workload, scheduler, swap_factor)
-        return sum(map(value, cells)) / len(cells)
+        return sum(float(getattr(cell, measure)) for cell in cells) / len(cells)
 
     def lateness(self, workload: str, scheduler: str, swap_factor: int = 1) -> float:
         """The largest over all seeds."""
@@ -126,32 +120,25 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> UrgentStudy:
         TraceError: when it has none of them, or one cannot be read.
     """
     folder = folder.resolve()  # workers elsewhere have other working directories
-    found = [workload for workload in WORKLOADS if (folder / workload.file).exists()]
-    if not found:
-        raise TraceError(f"{folder}: none of {', '.join(workload.file for workload in WORKLOADS)}")
+    missing = absent(folder, (workload.file for workload in WORKLOADS))
+    found = [workload for workload in WORKLOADS if workload.file not in missing]
     traces = {workload.name: read_swf(folder / workload.file) for workload in found}
     tasks = [task for workload in found for task in _tasks(folder, workload, seeds)]
     cells = sweep(_cell, tasks, lambda cell: f"{cell.workload}, seed {cell.seed}, {cell.scheduler}")
-    return UrgentStudy(
-        cells=tuple(cells),
-        seeds=seeds,
-        traces={name: (len(trace.jobs), trace.never_ran) for name, trace in traces.items()},
-        absent=tuple(workload.file for workload in WORKLOADS if workload not in found),
-    )
+    counts = {name: (len(trace.jobs), trace.never_ran) for name, trace in traces.items()}
+    return UrgentStudy(tuple(cells), seeds, counts, missing)
 
 
 def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path, Workload, int, str, int]]:
     for seed in range(seeds):
-        for scheduler in SCHEDULERS:
-            yield folder, workload, seed, scheduler, 1
+        wanted = [(scheduler, 1) for scheduler in SCHEDULERS]
         if workload.name == SWAP_WORKLOAD:
-            for factor in SWAP_FACTORS[1:]:
-                yield folder, workload, seed, Ujfb.name, factor
-            for factor in SWAP_FACTORS:
-                yield folder, workload, seed, IN_TURN, factor
+            wanted += [(Ujfb.name, factor) for factor in SWAP_FACTORS[1:]]
+            wanted += [(IN_TURN, factor) for factor in SWAP_FACTORS]
         if workload.name == VARIATION_WORKLOAD and not seed:  # where the seed draws swap times only
-            for name in VARIATIONS:
-                yield folder, workload, seed, name, 1
+            wanted += [(name, 1) for name in VARIATIONS]
+        for scheduler, factor in wanted:
+            yield folder, workload, seed, scheduler, factor
 
 
 @lru_cache(maxsize=1)
@@ -165,21 +152,14 @@ def _jobs(folder: Path, workload: Workload, seed: int) -> Trace:
 
 def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> Cell:
     trace = _jobs(folder, workload, seed)
-    scheduler: Scheduler
-    if name in {Ujfb.name, IN_TURN}:
-        scheduler = Ujfb(swap_factor=swap_factor, swap_together=name != IN_TURN)
-    else:
-        scheduler = _load(name)
-    done = replay(trace.jobs, workload.nodes, scheduler, seed=seed)
+    done = replay(trace.jobs, workload.nodes, _scheduler(name, swap_factor), seed=seed)
     found = measure(done)
     _, regular = found.jobs["regular"]
     count, urgent = found.jobs["urgent"]
     slow = sum(outcome.slowdown > 2 for outcome in done.outcomes if outcome.job.urgent)
+    slowdowns = [outcome.slowdown for outcome in done.outcomes]
     return Cell(
-        workload=workload.name,
-        seed=seed,
-        scheduler=name,
-        swap_factor=swap_factor,
+        *(workload.name, seed, name, swap_factor),
         jobs=len(done.outcomes),
         urgent_jobs=count,
         response_s=regular["response_s"].mean,
@@ -188,16 +168,12 @@ def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: i
         urgent_slowdown=urgent["slowdown"].mean,
         above_2=slow / len(done.outcomes),
         preemptions=found.preemptions,
-        histogram=_histogram([outcome.slowdown for outcome in done.outcomes]),
+        histogram=tuple(sum(low <= each < high for each in slowdowns) for low, high in pairwise(BINS)),
     )
 
 
-def _load(name: str) -> Scheduler:
-    if name in VARIATIONS:
-        return VARIATIONS[name]()
-    made: Scheduler = plugins.load(plugins.SCHEDULERS, name)()
-    return made
-
-
-def _histogram(slowdowns: Sequence[float]) -> tuple[int, ...]:
-    return tuple(sum(low <= each < high for each in slowdowns) for low, high in pairwise(BINS))
+def _scheduler(name: str, swap_factor: int) -> Scheduler:
+    if name in {Ujfb.name, IN_TURN}:
+        return Ujfb(swap_factor=swap_factor, swap_together=name != IN_TURN)
+    make: Callable[[], Scheduler] = VARIATIONS.get(name) or plugins.load(plugins.SCHEDULERS, name)
+    return make()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from clearway.model.clock import Clock
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
@@ -70,7 +71,7 @@ class SimulatedBackend:
         entry = self._entry(job_id)
         if entry.job.state is not JobState.PENDING:
             raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
-        self._cluster.make_eligible(entry)
+        entry.job = replace(entry.job, eligible_time=self._cluster.now, reason="Priority")
         self._cluster.schedule()
 
     def first_in_queue(self, job_id: str) -> None:
@@ -109,16 +110,16 @@ class SimulatedBackend:
         cluster.reservations[reservation.name] = reservation
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
-        reservations = self._now().reservations
-        if name not in reservations:
-            raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
-        reservations[name] = replace(reservations[name], nodes=nodes)
+        self._change(name, nodes=nodes)
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
+        self._change(name, end_time=end_time)
+
+    def _change(self, name: str, **fields: Any) -> None:
         reservations = self._now().reservations
         if name not in reservations:
             raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid")
-        reservations[name] = replace(reservations[name], end_time=end_time)
+        reservations[name] = replace(reservations[name], **fields)
 
     def delete_reservation(self, name: str) -> None:
         cluster = self._now()
@@ -161,7 +162,7 @@ class SimulatedBackend:
         """Nothing to release."""
 
     def _shown(self, node: Node, reservation: str | None) -> Node:
-        alloc_cpus, alloc_gpus = self._cluster.alloc_cpus(node.name), self._cluster.alloc_gpus(node.name)
+        alloc_cpus, alloc_gpus = self._cluster.free.alloc_cpus(node), self._cluster.free.alloc_gpus(node)
         source, shown = self._seen.get(node.name, (None, node))
         state = (reservation, alloc_cpus, alloc_gpus)
         if source is not node or (shown.reservation, shown.alloc_cpus, shown.alloc_gpus) != state:

@@ -55,7 +55,8 @@ class Departure:
 class CheckpointModel(ABC):
     """One object serves one replay: ``lengthened`` is asked once for each job, before it."""
 
-    name: str
+    def __init__(self, storage: Storage = MIRA) -> None:
+        self.storage = storage
 
     def lengthened(self, job: TraceJob) -> TraceJob:
         """The job with the time that its checkpoints take."""
@@ -67,18 +68,11 @@ class CheckpointModel(ABC):
 
 
 class NoCheckpoints(CheckpointModel):
-    name = "no-checkpoints"
-
     def departure(self, job: ReplayedJob, now_s: float) -> Departure:  # noqa: ARG002 - it loses everything
         return Departure(leave_s=0, saved_s=0, return_s=0)
 
 
 class JustInTime(CheckpointModel):
-    name = "just-in-time"
-
-    def __init__(self, storage: Storage = MIRA) -> None:
-        self.storage = storage
-
     def departure(self, job: ReplayedJob, now_s: float) -> Departure:  # noqa: ARG002 - it loses nothing
         transfer_s = self.storage.transfer_s(job.size)
         return Departure(leave_s=transfer_s, saved_s=None, return_s=transfer_s)
@@ -86,7 +80,7 @@ class JustInTime(CheckpointModel):
 
 class _Periodic(CheckpointModel):
     def __init__(self, storage: Storage = MIRA) -> None:
-        self.storage = storage
+        super().__init__(storage)
         self._period_s: dict[int, float] = {}  # by job_id: a stretch of work and the checkpoint after it
 
     @abstractmethod
@@ -110,8 +104,6 @@ class _Periodic(CheckpointModel):
 
 
 class SystemCheckpoints(_Periodic):
-    name = "system"
-
     def __init__(self, every_s: int = 3_600, storage: Storage = MIRA) -> None:
         super().__init__(storage)
         self.every_s = every_s
@@ -124,7 +116,6 @@ class ApplicationCheckpoints(_Periodic):
     def __init__(self, percent: int = 5, storage: Storage = MIRA) -> None:
         super().__init__(storage)
         self.percent = percent
-        self.name = f"application-{percent}%"
 
     def interval_s(self, job: TraceJob) -> float:
         count = job.limit_s * self.percent // (100 * self.storage.transfer_s(job.size))

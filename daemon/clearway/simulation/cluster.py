@@ -7,6 +7,7 @@ reservations keep freed nodes; a suspended job keeps its nodes. It decides nothi
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -40,19 +41,18 @@ class SimulatedCluster:
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _answers_at: dict[str, datetime] = field(default_factory=dict)  # nodes that were brought back, and when they answer
+    # When, a running number, what happens then (``_on_...``) to which job; void when its epoch is another by then.
     _events: list[tuple[datetime, int, str, str, int]] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
         self._file_system = FileSystem(self.now, self.file_system_mib_s)
-        self._free = FreeResources()
-
-    # -- building ------------------------------------------------------------------------------------------
+        self.free = FreeResources()
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self.nodes[node.name] = node
-            self._free.add(node)
+            self.free.add(node)
 
     def submit(
         self,
@@ -75,32 +75,20 @@ class SimulatedCluster:
         first = next(iter(self.nodes.values()))
         submitted = self.now - timedelta(seconds=ran_s)
         cpus = first.cpus if cpus_per_node is None else cpus_per_node
-        defaults: dict[str, Any] = {
-            "user": "alice",
-            "partitions": first.partitions[:1],
-            "cpus": cpus * num_nodes,
-            "priority": 100,
-            "reason": "Priority",
-            "submit_time": submitted,
-            "eligible_time": submitted,
-            "exclusive": cpus_per_node is None,
-            "even_cpus": cpus_per_node or 0,
-        }
-        job = Job(
-            **(defaults | fields), job_id=job_id, state=JobState.PENDING, raw_state="PENDING", num_nodes=num_nodes
-        )
-        entry = SimulatedJob(job, program or Program(), cpus, cpus_per_node is None, usual_priority=job.priority)
-        self.jobs[job_id] = entry
-        nodes = tuple(on)
-        if nodes:
+        known: dict[str, Any] = {"job_id": job_id, "state": JobState.PENDING, "raw_state": "PENDING"}
+        known |= {"user": "alice", "partitions": first.partitions[:1], "priority": 100, "reason": "Priority"}
+        known |= {"submit_time": submitted, "eligible_time": submitted}
+        known |= {"num_nodes": num_nodes, "cpus": cpus * num_nodes, "even_cpus": cpus_per_node or 0}
+        known["exclusive"] = cpus_per_node is None
+        job = Job(**(known | fields))
+        entry = self.jobs[job_id] = SimulatedJob(job, program or Program(), cpus, usual_priority=job.priority)
+        if nodes := tuple(on):
             self._start(entry, nodes, submitted)
         entry.saved_s = saved_s  # done in this very run: set after it began
         return job_id
 
     def running(self) -> tuple[SimulatedJob, ...]:
         return tuple(entry for entry in self.jobs.values() if entry.job.state is JobState.RUNNING)
-
-    # -- time ----------------------------------------------------------------------------------------------
 
     def bring_back(self, name: str) -> None:
         """A drained node takes jobs again, once it has answered slurmctld's next ping."""
@@ -120,42 +108,25 @@ class SimulatedCluster:
         while self._events and self._events[0][0] <= now:
             at, _, kind, job_id, epoch = heapq.heappop(self._events)
             entry = self.jobs.get(job_id)
-            if entry is None or entry.epoch != epoch:
-                continue
-            self.now = max(self.now, at)
-            self._happen(kind, entry)
-            self.schedule()
+            if entry is not None and entry.epoch == epoch:
+                self.now = max(self.now, at)
+                getattr(self, f"_on_{kind}")(entry)
+                self.schedule()
         self.now = max(self.now, now)
         self.schedule()
         forgotten = self.now - timedelta(seconds=ENDED_JOBS_KEPT_S)
         for job_id in [i for i, e in self.jobs.items() if e.ended_at is not None and e.ended_at < forgotten]:
             del self.jobs[job_id]
 
-    def _happen(self, kind: str, entry: SimulatedJob) -> None:
-        match kind:
-            case "booted":
-                self._on_booted(entry)
-            case "done":
-                self._on_done(entry)
-            case "timeout":
-                self._leave_nodes(entry, "TIMEOUT")
-            case "saved":
-                self._on_saved(entry)
-            case "written":
-                self._on_written()
-            case "interval":
-                self._on_interval(entry)
-            case "gone":
-                self._on_gone(entry)
-            case _:  # a job became eligible: the scheduler sees it by itself
-                pass
-
     def _at(self, when: datetime, kind: str, entry: SimulatedJob) -> None:
         self._count += 1
         heapq.heappush(self._events, (when, self._count, kind, entry.job.job_id, entry.epoch))
 
+    def _after(self, seconds: float, kind: str, entry: SimulatedJob) -> None:
+        self._at(self.now + timedelta(seconds=seconds), kind, entry)
+
     def _start(self, entry: SimulatedJob, nodes: tuple[str, ...], at: datetime) -> None:
-        self._free.take(entry, [self.nodes[name] for name in nodes])
+        self.free.take(entry, [self.nodes[name] for name in nodes])
         entry.epoch += 1
         entry.base_s = entry.saved_s
         entry.requeued = False
@@ -163,10 +134,8 @@ class SimulatedCluster:
         entry.stood_s = 0.0
         entry.runs.append(nodes)
         boots = entry.program.boot_s > 0
-        entry.job = replace(
-            entry.job,
-            state=JobState.CONFIGURING if boots else JobState.RUNNING,
-            raw_state="CONFIGURING" if boots else "RUNNING",
+        entry.become(
+            JobState.CONFIGURING if boots else JobState.RUNNING,
             reason="None",
             start_time=at.replace(microsecond=0),  # Slurm keeps whole seconds
             nodes=nodes,
@@ -193,12 +162,15 @@ class SimulatedCluster:
             self._at(at + timedelta(seconds=ahead), "interval", entry)
 
     def _on_booted(self, entry: SimulatedJob) -> None:
-        entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING")
+        entry.become(JobState.RUNNING)
         self._run(entry, self.now)
 
     def _on_done(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.program.work_s
         self._leave_nodes(entry, "COMPLETED")
+
+    def _on_timeout(self, entry: SimulatedJob) -> None:
+        self._leave_nodes(entry, "TIMEOUT")
 
     def _on_saved(self, entry: SimulatedJob) -> None:
         if entry.program.save_fails:
@@ -210,7 +182,7 @@ class SimulatedCluster:
             else:
                 self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
 
-    def _on_written(self) -> None:
+    def _on_written(self, _: SimulatedJob) -> None:
         """No write is complete where another one has begun or stopped since this event was planned."""
         self._file_system.advance(self.now)
         for job_id in self._file_system.complete:
@@ -227,24 +199,20 @@ class SimulatedCluster:
     def _on_interval(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.done_s(self.now)
         self._claim(entry, last=int(self.now.timestamp()))
-        self._at(self.now + timedelta(seconds=entry.program.interval_s or 0.0), "interval", entry)
+        self._after(entry.program.interval_s or 0.0, "interval", entry)
 
     def _on_gone(self, entry: SimulatedJob) -> None:
         if not entry.requeued:
             self._leave_nodes(entry, "CANCELLED")
             return
-        self._release(entry)
+        self.free.give_back(entry)
+        entry.epoch += 1
         eligible = self.now + timedelta(seconds=REQUEUE_DELAY_S)
-        entry.job = replace(
-            entry.job,
-            state=JobState.PENDING,
-            raw_state="PENDING",
-            reason="BeginTime",
-            nodes=(),
-            start_time=None,
-            eligible_time=eligible,
-        )
+        entry.become(JobState.PENDING, reason="BeginTime", nodes=(), start_time=None, eligible_time=eligible)
         self._at(eligible, "eligible", entry)
+
+    def _on_eligible(self, _: SimulatedJob) -> None:
+        """The scheduler sees it by itself."""
 
     def _claim_anew(self, entry: SimulatedJob) -> None:
         """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
@@ -265,38 +233,28 @@ class SimulatedCluster:
             self._file_system.forget(entry.job.job_id)
             self._foresee_write()
 
-    def _release(self, entry: SimulatedJob) -> None:
-        self._free.give_back(entry)
-        entry.epoch += 1
-
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
         self._stop_running(entry)
-        self._release(entry)
+        self.free.give_back(entry)
         entry.ended_at = self.now
-        entry.job = replace(entry.job, state=JobState.ENDED, raw_state=raw_state)
-
-    # -- what is asked of it -------------------------------------------------------------------------------
+        entry.become(JobState.ENDED, raw_state)
 
     def end_run(self, entry: SimulatedJob, *, requeue: bool) -> None:
         """TERM to all processes; the nodes are free when the last has gone."""
         if entry.job.state is JobState.SUSPENDED:
-            self._free.take_cpus(entry, entry.job.nodes)  # what is released at the end must be held until then
+            self.free.take_cpus(entry)  # what is released at the end must be held until then
         self._stop_running(entry)
         entry.lost_s += entry.base_s - entry.saved_s
         entry.requeued = requeue
-        entry.job = replace(
-            entry.job,
-            state=JobState.COMPLETING,
-            raw_state="COMPLETING",
-            restart_count=entry.job.restart_count + requeue,  # Slurm counts when it requeues, not when it starts again
-        )
-        self._at(self.now + timedelta(seconds=min(entry.program.exit_s, self.kill_wait_s)), "gone", entry)
+        # Slurm counts when it requeues, not when it starts again.
+        entry.become(JobState.COMPLETING, restart_count=entry.job.restart_count + requeue)
+        self._after(min(entry.program.exit_s, self.kill_wait_s), "gone", entry)
 
     def withdraw(self, entry: SimulatedJob) -> None:
         """Take a waiting job out of the queue."""
         entry.epoch += 1
         entry.ended_at = self.now
-        entry.job = replace(entry.job, state=JobState.ENDED, raw_state="CANCELLED")
+        entry.become(JobState.ENDED, "CANCELLED")
 
     def signalled(self, entry: SimulatedJob) -> None:
         program = entry.program
@@ -309,33 +267,28 @@ class SimulatedCluster:
             self._file_system.begin(entry.job.job_id, program.save_mib, program.save_mib_s, self.now)
             self._foresee_write()
         elif program.save_s is not None:
-            self._at(self.now + timedelta(seconds=program.save_s), "saved", entry)
+            self._after(program.save_s, "saved", entry)
 
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""
         self._stop_running(entry)
-        self._free.give_back_cpus(entry)
+        self.free.give_back_cpus(entry)
         entry.suspended_at = self.now
-        entry.job = replace(entry.job, state=JobState.SUSPENDED, raw_state="SUSPENDED", priority=0)
+        entry.become(JobState.SUSPENDED, priority=0)
 
     def resume(self, entry: SimulatedJob) -> None:
-        self._free.take_cpus(entry, entry.job.nodes)
-        if any(self._free.cpus[name] < 0 for name in entry.job.nodes):
+        self.free.take_cpus(entry)
+        if any(self.free.cpus[name] < 0 for name in entry.job.nodes):
             self.oversubscribed.append(entry.job.job_id)
         if entry.suspended_at is not None:
             entry.stood_s += (self.now - entry.suspended_at).total_seconds()
-        entry.job = replace(entry.job, state=JobState.RUNNING, raw_state="RUNNING", priority=50)
+        entry.become(JobState.RUNNING, priority=50)
         self._run(entry, self.now)
-
-    def make_eligible(self, entry: SimulatedJob) -> None:
-        entry.job = replace(entry.job, eligible_time=self.now, reason="Priority")
-
-    # -- scheduling ----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
         """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
-        free = {name for name, cpus in self._free.cpus.items() if cpus > 0 and self.nodes[name].available}
+        free = {name for name, cpus in self.free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:
             return
         reserved = {name for reservation in self.reservations.values() for name in reservation.nodes}
@@ -346,7 +299,7 @@ class SimulatedCluster:
             nodes = self._fit(entry, free, reserved)
             if nodes:
                 self._start(entry, nodes, self.now)
-                free.difference_update(name for name in nodes if self._free.cpus[name] <= 0)
+                free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
 
     def _may_start(self, job: Job) -> bool:
         waits = job.eligible_time is not None and job.eligible_time > self.now
@@ -357,17 +310,9 @@ class SimulatedCluster:
         names = free & set(self.reservations[job.reservation].nodes) if job.reservation else free - reserved
         if len(names) < job.num_nodes:
             return ()
-        kept_mib: dict[str, int] = {}
+        kept_mib: Counter[str] = Counter()
         for other in self.jobs.values():
             if other.job.state is JobState.SUSPENDED:
-                for name in other.job.nodes:
-                    kept_mib[name] = kept_mib.get(name, 0) + other.job.memory_mib
-        fitting = [name for name in names if self._free.fits(entry, self.nodes[name], kept_mib.get(name, 0))]
+                kept_mib.update(dict.fromkeys(other.job.nodes, other.job.memory_mib))
+        fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept_mib[name])]
         return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
-
-    def alloc_gpus(self, name: str) -> tuple[tuple[str, int], ...] | None:
-        """By type; None for a node that has none."""
-        return self._free.alloc_gpus(self.nodes[name])
-
-    def alloc_cpus(self, name: str) -> int:
-        return self._free.alloc_cpus(self.nodes[name])

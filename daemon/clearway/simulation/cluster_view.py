@@ -7,6 +7,7 @@ would have begun, had it done all of its work in this run.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.simulation.machine import Machine, ReplayedJob, State
@@ -57,21 +58,12 @@ class ClusterView:
         return ClusterSnapshot(taken_at=_time(machine.now_s), jobs=tuple(jobs), nodes=tuple(nodes))
 
     def _job(self, job: ReplayedJob, state: JobState) -> Job:
-        names = names_of(job.trace)
         start_s = job.begun_s - job.done_s
         if job.keeps_nodes:  # one that swaps in has started long ago
             start_s = min(self._machine.now_s, start_s)
-        return Job(
-            job_id=str(job.job_id),
-            user=names.user,
-            name=names.job_name,
-            account=names.account,
-            qos=names.qos,
-            state=state,
-            raw_state=state.name,
-            partitions=(names.partition,),
-            num_nodes=job.size,
-            submit_time=_time(job.submit_s),
+        return as_slurm(
+            job.trace,
+            state,
             start_time=_time(start_s) if state.holds_nodes else None,
             time_limit_s=round(job.limit_s),
             nodes=tuple(self.names[number] for number in job.nodes) if state.holds_nodes else (),
@@ -81,6 +73,24 @@ class ClusterView:
             restart_count=job.preemptions,
             priority=1,
         )
+
+
+def as_slurm(job: TraceJob, state: JobState, **fields: Any) -> Job:
+    """The recorded job as Slurm would show it."""
+    names = names_of(job)
+    return Job(
+        job_id=str(job.job_id),
+        user=names.user,
+        name=names.job_name,
+        account=names.account,
+        qos=names.qos,
+        state=state,
+        raw_state=state.name,
+        partitions=(names.partition,),
+        num_nodes=job.size,
+        submit_time=_time(job.submit_s),
+        **fields,
+    )
 
 
 def names_of(job: TraceJob) -> Names:

@@ -27,7 +27,8 @@ work asked + work lost + overhead, to the node-second.
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Protocol
 
 from clearway.model.errors import SimulationError
@@ -83,6 +84,9 @@ class Outcome:
         return self.response_s / self.job.run_s
 
 
+_MEASURED = attrgetter(*(each.name for each in fields(Outcome) if each.name != "job"))
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """A whole replay: the outcome of every job by submission, and the machine's node-seconds."""
@@ -126,16 +130,9 @@ def replay(
         raise SimulationError(
             f"{scheduler.name}: {machine.busy_node_s} node-seconds held, {asked_node_s} accounted for"
         )
-    return Replay(
-        scheduler=scheduler.name,
-        nodes=nodes,
-        outcomes=tuple(
-            Outcome(each.trace, each.start_s, each.end_s, each.lost_s, each.saved_s, each.overhead_s, each.preemptions)
-            for each in replayed
-        ),
-        too_large=tuple(job for job in ordered if job.size > nodes),
-        busy_node_s=machine.busy_node_s,
-    )
+    outcomes = tuple(Outcome(job.trace, *_MEASURED(job)) for job in replayed)
+    too_large = tuple(job for job in ordered if job.size > nodes)
+    return Replay(scheduler.name, nodes, outcomes, too_large, machine.busy_node_s)
 
 
 def _play(

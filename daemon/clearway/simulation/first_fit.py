@@ -19,13 +19,15 @@ class FreeResources:
         if node.gpus:
             self._gpus[node.name] = Counter(dict(node.gpus))
 
-    def take(self, entry: SimulatedJob, nodes: Sequence[Node]) -> None:
-        self.take_cpus(entry, [node.name for node in nodes])
+    def take(self, entry: SimulatedJob, nodes: Iterable[Node]) -> None:
+        """For a job that starts on these nodes."""
         for node in nodes:
+            self.cpus[node.name] -= entry.cpus_per_node
             self._take_gpus(entry, node)
 
-    def take_cpus(self, entry: SimulatedJob, nodes: Sequence[str]) -> None:
-        for name in nodes:
+    def take_cpus(self, entry: SimulatedJob) -> None:
+        """On the nodes that it has."""
+        for name in entry.job.nodes:
             self.cpus[name] -= entry.cpus_per_node
 
     def give_back(self, entry: SimulatedJob) -> None:
@@ -41,9 +43,9 @@ class FreeResources:
     def _take_gpus(self, entry: SimulatedJob, node: Node) -> None:
         """The GPUs that the job asks for; as Slurm does, a job that has a whole node gets all of them."""
         free = self._gpus.get(node.name)
-        if free is None or not (entry.exclusive or entry.job.gpus):
+        if free is None or not (entry.job.exclusive or entry.job.gpus):
             return
-        wanted = node.gpus if entry.exclusive else entry.job.gpus or ()
+        wanted = node.gpus if entry.job.exclusive else entry.job.gpus or ()
         taken: Counter[str] = Counter()
         for gpu_type, count in wanted:
             for each in [gpu_type] if gpu_type in free else sorted(free):
@@ -68,7 +70,7 @@ class FreeResources:
         job = entry.job
         return (
             bool(set(job.partitions) & set(node.partitions))
-            and self.cpus[node.name] >= (node.cpus if entry.exclusive else entry.cpus_per_node)
+            and self.cpus[node.name] >= (node.cpus if job.exclusive else entry.cpus_per_node)
             and kept_mib + (job.memory_mib or node.memory_mib) <= node.memory_mib
             and not (job.gpus and not self._has_gpus(entry, node.name))
         )

@@ -1,10 +1,11 @@
 """A simulated job, and the program in it: what it computes, how it saves itself and how it ends."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
-from clearway.model.cluster import Job
+from clearway.model.cluster import Job, JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,6 @@ class SimulatedJob:
     job: Job
     program: Program
     cpus_per_node: int
-    exclusive: bool
     saved_s: float = 0.0
     base_s: float = 0.0  # work done when the present stretch of running began
     since: datetime | None = None  # when that was; None while it does not run
@@ -43,6 +43,10 @@ class SimulatedJob:
     suspended_at: datetime | None = None
     gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
     stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
+
+    def become(self, state: JobState, raw_state: str = "", **fields: Any) -> None:
+        """Change the job's state (by its own name where Slurm's word is not given) and other fields."""
+        self.job = replace(self.job, state=state, raw_state=raw_state or state.name, **fields)
 
     def done_s(self, now: datetime) -> float:
         ran_s = (now - self.since).total_seconds() if self.since else 0.0

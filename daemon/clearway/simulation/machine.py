@@ -10,6 +10,7 @@ end. An event costs O(log jobs) and a copy of the job's node numbers, besides wh
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 
 from clearway.model.errors import SimulationError
@@ -24,59 +25,38 @@ class State(Enum):
     ENDED = "ended"
 
 
+@dataclass(slots=True, eq=False)
 class ReplayedJob:
     """A job in a replay. All times in seconds; ``index`` is its place in the order of submission."""
 
-    __slots__ = (
-        "begun_s",
-        "done_s",
-        "end_s",
-        "epoch",
-        "expected_end_s",
-        "index",
-        "job_id",
-        "keeps_nodes",
-        "limit_s",
-        "lost_s",
-        "nodes",
-        "overhead_s",
-        "preemptions",
-        "return_s",
-        "run_s",
-        "saved_s",
-        "size",
-        "start_s",
-        "state",
-        "submit_s",
-        "taken_s",
-        "trace",
-        "urgent",
-    )
+    trace: TraceJob
+    index: int
+    job_id: int = field(init=False)
+    submit_s: float = field(init=False)
+    size: int = field(init=False)
+    run_s: float = field(init=False)
+    limit_s: float = field(init=False)
+    urgent: bool = field(init=False)
+    state: State = State.WAITING
+    nodes: list[int] = field(default_factory=list)
+    start_s: float = -1  # of its first run
+    taken_s: float = -1  # since when it holds the nodes of this run
+    begun_s: float = -1  # since when it computes in this run: later than taken_s when it returns
+    expected_end_s: float = -1  # at its limit
+    end_s: float = -1
+    done_s: float = 0  # work that it had when this run began
+    return_s: float = 0  # what its next start spends before it computes
+    lost_s: float = 0
+    saved_s: float = 0  # work that a preemption did not cost
+    overhead_s: float = 0
+    preemptions: int = 0
+    keeps_nodes: bool = False
+    epoch: int = 0  # events of an earlier epoch are void
 
-    def __init__(self, trace: TraceJob, index: int) -> None:
-        self.trace = trace
-        self.index = index
-        self.job_id = trace.job_id
-        self.submit_s = trace.submit_s
-        self.size = trace.size
-        self.run_s: float = trace.run_s
-        self.limit_s: float = trace.limit_s
-        self.urgent = trace.urgent
-        self.state = State.WAITING
-        self.nodes: list[int] = []
-        self.start_s: float = -1  # of its first run
-        self.taken_s: float = -1  # since when it holds the nodes of this run
-        self.begun_s: float = -1  # since when it computes in this run: later than taken_s when it returns
-        self.expected_end_s: float = -1  # at its limit
-        self.end_s: float = -1
-        self.done_s: float = 0  # work that it had when this run began
-        self.return_s: float = 0  # what its next start spends before it computes
-        self.lost_s: float = 0
-        self.saved_s: float = 0  # work that a preemption did not cost
-        self.overhead_s: float = 0
-        self.preemptions = 0
-        self.keeps_nodes = False
-        self.epoch = 0  # events of an earlier epoch are void
+    def __post_init__(self) -> None:
+        job = self.trace
+        self.job_id, self.submit_s, self.size, self.urgent = job.job_id, job.submit_s, job.size, job.urgent
+        self.run_s, self.limit_s = job.run_s, job.limit_s
 
     def worked_s(self, now_s: float) -> float:
         """How much of its work is done."""
@@ -214,15 +194,16 @@ class Machine:
             job.nodes += free[-missing:]
             del free[-missing:]
 
-    def _give_back(self, nodes: list[int]) -> None:
-        if not self.kept:
-            self.free += nodes
-            return
-        for node in nodes:
-            if node in self.kept:
-                self.kept_free[node] = None
-            else:
-                self.free.append(node)
+    def _give_back(self, job: ReplayedJob) -> None:
+        if self.kept:
+            for node in job.nodes:
+                if node in self.kept:
+                    self.kept_free[node] = None
+                else:
+                    self.free.append(node)
+        else:
+            self.free += job.nodes
+        job.nodes = []
 
     def _forget_running(self, job: ReplayedJob) -> None:
         del self.running[bisect_left(self.running, (job.expected_end_s, job.index))]
@@ -235,8 +216,7 @@ class Machine:
         job.end_s = self.now_s
         job.state = State.ENDED
         job.epoch += 1
-        self._give_back(job.nodes)
-        job.nodes = []
+        self._give_back(job)
 
     def _leave(self, job: ReplayedJob) -> None:
         del self.leaving[job.index]
@@ -244,10 +224,8 @@ class Machine:
         if job.keeps_nodes:
             job.state = State.SUSPENDED
             self.suspended[job.index] = job
-            for node in job.nodes:
-                self.kept[node] = job
-                self.kept_free[node] = None
+            self.kept |= dict.fromkeys(job.nodes, job)
+            self.kept_free |= dict.fromkeys(job.nodes)
         else:
             job.state = State.WAITING
-            self._give_back(job.nodes)
-            job.nodes = []
+            self._give_back(job)

@@ -87,18 +87,14 @@ class Measures:
 
     def as_json(self) -> dict[str, Any]:
         document = asdict(self)
-        document["jobs"] = {
-            name: {"count": count, **{measure: asdict(spread) for measure, spread in spreads.items()}}
-            for name, (count, spreads) in self.jobs.items()
-        }
+        document["jobs"] = {name: {"count": count} | spreads for name, (count, spreads) in document["jobs"].items()}
         return document
 
 
-def measure(replay: Replay, categories: Categories | None = None) -> Measures:
+def measure(replay: Replay) -> Measures:
     """Of all jobs; of regular and urgent ones where there are both; and of the regular ones by width and length."""
     outcomes = replay.outcomes
-    if categories is None:
-        categories = Categories.of_machine(replay.nodes)
+    categories = Categories.of_machine(replay.nodes)
     groups: dict[str, list[Outcome]] = {"all": list(outcomes)}
     urgent = [outcome for outcome in outcomes if outcome.job.urgent]
     regular = [outcome for outcome in outcomes if not outcome.job.urgent]

@@ -54,12 +54,12 @@ class ScenarioJob:
 
     @property
     def sys_checkpoint_s(self) -> float:
-        return _write_s(self.nodes, self.memory_gb)
+        return write_s(self.nodes, self.memory_gb)
 
     @property
     def app_checkpoint_s(self) -> float:
         """The wait for the next hourly checkpoint, and writing it."""
-        return CHECKPOINT_INTERVAL_S - self.checkpoint_age_s + _write_s(self.nodes, self.app_checkpoint_gb)
+        return CHECKPOINT_INTERVAL_S - self.checkpoint_age_s + write_s(self.nodes, self.app_checkpoint_gb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _job(rng: Random, index: int, nodes: int) -> ScenarioJob:
     )
 
 
-def _write_s(nodes: int, gb_per_node: float) -> float:
+def write_s(nodes: int, gb_per_node: float) -> float:
     """Equation (1) for the same size on every node."""
     return max(nodes * gb_per_node / FILE_SYSTEM_GB_S, gb_per_node / NODE_GB_S)
 

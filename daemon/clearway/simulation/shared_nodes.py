@@ -10,17 +10,16 @@ its move is over. A job that ends before its turn is not moved.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident
 
 HOUR_S = 3_600.0
 
 
-class Planning(Protocol):
-    def __call__(self, hosts: Sequence[Host], residents: Sequence[Resident], limits: Limits, /) -> MovePlan: ...
+Planning = Callable[[Sequence[Host], Sequence[Resident], Limits], MovePlan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,8 @@ class _Running:
     end_s: float
     kept: dict[str, int] = field(default_factory=dict)  # of its old place, until it has been moved
 
-    def held(self) -> dict[str, int]:
-        found = dict(self.parts)
-        for node, count in self.kept.items():
-            found[node] = found.get(node, 0) + count
-        return found
+    def held(self) -> Counter[str]:
+        return Counter(self.parts) + Counter(self.kept)
 
 
 def replay_shared(
@@ -99,7 +95,7 @@ class _Replay:
     ) -> None:
         self._hosts = {host.name: host for partition in partitions for host in partition}
         self._partitions = [[host.name for host in partition] for partition in partitions]
-        self._free = {name: host.processors for name, host in self._hosts.items()}
+        self._free = Counter({name: host.processors for name, host in self._hosts.items()})
         self._horizon_s = horizon_s
         self._moving = moving
         self._usage = {name: Usage() for name in self._hosts}
@@ -149,8 +145,7 @@ class _Replay:
         job = self._running.get(job_id)
         if job is None or job.end_s != self._now_s:
             return  # it was moved, and ends later
-        for node, count in job.held().items():
-            self._free[node] += count
+        self._free.update(job.held())
         del self._running[job_id]
         self._finished += 1
 
@@ -161,8 +156,7 @@ class _Replay:
             if parts is None:
                 return
             self._waiting.pop(0)
-            for node, count in parts.items():
-                self._free[node] -= count
+            self._free.subtract(parts)
             self._running[request.job_id] = _Running(request, parts, self._now_s + request.run_s)
             self._waits.append(self._now_s - request.submit_s)
             self._push(self._now_s + request.run_s, "end", request.job_id)
@@ -174,14 +168,12 @@ class _Replay:
             return None
         parts: dict[str, int] = {}
         while left:
-            enough = [name for name in free if free[name] >= left]
+            enough = [(count, name) for name, count in free.items() if count >= left]
             # The last piece goes where least is left over, those before it where most fits.
-            node = min(enough, key=lambda name: (free[name], name)) if enough else _roomiest(free)
+            _, node = min(enough or [(-count, name) for name, count in free.items()])
             parts[node] = min(left, free.pop(node))
             left -= parts[node]
         return parts
-
-    # -- moves -------------------------------------------------------------------------------------------------
 
     def _on_plan(self, _: str) -> None:
         moving = self._moving
@@ -225,10 +217,5 @@ class _Replay:
 
     def _on_moved(self, job_id: str) -> None:
         job = self._running[job_id]
-        for node, count in job.kept.items():
-            self._free[node] += count
+        self._free.update(job.kept)
         job.kept = {}
-
-
-def _roomiest(free: dict[str, int]) -> str:
-    return min(free, key=lambda name: (-free[name], name))

@@ -7,6 +7,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from typer.testing import CliRunner
@@ -179,10 +180,10 @@ def test_partly_used_nodes_fall_at_least_as_much_as_the_papers(days: CompactionS
 @pytest.mark.parametrize("load", LOADS)
 def test_compaction_gives_back_ten_times_what_it_costs(days: CompactionStudy, load: int) -> None:
     more_empty = days.shares(1, COMPACTION, load)[0] - days.shares(1, NONE, load)[0]
-    cost_node_h = days.mean(lambda cell: cell.stalled_node_h, COMPACTION, load)
-    assert days.mean(lambda cell: cell.moved, COMPACTION, load) > 0
+    cost_node_h = mean(cell.stalled_node_h for cell in days.of(1, COMPACTION, load))
+    assert mean(cell.moved for cell in days.of(1, COMPACTION, load)) > 0
     assert more_empty / 100 * NODES * 24 > 10 * cost_node_h > 0
-    finished = [days.mean(lambda cell: cell.finished, moves, load) for moves in (NONE, COMPACTION)]
+    finished = [mean(cell.finished for cell in days.of(1, moves, load)) for moves in (NONE, COMPACTION)]
     assert finished[1] >= 0.98 * finished[0]
 
 

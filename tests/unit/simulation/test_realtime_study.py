@@ -126,13 +126,13 @@ def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:
 def test_patient_clearway_is_better_than_weighted_cost_on_the_random_logs() -> None:
     """Both ways (Table 3): means over the logs."""
     means = {}
-    for name in ("WCJS just in time", realtime_study.PATIENT.name):
+    for name in ("WCJS just in time", realtime_study.PATIENT):
         done = [each for seed in range(realtime_study.LOGS) for each in replayed(random_log(seed), name, 16)]
         for urgent in (True, False):
             slowdowns = [outcome.slowdown for outcome in done if outcome.job.urgent == urgent]
             means[name, urgent] = sum(slowdowns) / len(slowdowns)
     for urgent in (True, False):
-        assert means[realtime_study.PATIENT.name, urgent] < means["WCJS just in time", urgent]
+        assert means[realtime_study.PATIENT, urgent] < means["WCJS just in time", urgent]
 
 
 @pytest.mark.skipif(not MIRA_WEEK.exists(), reason=f"no {MIRA_WEEK}")

@@ -1,15 +1,20 @@
-"""Sweeps: one function over many tasks that do not depend on each other. Pure; a ``Workers`` computes.
+"""Sweeps: one function over many tasks that do not depend on each other, computed by ``Workers``; and their signals.
 
 The answers come in the order of the tasks, whichever ends first, and what is random in a task is drawn from a seed
 that is part of it. So the same tasks give the same answers with one process, with many, and on many machines.
 """
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LONGEST_WAIT_S = 0.5  # of a thread that waits while signals wait
+Answer = Callable[[int, Any], Any] | int | signal.Handlers | None
 
 
 class Workers(Protocol):
@@ -23,15 +28,12 @@ class Workers(Protocol):
         ...
 
 
-def _say_nothing(_done: int, _total: int, _what: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """``tell`` is told after every answer how many there are, of how many, and which came last."""
 
     workers: Workers
-    tell: Callable[[int, int, str], None] = _say_nothing
+    tell: Callable[[int, int, str], None] = lambda _done, _total, _what: None
 
     def __call__(self, function: Callable[..., T], tasks: Sequence[Task], what: Callable[[T], str]) -> list[T]:
         """The answers in the order of the tasks; ``what`` names one for ``tell``."""
@@ -40,3 +42,32 @@ class Sweep:
             found[place] = answer
             self.tell(len(found), len(tasks), what(answer))
         return [found[place] for place in range(len(tasks))]
+
+
+@contextmanager
+def answered(answer: Callable[[int], Answer], *numbers: int) -> Iterator[None]:
+    """Answer these signals as ``answer`` says of each; after this block as before, even if its code changed that."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, answer(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that ask to end wait until this block has ended.
+
+    Their handlers raise. In the middle of other people's code that could leave a lock locked for ever, for which
+    another thread waits; or it is lost, because an exception raised while an object is deleted is ignored.
+    """
+    came: list[int] = []
+    try:
+        with answered(lambda _: lambda number, _: came.append(number), *ENDING):
+            yield
+    finally:
+        for number in came:
+            signal.raise_signal(number)

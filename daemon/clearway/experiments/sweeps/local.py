@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from clearway.experiments.sweeps.base import Task, Workers
-from clearway.experiments.sweeps.signals import ENDING, LONGEST_WAIT_S, undisturbed
+from clearway.experiments.sweeps.base import ENDING, LONGEST_WAIT_S, Task, Workers, undisturbed
 
 T = TypeVar("T")
 

@@ -25,8 +25,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, KilledWorker, Security, wait
 
-from clearway.experiments.sweeps.base import Task, Workers
-from clearway.experiments.sweeps.signals import ENDING, LONGEST_WAIT_S, answered, undisturbed
+from clearway.experiments.sweeps.base import ENDING, LONGEST_WAIT_S, Task, Workers, answered, undisturbed
 from clearway.model.errors import SimulationError, SlurmError
 from clearway.slurm.named_jobs import NamedJobs
 

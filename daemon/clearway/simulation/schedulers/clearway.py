@@ -12,7 +12,7 @@ jobs' claims and in ``costs`` of the configuration.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from clearway.config.configuration import CandidatesConfig, Config, CostsConfig, ExecutionConfig, PreemptorRule
@@ -104,25 +104,17 @@ class Clearway(Wfp):
             partitions=self.partitions,
         )
 
-    def order(self) -> None:
-        now_s = self.machine.now_s
-        if self.by_score:
-            self.queue.sort(key=lambda job: (not job.urgent, -wfp_score(job, now_s), job.index))
-        else:
-            self.queue.sort(key=lambda job: (not job.urgent, job.index))
-        self.sizes = [job.size for job in self.queue]
-        self.seen = 0
+    def rank(self, job: ReplayedJob) -> tuple[float, ...]:
+        score = wfp_score(job, self.machine.now_s) if self.by_score else 0
+        return (not job.urgent, -score, job.index)
 
     def schedule(self) -> None:
         self.order()
         urgent = [job for job in self.queue if job.urgent]
         for job in urgent:
-            mine = self.open.get(job.index)
-            others = self._held(but=mine)
-            if job.size <= len(self.machine.free) - others:
+            if job.size <= len(self.machine.free) - self._held(but=self.open.get(job.index)):
                 self.open.pop(job.index, None)
-                self.machine.start(job)
-                self.remove(job)
+                self.start(job)
         waiting = [job for job in urgent if job.state is State.WAITING and job.index not in self.open]
         if waiting:
             self._plan(waiting)
@@ -131,12 +123,16 @@ class Clearway(Wfp):
     def _held(self, but: _Eviction | None = None) -> int:
         return sum(max(0, eviction.held()) for eviction in self.open.values() if eviction is not but)
 
+    def _kept(self) -> list[int]:
+        """The free nodes that no other job may have."""
+        free = self.machine.free
+        return free[len(free) - min(self._held(), len(free)) :]
+
     def _start_others(self) -> None:
         """The base scheduler's turn, with the nodes that are kept for urgent jobs out of its sight."""
         free = self.machine.free
-        count = min(self._held(), len(free))
-        kept = free[len(free) - count :]
-        del free[len(free) - count :]
+        kept = self._kept()
+        del free[len(free) - len(kept) :]
         planned = [job for job in self.queue if job.index in self.open]
         for job in planned:
             self.remove(job)
@@ -163,10 +159,7 @@ class Clearway(Wfp):
             chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]
             for job, action in chosen:
                 if action is not Action.END:
-                    departure = self.model.departure(job, self.machine.now_s)
-                    self.machine.preempt(
-                        job, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
-                    )
+                    self.machine.preempt(job, **asdict(self.model.departure(job, self.machine.now_s)))
                     self.preempted[str(job.job_id)] = job.preemptions
             job = by_id[preemptor.job.job_id]
             self.open[job.index] = _Eviction(job, tuple(each for each, _ in chosen))
@@ -185,6 +178,5 @@ class Clearway(Wfp):
         evictions = self.open.values()
         holders = {job for eviction in evictions for job in eviction.waits_for if job.nodes}
         nodes = {self.cluster.names[number] for job in holders for number in job.nodes}
-        free = self.machine.free
-        nodes |= {self.cluster.names[number] for number in free[len(free) - min(self._held(), len(free)) :]}
+        nodes |= {self.cluster.names[number] for number in self._kept()}
         return UnderWay(jobs=frozenset(str(job.job_id) for job in holders), nodes=frozenset(nodes))

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, PreemptorRule
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError
 from clearway.model.plan import Plan
@@ -44,11 +43,10 @@ _MEMORY_MIB = 2
 _STATES = {State.LEAVING: JobState.COMPLETING, State.SUSPENDED: JobState.SUSPENDED}
 
 
-def default_config() -> Config:
-    return Config(
-        preemptors=(PreemptorRule(name=URGENT, partition=(URGENT,), max_delay=0.0),),
-        candidates=CandidatesConfig(allow_suspend=True, allow_kill=False, min_runtime=0.0),
-    )
+_CONFIG = Config(
+    preemptors=(PreemptorRule(name=URGENT, partition=(URGENT,), max_delay=0.0),),
+    candidates=CandidatesConfig(allow_suspend=True, allow_kill=False, min_runtime=0.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class ClearwaySuspend(Easy):
     def __init__(self, config: Config | None = None, rules: SuspensionRules = SuspensionRules()) -> None:
         super().__init__()
         self.rules = rules
-        self.config = config or default_config()
+        self.config = config or _CONFIG
         self.planner: Planner = plugins.load(plugins.PLANNERS, self.config.planning.planner)()
         self.open: ReplayedJob | None = None  # the urgent job whose plan is being carried out
         self.open_until_s = 0.0
@@ -83,12 +81,11 @@ class ClearwaySuspend(Easy):
         if not job.urgent:
             super().submitted(job)
             return
-        urgent = [other for other in self.queue if other.urgent]
+        before = (other for other in self.queue if other.urgent)
         if self.rules.shortest_first:
-            place = sum(other is self.open or other.limit_s <= job.limit_s for other in urgent)
-        else:
-            place = len(urgent)
-        self._insert(place, job)
+            before = (other for other in before if other is self.open or other.limit_s <= job.limit_s)
+        place = sum(1 for _ in before)
+        self.insert(place, job)
         self.next_cycle_s = self.machine.now_s
 
     def returned(self, job: ReplayedJob) -> None:
@@ -96,12 +93,7 @@ class ClearwaySuspend(Easy):
         if job.keeps_nodes:
             return
         waits = (i for i, other in enumerate(self.queue) if not other.urgent and other.index > job.index)
-        self._insert(next(waits, len(self.queue)), job)
-
-    def _insert(self, place: int, job: ReplayedJob) -> None:
-        self.queue.insert(place, job)
-        self.sizes.insert(place, job.size)
-        self.seen = 0
+        self.insert(next(waits, len(self.queue)), job)
 
     def schedule(self) -> None:
         machine = self.machine
@@ -146,9 +138,7 @@ class ClearwaySuspend(Easy):
         urgent = self.queue[0]
         snapshot = self.cluster.snapshot([urgent], machine.kept if self.rules.return_at_once else ())
         counts = {str(job.job_id): job.preemptions for _, _, job in machine.running if job.preemptions}
-        context = PlanningContext(
-            snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts, under_way=UnderWay()
-        )
+        context = PlanningContext(snapshot=snapshot, config=self.config, now=snapshot.taken_at, preempted=counts)
         for preemptor in preemptors(snapshot, self.config.preemptors):
             plan = decide(preemptor, context, self.planner)
             if isinstance(plan, Plan):

@@ -14,22 +14,19 @@ fewer nodes are free than the smallest waiting job needs.
 from collections.abc import Sequence
 from math import inf
 
-from clearway.simulation.machine import Machine, ReplayedJob
+from clearway.simulation.machine import ReplayedJob
+from clearway.simulation.schedulers.fcfs import Fcfs
 
 
-class Easy:
+class Easy(Fcfs):
     name = "easy"
-    machine: Machine
 
     def __init__(self) -> None:
-        self.queue: list[ReplayedJob] = []
+        super().__init__()
         self.sizes: list[int] = []  # of the queue's jobs
         self.seen = 0  # so many of the queue were looked at since nodes became free
         self.shadow_s: float = inf
         self.extra = 0
-
-    def begin(self, machine: Machine) -> None:
-        self.machine = machine
 
     def submitted(self, job: ReplayedJob) -> None:
         self.queue.append(job)
@@ -41,6 +38,10 @@ class Easy:
     def returned(self, job: ReplayedJob) -> None:
         """Preempted jobs come back to where they were: by submission."""
         place = next((i for i, other in enumerate(self.queue) if other.index > job.index), len(self.queue))
+        self.insert(place, job)
+
+    def insert(self, place: int, job: ReplayedJob) -> None:
+        """Into the queue, all of which is to be looked at again."""
         self.queue.insert(place, job)
         self.sizes.insert(place, job.size)
         self.seen = 0

@@ -1,7 +1,6 @@
 """First come, first served: no job overtakes.
 
-The base of the schedulers with one queue in the order of submission: they differ in what they do once the first
-job does not fit (``behind``).
+The base of the schedulers with one queue: they differ in its order, and in what they do once the first does not fit.
 """
 
 from bisect import insort

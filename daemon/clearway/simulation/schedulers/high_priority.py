@@ -14,7 +14,6 @@ class HighPriority(Wfp):
         self.order()
         for job in [job for job in self.queue if job.urgent]:
             if job.size <= len(self.machine.free):
-                self.machine.start(job)
-                self.remove(job)
+                self.start(job)
         if not any(job.urgent for job in self.queue):
             self.start_in_order()

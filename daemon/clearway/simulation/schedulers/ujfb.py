@@ -21,6 +21,7 @@ Figure 9 and of the smallest and largest of its Table 3), times ``swap_factor``.
 Its other options each take one thing away, to measure what that does.
 """
 
+from dataclasses import dataclass
 from random import Random
 
 from clearway.simulation.machine import ReplayedJob
@@ -40,30 +41,19 @@ def swap_times_s(job_id: int, seed: int) -> tuple[float, float]:
     return round(out_s * 1_024) / 1_024, round(in_s * 1_024) / 1_024
 
 
+@dataclass(eq=False, kw_only=True)
 class Ujfb(Conservative):
     name = "ujfb"
 
-    def __init__(
-        self,
-        *,
-        swap_factor: float = 1.0,
-        suspends: bool = True,
-        keep_nodes: bool = True,
-        shortest_first: bool = True,
-        regular_wait: bool = True,
-        swap_together: bool = True,
-    ) -> None:
-        """``keep_nodes`` off: a suspended job returns anywhere; ``shortest_first`` off: urgent jobs that wait go
-        by submission; ``regular_wait`` off: regular jobs start and resume while an urgent one waits;
-        ``swap_together`` off: the jobs that make room for one urgent job swap out one after another.
-        """
+    swap_factor: float = 1.0
+    suspends: bool = True
+    keep_nodes: bool = True  # off: a suspended job returns anywhere
+    shortest_first: bool = True  # off: urgent jobs that wait go by submission
+    regular_wait: bool = True  # off: regular jobs start and resume while an urgent one waits
+    swap_together: bool = True  # off: the jobs that make room for one urgent job swap out one after another
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.swap_factor = swap_factor
-        self.suspends = suspends
-        self.keep_nodes = keep_nodes
-        self.shortest_first = shortest_first
-        self.regular_wait = regular_wait
-        self.swap_together = swap_together
         self.urgent: list[ReplayedJob] = []
         self.outdated = False  # the regular plan: nodes went to urgent jobs, or came back from them
 

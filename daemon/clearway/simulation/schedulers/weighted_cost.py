@@ -14,12 +14,13 @@ nodes; nodes that preempted jobs are still leaving are kept for the urgent job f
 slowdown that finds no place does not keep the next ones from theirs.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.baselines.weighted_cost import WeightedCost as Planner
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime
 from clearway.simulation.machine import ReplayedJob
+from clearway.simulation.schedulers.fcfs import BY_INDEX
 from clearway.simulation.schedulers.wfp import Wfp
 
 THRESHOLD = 1.2
@@ -28,37 +29,29 @@ THRESHOLD = 1.2
 class WeightedCost(Wfp):
     name = "weighted-cost"
 
-    def __init__(
-        self,
-        model: CheckpointModel | None = None,
-        *,
-        threshold: float = THRESHOLD,
-        unit_nodes: int = NODES.unit_nodes,
-        planner: Planner | None = None,
-    ) -> None:
+    def __init__(self, model: CheckpointModel | None = None, *, unit_nodes: int = NODES.unit_nodes) -> None:
         super().__init__()
         self.model = model or JustInTime(replace(NODES, unit_nodes=unit_nodes))
-        self.threshold = threshold
         self.unit_nodes = unit_nodes
-        self.planner = planner or Planner()
+        self.planner = Planner()
         self.promised: dict[int, ReplayedJob] = {}  # by index: urgent jobs for which others are leaving
 
     def submitted(self, job: ReplayedJob) -> None:
         super().submitted(job)
         if job.urgent:  # a second later its slowdown is above the threshold, not at it
-            patience_s = round((self.threshold - 1) * job.limit_s, 6)  # 0.2 is not a float: 1,199.99 s are 1,200
+            patience_s = round((THRESHOLD - 1) * job.limit_s, 6)  # 0.2 is not a float: 1,199.99 s are 1,200
             self.machine.wake_at(job.submit_s + int(patience_s) + 1)
 
     def schedule(self) -> None:
         self.order()
-        high = [job for job in self.queue if job.urgent and self.estimated_slowdown(job) > self.threshold]
+        high = [job for job in self.queue if job.urgent and self.estimated_slowdown(job) > THRESHOLD]
         high.sort(key=lambda job: (-self.estimated_slowdown(job), job.index))
         for job in high:
             if job.index not in self.promised:
                 self._place(job)
             elif job.size <= len(self.machine.free):
-                self._start(job)
-        if not any(job.urgent and self.estimated_slowdown(job) > self.threshold for job in self.queue):
+                self.start(job)
+        if not any(job.urgent and self.estimated_slowdown(job) > THRESHOLD for job in self.queue):
             self.start_in_order()
 
     def estimated_slowdown(self, job: ReplayedJob) -> float:
@@ -75,33 +68,29 @@ class WeightedCost(Wfp):
             if not chosen:
                 return
             for each in chosen:
-                departure = self.model.departure(each, self.machine.now_s)
-                self.machine.preempt(
-                    each, leave_s=departure.leave_s, saved_s=departure.saved_s, return_s=departure.return_s
-                )
+                self.machine.preempt(each, **asdict(self.model.departure(each, self.machine.now_s)))
             self.promised[job.index] = job
         elif job.size <= len(self.machine.free) - max(0, spoken_for - leaving):
-            self._start(job)
+            self.start(job)
         else:
             self.promised[job.index] = job
 
-    def _start(self, job: ReplayedJob) -> None:
+    def start(self, job: ReplayedJob) -> None:
         self.promised.pop(job.index, None)
-        self.machine.start(job)
-        self.remove(job)
+        super().start(job)
 
     def _chosen(self, job: ReplayedJob, missing: int) -> list[ReplayedJob]:
         """The batch jobs that leave for this one; none where there is no eligible set."""
-        running = {each.index: each for _, _, each in self.machine.running if not each.urgent}
+        running = [each for _, _, each in self.machine.running if not each.urgent]
         problem = EvictionProblem(
             nodes_needed=missing * self.unit_nodes,
             max_delay_s=1,  # the rule knows no deadline, and its options take no time
             step_s=1,
-            candidates=tuple(self._candidate(each) for _, each in sorted(running.items())),
+            candidates=tuple(self._candidate(each) for each in sorted(running, key=BY_INDEX)),
             preemptor_nodes=job.size * self.unit_nodes,
         )
         best = self.planner.solve(problem).points[-1]
-        by_id = {str(each.job_id): each for each in running.values()}
+        by_id = {str(each.job_id): each for each in running}
         return [by_id[action.job_id] for action in best.actions] if best.feasible else []
 
     def _candidate(self, job: ReplayedJob) -> Candidate:
@@ -109,9 +98,8 @@ class WeightedCost(Wfp):
         nodes = job.size * self.unit_nodes
         worked_s = job.worked_s(now_s)
         saved_s = self.model.departure(job, now_s).saved_s
-        if saved_s is None:
-            option = Option(Action.SYS_CHECKPOINT, lost_work_node_s=0)
-        else:
+        option = Option(Action.SYS_CHECKPOINT, lost_work_node_s=0)
+        if saved_s is not None:
             option = Option(Action.KILL, lost_work_node_s=nodes * (worked_s - saved_s))
         return Candidate(
             job_id=str(job.job_id),

@@ -20,11 +20,17 @@ class Wfp(Easy):
         self.start_in_order()
 
     def order(self) -> None:
-        """The queue by score; all of it is to be looked at."""
-        now_s = self.machine.now_s
-        self.queue.sort(key=lambda job: (-wfp_score(job, now_s), job.index))
+        """The queue by rank; all of it is to be looked at."""
+        self.queue.sort(key=self.rank)
         self.sizes = [job.size for job in self.queue]
         self.seen = 0
+
+    def rank(self, job: ReplayedJob) -> tuple[float, ...]:
+        return (-wfp_score(job, self.machine.now_s), job.index)
+
+    def start(self, job: ReplayedJob) -> None:
+        self.machine.start(job)
+        self.remove(job)
 
     def remove(self, job: ReplayedJob) -> None:
         place = self.queue.index(job)

@@ -61,8 +61,9 @@ def urgent_jobs(trace: Trace, nodes: int, seed: int, processors_per_node: int = 
 
 def _busy(used: list[tuple[int, int]], begin_s: int, end_s: int, least: float) -> list[tuple[int, int]]:
     """The stretches of a period in which at least so many nodes are held."""
-    stretches = []
-    for (at_s, held), (until_s, _) in pairwise(used):
-        if held >= least and at_s < end_s and until_s > begin_s:
-            stretches.append((max(at_s, begin_s), min(until_s, end_s)))
+    stretches = [
+        (max(at_s, begin_s), min(until_s, end_s))
+        for (at_s, held), (until_s, _) in pairwise(used)
+        if held >= least and at_s < end_s and until_s > begin_s
+    ]
     return [(start_s, stop_s) for start_s, stop_s in stretches if stop_s > start_s]

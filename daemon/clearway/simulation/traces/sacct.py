@@ -18,6 +18,7 @@ from clearway.simulation.traces.trace import (
     Names,
     Trace,
     TraceJob,
+    gathered,
     in_order,
     ran,
     recorded_lines,
@@ -79,27 +80,16 @@ def parse_sacct(lines: Iterable[str], name: str) -> Trace:
         {each: place for place, each in enumerate(sorted({getattr(row, field) for _, row in rows}), start=1)}
         for field in ("User", "Account", "Partition")
     )
-    jobs: list[TraceJob] = []
-    never_ran = 0
-    seen: set[int] = set()
-    for number, row in rows:
-        try:
-            job = _job(row, users[row.User], accounts[row.Account], partitions[row.Partition])
-            if job is not None and job.job_id in seen:
-                raise ValueError(f"job {job.job_id} again")  # noqa: TRY301 - as broken as a word that is no number
-        except ValueError as error:
-            broken.append(BrokenLine(number, str(error)))
-            continue
-        if job is None:
-            never_ran += 1
-        else:
-            seen.add(job.job_id)
-            jobs.append(job)
+
+    def read(row: _Row) -> TraceJob | None:
+        return _job(row, users[row.User], accounts[row.Account], partitions[row.Partition])
+
+    jobs, unread, never_ran = gathered(rows, read)
     first_s = min((job.submit_s for job in jobs), default=0)
     return Trace(
         name=name,
         jobs=in_order(replace(job, submit_s=job.submit_s - first_s) for job in jobs),
-        broken=tuple(sorted(broken, key=lambda line: line.number)),
+        broken=tuple(sorted(broken + unread, key=lambda line: line.number)),
         never_ran=never_ran,
         start_epoch_s=first_s,
         queues={place: each for each, place in partitions.items()},
@@ -114,19 +104,12 @@ def _job(row: _Row, user: int, account: int, partition: int) -> TraceJob | None:
     run_s, size = _number(row.ElapsedRaw), _number(row.NNodes)
     if not run_s or not size:
         return None
-    return TraceJob(
-        job_id=_number(row.JobIDRaw),
-        submit_s=submit_s,
-        run_s=run_s,
-        size=size,
-        requested_s=_number(row.TimelimitRaw, 60) if row.TimelimitRaw.isdecimal() else UNKNOWN,
-        wait_s=start_s - submit_s,
-        status=_STATUS.get(row.State.partition(" ")[0], 0),  # "CANCELLED by 1000"
-        user=user,
-        group=account,
-        queue=partition,
-        names=Names(row.User, row.Account, row.Partition, row.QOS, row.JobName),
-    )
+    job_id = _number(row.JobIDRaw)
+    limit_s = _number(row.TimelimitRaw, 60) if row.TimelimitRaw.isdecimal() else UNKNOWN
+    status = _STATUS.get(row.State.partition(" ")[0], 0)  # "CANCELLED by 1000"
+    names = Names(row.User, row.Account, row.Partition, row.QOS, row.JobName)
+    numbers = (job_id, submit_s, run_s, size, limit_s, start_s - submit_s, UNKNOWN, status)
+    return TraceJob(*numbers, user, account, queue=partition, names=names)
 
 
 def _time(word: str) -> int:

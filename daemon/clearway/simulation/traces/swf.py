@@ -7,20 +7,11 @@ become -1 or repeat what is known.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from clearway.simulation.traces.trace import (
-    LARGEST,
-    UNKNOWN,
-    BrokenLine,
-    Trace,
-    TraceJob,
-    in_order,
-    ran,
-    recorded_lines,
-)
+from clearway.simulation.traces.trace import LARGEST, UNKNOWN, Trace, TraceJob, gathered, in_order, ran, recorded_lines
 
 _FIELDS = 18
 _QUEUE = re.compile(r"Queue:\s+(\d{1,12})\s+(\S+)")
@@ -39,30 +30,16 @@ def read_swf(path: Path) -> Trace:
 
 
 def parse_swf(lines: Iterable[str], name: str) -> Trace:
-    jobs: list[TraceJob] = []
     header: list[str] = []
-    broken: list[BrokenLine] = []
-    seen: set[int] = set()
-    never_ran = 0
-    for number, line in enumerate(lines, start=1):
-        if line.startswith(";"):
-            header.append(line[1:].strip())
-            continue
-        words = line.split()
-        if not words:
-            continue
-        try:
-            job = _job(words)
-            if job.job_id in seen:
-                raise ValueError(f"job {job.job_id} again")  # noqa: TRY301 - as broken as a word that is no number
-        except ValueError as error:
-            broken.append(BrokenLine(number, str(error)))
-            continue
-        seen.add(job.job_id)
-        if job.run_s > 0 and job.size > 0:
-            jobs.append(job)
-        else:
-            never_ran += 1
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for number, line in enumerate(lines, start=1):
+            if line.startswith(";"):
+                header.append(line[1:].strip())
+            elif words := line.split():
+                yield number, words
+
+    jobs, broken, never_ran = gathered(rows(), _job)
     text = "\n".join(header)
     start = _START.search(text)
     return Trace(
@@ -80,37 +57,23 @@ def _job(words: list[str]) -> TraceJob:
     if len(words) != _FIELDS:
         raise ValueError(f"{len(words)} fields, not {_FIELDS}")
     job_id, submit, wait, run, allocated, _, memory, asked, requested, _, status, *numbered = map(_number, words)
+    user, group, application, queue, partition, *_ = numbered
     if submit < 0:
         raise ValueError("it was submitted before the trace began")
     size = allocated if allocated > 0 else asked
     if max(submit, run, size, requested) > LARGEST:
         raise ValueError(f"a time or a size is beyond {LARGEST:,}")
-    return TraceJob(
-        job_id=job_id,
-        submit_s=submit,
-        run_s=run,
-        size=size,
-        requested_s=requested if requested > 0 else UNKNOWN,
-        wait_s=wait,
-        memory_kib=memory,
-        status=status,
-        user=numbered[0],
-        group=numbered[1],
-        application=numbered[2],
-        queue=numbered[3],
-        partition=numbered[4],
-    )
+    limit = requested if requested > 0 else UNKNOWN
+    return TraceJob(job_id, submit, run, size, limit, wait, memory, status, user, group, application, queue, partition)
 
 
 def _number(word: str) -> int:
     try:
         if "_" not in word:  # Python's own way to write a million
-            return int(word)
-    except ValueError:
-        pass
-    try:
-        if "_" not in word:
-            return round(float(word))  # some logs have fractions of seconds
+            try:
+                return int(word)
+            except ValueError:
+                return round(float(word))  # some logs have fractions of seconds
     except (ValueError, OverflowError):
         pass
     raise ValueError(f"{word[:40]!r} is not a number")

@@ -9,12 +9,15 @@ import gzip
 import lzma
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from clearway.model.errors import TraceError
+
+R = TypeVar("R")
 
 UNKNOWN = -1
 LARGEST = 10**10  # seconds (317 years), processors: what is beyond was never recorded
@@ -143,6 +146,34 @@ def ran(trace: Trace, origin: str) -> Trace:
         first = f"; {trace.broken[0]}" if trace.broken else ""
         raise TraceError(f"{origin}: no job that ran ({len(trace.broken)} broken lines{first})")
     return trace
+
+
+def gathered(
+    rows: Iterable[tuple[int, R]], read: Callable[[R], TraceJob | None]
+) -> tuple[list[TraceJob], list[BrokenLine], int]:
+    """The jobs that ran; the rows that ``read`` refuses by a ValueError, or that tell a job again; how many never ran.
+
+    ``rows`` come with the numbers of their lines; None stands for a job that never ran.
+    """
+    jobs: list[TraceJob] = []
+    broken: list[BrokenLine] = []
+    seen: set[int] = set()
+    never_ran = 0
+    for number, row in rows:
+        try:
+            job = read(row)
+            if job is not None and job.job_id in seen:
+                raise ValueError(f"job {job.job_id} again")  # noqa: TRY301 - as broken as a word that is no number
+        except ValueError as error:
+            broken.append(BrokenLine(number, str(error)))
+            continue
+        if job is not None:
+            seen.add(job.job_id)
+        if job is not None and job.run_s > 0 and job.size > 0:
+            jobs.append(job)
+        else:
+            never_ran += 1
+    return jobs, broken, never_ran
 
 
 def is_small_number(word: str) -> bool:
