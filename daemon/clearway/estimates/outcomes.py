@@ -43,24 +43,26 @@ def checkpoint_record(
     outcome = _outcome(before, after, told, late=now > latest)
     if outcome is None:
         return None
-    key = key_of(before.job, told)
     saved = outcome is CheckpointOutcome.SAVED
-    actual_s = (told.last - asked).total_seconds() if saved and told.last is not None else None
+    actual_s = max(0.0, (told.last - asked).total_seconds()) if saved and told.last is not None else None
+    if told.checkpoint is CheckpointHow.INTERVAL:
+        write_s = told.took_s if saved else None
+    else:
+        late = outcome is CheckpointOutcome.LATE
+        write_s = (now - asked).total_seconds() if late else actual_s  # late: so long at least
     return CheckpointRecord(
         eviction_id=eviction.eviction_id,
         job_id=before.job_id,
         run=before.job.restart_count,
-        user=key.user,
-        app=key.app,
-        checkpointer=key.checkpointer,
+        **key_of(before.job, told)._asdict(),
         action=before.action,
         nodes=max(1, before.job.num_nodes),
         asked_at=asked,
         ended_at=now,
         outcome=outcome,
         predicted_s=_predicted_s(eviction, before),
-        actual_s=None if actual_s is None else max(0.0, actual_s),
-        write_s=_write_s(told, outcome, asked, now),
+        actual_s=actual_s,
+        write_s=write_s,
         predicted_size_mib=model_size_mib(before.job, chosen, costs) or None if chosen is not None else None,
         size_mib=told.size_mib if saved else None,
     )
@@ -86,9 +88,7 @@ def restart_record(job: Job, now: datetime, history: History) -> RestartRecord |
     return RestartRecord(
         job_id=job.job_id,
         run=job.restart_count,
-        user=key.user,
-        app=key.app,
-        checkpointer=key.checkpointer,
+        **key._asdict(),
         nodes=nodes,
         started_at=job.start_time,
         restart=claims.restart,
@@ -116,14 +116,3 @@ def _predicted_s(eviction: Operation, p: Preemption) -> float:
         if candidate.job_id == p.job_id:
             return next((each.checkpoint_s for each in candidate.options if each.action is p.action), 0.0)
     return p.predicted_checkpoint_s
-
-
-def _write_s(told: Claims, outcome: CheckpointOutcome, asked: datetime, now: datetime) -> float | None:
-    """What the next checkpoint can be estimated by."""
-    if told.checkpoint is CheckpointHow.INTERVAL:
-        return told.took_s if outcome is CheckpointOutcome.SAVED else None
-    if outcome is CheckpointOutcome.LATE:
-        return (now - asked).total_seconds()  # so long at least
-    if outcome is CheckpointOutcome.SAVED and told.last is not None:
-        return max(0.0, (told.last - asked).total_seconds())
-    return None

@@ -114,13 +114,12 @@ def sentence(of: Advice) -> str:
 def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
     job = seen.job
     assert job.start_time is not None  # noqa: S101 - only runs with a start are kept
-    key, lasted_s = run_key(job), (ended_at - job.start_time).total_seconds()
+    lasted_s = (ended_at - job.start_time).total_seconds()
     return RunRecord(
         job_id=job.job_id,
         started_at=job.start_time,
         ended_at=max(ended_at, job.start_time),
-        user=key.user,
-        app=key.app,
+        **run_key(job)._asdict(),
         nodes=max(1, job.num_nodes),
         limit_s=job.time_limit_s,
         cut=job.time_limit_s is not None and lasted_s >= job.time_limit_s,
