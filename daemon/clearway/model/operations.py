@@ -34,16 +34,11 @@ class PreemptionState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in _PREEMPTION_TERMINAL
+        return self in (PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED)
 
     @property
     def cancellable(self) -> bool:
         return self in (PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)
-
-
-_PREEMPTION_TERMINAL = frozenset(
-    {PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED}
-)
 
 
 class EvictionState(StrEnum):
@@ -63,12 +58,18 @@ class EvictionState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in _EVICTION_TERMINAL
+        return self in (
+            EvictionState.COMPLETED,
+            EvictionState.CANCELLED,
+            EvictionState.FAILED,
+            EvictionState.SUPERSEDED,
+        )
 
     @property
     def acting(self) -> bool:
         """Whether the executor works on it (the others only wait)."""
-        return not self.terminal and self not in _WAITING
+        waiting = (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED)
+        return not self.terminal and self not in waiting
 
     @property
     def undoing(self) -> bool:
@@ -79,14 +80,6 @@ class EvictionState(StrEnum):
     def before_start(self) -> bool:
         """Whether nodes are being freed for a preemptor that waits."""
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
-
-
-_WAITING = frozenset({EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED})
-
-
-_EVICTION_TERMINAL = frozenset(
-    {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

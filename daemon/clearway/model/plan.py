@@ -1,12 +1,11 @@
 """What is decided: the trade-off curve, the plan, and the reason for every job. Frozen data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import ceil
+from typing import Self
 
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, RelocationOrder
@@ -34,7 +33,7 @@ class Cost:
     preemptees: int = 0  # jobs that end by themselves are none
 
     @classmethod
-    def of(cls, options: Iterable[Option]) -> Cost:
+    def of(cls, options: Iterable[Option]) -> Self:
         """Of jobs that leave by these options; lost work is rounded, so that the order of a sum decides nothing."""
         used = [option for option in options if option.action is not Action.END]
         return cls(
@@ -44,8 +43,8 @@ class Cost:
             len(used),
         )
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
             round(self.lost_work_node_s + other.lost_work_node_s, 6),
             self.return_node_s + other.return_node_s,
             self.checkpoint_s + other.checkpoint_s,

@@ -29,6 +29,7 @@ from clearway.telemetry.metrics import Metrics
 
 _MOST_CONNECTIONS = 100
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
+_NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
 _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
 
 
@@ -58,7 +59,7 @@ class Service:
         self.pulse = Pulse(loop.parts.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
         self.app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
-        self._http = _HttpServer(self.app, on_start=self._on_start, on_tick=self._on_tick)
+        self._http = _HttpServer(self.app, self._on_tick)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
@@ -83,26 +84,20 @@ class Service:
         self._loop.wake()
         self._http.should_exit = True
 
-    def ask_reload(self) -> None:
-        self._reload_asked = True
-
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
         """Handle SIGTERM, SIGINT and SIGHUP meanwhile; for the main thread."""
 
         def handle(number: int, _: FrameType | None) -> None:
             if number == signal.SIGHUP:
-                self.ask_reload()
+                self._reload_asked = True
             else:
                 self.stop()
 
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        before = {number: signal.signal(number, handle) for number in numbers}
-        try:
+        with contextlib.ExitStack() as before:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                before.callback(signal.signal, number, signal.signal(number, handle))
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     # -- the loop's thread ---------------------------------------------------------------------------------
 
@@ -127,12 +122,11 @@ class Service:
 
     # -- the HTTP server's thread --------------------------------------------------------------------------
 
-    def _on_start(self) -> None:
-        self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
-        self._notifier.ready(self._status())
-        self.ready.set()
-
     def _on_tick(self) -> None:
+        if not self.ready.is_set():
+            self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
+            self._notifier.ready(self._status())
+            self.ready.set()
         if self._reload_asked:
             self._reload_asked = False
             self._reload()
@@ -200,9 +194,9 @@ def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with a tick for ours."""
+    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
-    def __init__(self, app: object, *, on_start: Callable[[], None], on_tick: Callable[[], None]) -> None:
+    def __init__(self, app: object, tick: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]  # any ASGI application
@@ -218,20 +212,14 @@ class _HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=_LAST_REQUESTS_S,
             )
         )
-        self._on_start = on_start
-        self._on_tick = on_tick
+        self._tick = tick
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._on_start()
-
     async def on_tick(self, counter: int) -> bool:
-        self._on_tick()
+        self._tick()
         return await super().on_tick(counter)
 
 
@@ -242,16 +230,13 @@ def serve(
     *,
     read_config: Callable[[], Config] | None = None,
     announce: Callable[[str], None] = lambda _: None,
-    notifier: Notifier | None = None,
 ) -> int:
     """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
 
     Raises:
         ConfigError: when the API cannot listen where it should.
     """
-    service = Service(
-        loop, metrics, tokens, read_config=read_config, notifier=Notifier() if notifier is None else notifier
-    )
+    service = Service(loop, metrics, tokens, read_config=read_config, notifier=Notifier())
     with service.signals():
         announce(service.address)
         return service.run()
@@ -272,19 +257,16 @@ def background(service: Service) -> Iterator[Service]:
 
 def reloaded(old: Config, wanted: Config) -> tuple[Config, tuple[str, ...]]:
     """What a running daemon can take over of another configuration, and the keys that need a restart."""
-    daemon = wanted.daemon.model_copy(update={"log_format": old.daemon.log_format})
-    planning = wanted.planning.model_copy(update={"planner": old.planning.planner})
-    taken = wanted.model_copy(
-        update={"daemon": daemon, "planning": planning, "slurm": old.slurm, "store": old.store, "api": old.api}
-    )
-    fixed = {
-        "daemon.log_format": wanted.daemon.log_format != old.daemon.log_format,
-        "planning.planner": wanted.planning.planner != old.planning.planner,
-        "slurm": wanted.slurm != old.slurm,
-        "store": wanted.store != old.store,
-        "api": wanted.api != old.api,
-    }
-    return taken, tuple(key for key, changed in fixed.items() if changed)
+    taken, fixed = wanted, []
+    for key in _NEED_RESTART:
+        section, _, name = key.partition(".")
+        asked, kept = getattr(wanted, section), getattr(old, section)
+        if name:
+            kept = asked.model_copy(update={name: getattr(kept, name)})
+        if kept != asked:
+            fixed.append(key)
+            taken = taken.model_copy(update={section: kept})
+    return taken, tuple(fixed)
 
 
 def _listen(host: str, port: int) -> socket.socket:
