@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from clearway.config.configuration import CandidatesConfig
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
-from clearway.eligibility.urgent import matching_rule
+from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
+from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose

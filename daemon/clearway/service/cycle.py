@@ -11,9 +11,8 @@ from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.under_way import promised_by
-from clearway.estimates.checkpoint_load import file_system_busy_s
+from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.estimates.costs import BY_ITSELF
-from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
