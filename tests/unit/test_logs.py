@@ -19,7 +19,7 @@ from clearway.model.errors import SlurmUnavailableError
 from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade, RollingProgress
 from clearway.model.operations import EvictionState, StepRecord
 from clearway.model.orders import DrainOrder
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState

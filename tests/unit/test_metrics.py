@@ -22,7 +22,7 @@ from clearway.model.errors import (
 )
 from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting

@@ -15,8 +15,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import CycleReport
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget

@@ -19,7 +19,7 @@ from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 
 _MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
 _COMPOSITE = "|[*!("  # marks of a constraint that is more than names joined by &

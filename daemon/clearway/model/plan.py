@@ -141,6 +141,24 @@ def called(*, ordinary: bool) -> str:
     return "ordinary job" if ordinary else "urgent job"
 
 
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
+
+    job: Job
+    rule: str
+    max_delay_s: float
+    deadline: datetime
+    obstacle: str = ""
+    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
+    only_opportunistic: bool = False  # only eternal jobs leave for it
+    takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
+
+    @property
+    def called(self) -> str:
+        return called(ordinary=self.ordinary)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPlan:
     """What the plans of all operations have in common: which jobs leave how, from which nodes, and why."""
@@ -176,7 +194,6 @@ class Plan(OperationPlan):
 
     @property
     def called(self) -> str:
-        """What messages call the preemptor."""
         return called(ordinary=self.ordinary)
 
     @property

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Usage
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.rolling import RollingDrain
 
 

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.preemption.detection import obstacle
 
 RULE = "eternal jobs make room"
