@@ -85,9 +85,7 @@ def may_join(write: CheckpointWrite, first: CheckpointWrite | None, begun: Itera
     ``first`` is the next in order; ``begun`` are those that are being written, or were complete only while some of them
     were.
     """
-    if first is not None and first.plan != write.plan:
-        return False
-    return keeps_others_in_time(write, begun)
+    return (first is None or first.plan == write.plan) and keeps_others_in_time(write, begun)
 
 
 def keeps_others_in_time(write: CheckpointWrite, begun: Iterable[CheckpointWrite], *, sharing: bool = False) -> bool:

@@ -6,7 +6,7 @@ that is a preemptee was ended by Clearway: neither says how long the program tak
 tell (a cancelled or failed one counts as it lasted), except that its time limit cut it: it lasted that long at least.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -88,16 +88,14 @@ def run_key(job: Job) -> RunKey:
     return RunKey(job.user, application(job, read_claims(job)[0] if "clearway:" in job.comment else None))
 
 
-def times_of(records: Iterable[RunRecord]) -> RunTimes:
-    """How long these runs lasted."""
-    kept = tuple(records)
-    return RunTimes(tuple(each.run_s for each in kept if not each.cut), tuple(each.run_s for each in kept if each.cut))
+def times_of(runs: Collection[RunRecord]) -> RunTimes:
+    """How long these lasted."""
+    return RunTimes(tuple(each.run_s for each in runs if not each.cut), tuple(each.run_s for each in runs if each.cut))
 
 
-def advice_on(records: Iterable[RunRecord]) -> Advice | None:
-    """What these runs asked for and took; None when there are none."""
-    kept = tuple(records)
-    return advice(times_of(kept), [each.limit_s for each in kept if each.limit_s is not None])
+def advice_on(runs: Collection[RunRecord]) -> Advice | None:
+    """What these asked for and took; None when there are none."""
+    return advice(times_of(runs), [each.limit_s for each in runs if each.limit_s is not None])
 
 
 def sentence(of: Advice) -> str:

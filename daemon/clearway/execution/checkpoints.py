@@ -12,7 +12,7 @@ from clearway.estimates.checkpoint_load import (
     latest_of,
     may_begin,
 )
-from clearway.estimates.outcomes import checkpoint_record
+from clearway.estimates.history import checkpoint_record
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Preemption
 from clearway.model.records import CheckpointRecord

@@ -64,18 +64,8 @@ class CycleFailed:
     error: BaseException
 
 
-Event = (
-    PlanMade
-    | PlanExplained
-    | CommandGiven
-    | JobLeft
-    | OperationFinished
-    | RollingProgress
-    | CheckpointRecord
-    | RestartRecord
-    | CycleReport
-    | CycleFailed
-)
+OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
+Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed
 Emit = Callable[[Event], None]
 
 

@@ -109,8 +109,6 @@ class Cycle:
         self.housekeeping.run(snapshot, self.drains, config.daemon.keep_history, now)
         return waiting, rolling
 
-    # -- what is under way ---------------------------------------------------------------------------------
-
     def _carry_on(self, context: CycleContext) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.

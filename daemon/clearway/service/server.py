@@ -99,8 +99,6 @@ class Service:
                 before.callback(signal.signal, number, signal.signal(number, handle))
             yield
 
-    # -- the loop's thread ---------------------------------------------------------------------------------
-
     def _work(self) -> None:
         try:
             self._loop.run(self._stopping, self._beat)
@@ -119,8 +117,6 @@ class Service:
         acting = sum(1 for eviction in report.open_evictions if eviction.state.acting)
         state = "paused" if report.paused else "standby" if report.standby else mode
         return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
-
-    # -- the HTTP server's thread --------------------------------------------------------------------------
 
     def _on_tick(self) -> None:
         if not self.ready.is_set():
@@ -147,8 +143,6 @@ class Service:
             mode = self._config.daemon.mode.value
             self._log.info("configuration reloaded", mode=mode, needs_restart=",".join(fixed) or None)
         self._notifier.ready(self._status())
-
-    # -- the end -------------------------------------------------------------------------------------------
 
     def _shut_down(self) -> bool:
         self.stop()
