@@ -29,7 +29,6 @@ from clearway.preemption.suppression import Suppression
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.housekeeping import Housekeeping
 from clearway.service.loop import Loop
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
@@ -109,7 +108,6 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         config=config,
         operations=operations,
         suppression=suppression,
-        housekeeping=Housekeeping(backend, store, operations, suppression),
         executor=executor,
         drains=drains,
         rolling=rolling,

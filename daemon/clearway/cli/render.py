@@ -20,8 +20,7 @@ from clearway.model.operations import Drain, Eviction, Operation, Relocation, St
 from clearway.model.orders import RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
-from clearway.service.housekeeping import HEARTBEAT
-from clearway.service.requests import PAUSED
+from clearway.service.requests import HEARTBEAT, PAUSED
 from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 

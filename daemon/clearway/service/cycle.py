@@ -6,6 +6,7 @@ in the store and on the cluster: what these objects keep may be lost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
@@ -18,7 +19,10 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.placement import is_placement
 from clearway.model.clock import Clock
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import UnknownEvictionError
 from clearway.model.events import Emit, OperationFinished
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
@@ -30,8 +34,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.validation import plan_aged, plan_misfit
 from clearway.relocation.controller import RelocationController
-from clearway.service.housekeeping import Housekeeping
-from clearway.service.requests import PAUSED, RequestHandler
+from clearway.service.requests import HEARTBEAT, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -58,13 +61,13 @@ class Cycle:
     config: Config
     operations: OpenOperations
     suppression: Suppression
-    housekeeping: Housekeeping
     executor: Executor
     drains: DrainController
     rolling: RollingController
     preemption: PreemptionController
     relocation: RelocationController
     requests: RequestHandler
+    _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
     def run(self, before: CycleReport | None) -> CycleReport:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any."""
@@ -106,7 +109,7 @@ class Cycle:
         self.parts.history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
         waiting = self.preemption.update(context)
         self.relocation.update(context, urgent=bool(waiting))
-        self.housekeeping.run(snapshot, self.drains, config.daemon.keep_history, now)
+        self._keep_house(snapshot, now)
         return waiting, rolling
 
     def _carry_on(self, context: CycleContext) -> None:
@@ -151,3 +154,41 @@ class Cycle:
         self.operations.save(done)
         self.parts.emit(OperationFinished(done))
         return True
+
+    def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        """What is done now and then: a sign of life, reservations that are left over, old history."""
+        store = self.parts.store
+        if self._is_due("heartbeat", 10.0, now):
+            store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.parts.backend.name})
+        if self._is_due("strays", 600.0, now):
+            self.drains.remove_strays(snapshot)
+            self._remove_strays(snapshot)
+        if self._is_due("prune", 86_400.0, now):
+            store.prune(now - timedelta(seconds=self.config.daemon.keep_history))
+            self.suppression.forget_ended(snapshot)
+
+    def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
+        if what in self._due and now < self._due[what]:
+            return False
+        self._due[what] = now + timedelta(seconds=every_s)
+        return True
+
+    def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        backend = self.parts.backend
+        reserved = any(node.reservation is not None for node in snapshot.nodes)
+        if not reserved and not any(job.reservation for job in snapshot.jobs):
+            return  # the snapshot shows no reservation at all: no need to ask for them
+        for reservation in backend.reservations():
+            if not is_placement(reservation):
+                continue
+            try:
+                eviction = self.operations.get(int(reservation.name.rpartition("_")[2]))
+            except UnknownEvictionError:
+                continue  # another Clearway's, or its database is not this one: it ends by itself
+            if not eviction.state.terminal:
+                continue
+            for job in snapshot.jobs:
+                if job.reservation == reservation.name:
+                    backend.detach(job.job_id)
+            backend.delete_reservation(reservation.name)
