@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clearway.config.configuration import Config
 from clearway.model.claims import Restart
-from clearway.model.clock import ManualClock
 from clearway.model.cluster import Skipped
 from clearway.model.errors import (
     JobNotRunningError,
@@ -29,7 +28,7 @@ from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.daemon_metrics import failure_kind
 from clearway.telemetry.metrics import Metrics
 from clearway.telemetry.work_metrics import saved_node_s
-from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
+from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
 

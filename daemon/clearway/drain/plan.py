@@ -27,9 +27,8 @@ from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict
+from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict, kept_by_others, what_becomes
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import one_after_another
 

@@ -130,5 +130,4 @@ def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> f
     if confidence is None or job.start_time is None:
         return None
     ran_s = max(0.0, (now - job.start_time).total_seconds())
-    claims, _ = read_claims(job)
-    return history.run_times(job.user, application(job, claims)).likely_end_s(ran_s, confidence)
+    return history.run_times(*run_key(job)).likely_end_s(ran_s, confidence)

@@ -30,19 +30,3 @@ class ScaledClock(SystemClock):
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=(time.monotonic() - self._began) * self._factor)
-
-
-class ManualClock:
-    """Stands still until it is moved; for tests and replays."""
-
-    def __init__(self, start: datetime) -> None:
-        self._now = start
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now.timestamp()
-
-    def advance(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)

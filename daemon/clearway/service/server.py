@@ -191,21 +191,20 @@ class _HttpServer(uvicorn.Server):
     """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
     def __init__(self, app: object, tick: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,  # type: ignore[arg-type]  # any ASGI application
-                log_config=None,
-                access_log=False,
-                http="h11",
-                ws="none",
-                loop="asyncio",
-                lifespan="on",
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=_LAST_REQUESTS_S,
-            )
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # any ASGI application
+            log_config=None,
+            access_log=False,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )
+        super().__init__(config)
         self._tick = tick
 
     @contextlib.contextmanager
