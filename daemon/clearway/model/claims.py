@@ -14,7 +14,6 @@ from functools import lru_cache, partial
 from clearway.model.cluster import Job
 from clearway.model.durations import parse_duration_s
 
-PREFIX = "clearway:"
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)")
 
@@ -99,8 +98,8 @@ def format_claims(comment: str, **pairs: str | int) -> str:
     items = (item.partition("=") for item in ",".join(_TOKEN.findall(comment)).split(","))
     merged = {key: value for key, equals, value in items if equals} | pairs
     rest = " ".join(_TOKEN.sub("", comment).split())
-    token = PREFIX + ",".join(f"{key}={value}" for key, value in merged.items())
-    return f"{rest} {token}".strip()
+    token = ",".join(f"{key}={value}" for key, value in merged.items())
+    return f"{rest} clearway:{token}".strip()
 
 
 def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> datetime:

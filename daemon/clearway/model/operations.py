@@ -58,12 +58,8 @@ class EvictionState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in (
-            EvictionState.COMPLETED,
-            EvictionState.CANCELLED,
-            EvictionState.FAILED,
-            EvictionState.SUPERSEDED,
-        )
+        states = EvictionState
+        return self in (states.COMPLETED, states.CANCELLED, states.FAILED, states.SUPERSEDED)
 
     @property
     def acting(self) -> bool:
