@@ -42,7 +42,6 @@ from clearway.telemetry.metrics import Metrics
 class Daemon:
     """Everything that ``clearway serve`` runs."""
 
-    config: Config
     loop: Loop
     store: SqlStore
     metrics: Metrics
@@ -77,7 +76,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     except BaseException:
         store.close()
         raise
-    return Daemon(config, new_loop(config, parts), store, metrics)
+    return Daemon(new_loop(config, parts), store, metrics)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:

@@ -20,21 +20,6 @@ O = TypeVar("O", bound=Operation)  # noqa: E741
 S = TypeVar("S", bound=StrEnum)
 Table = Mapping[S, Mapping[S, str]]  # from, to, why
 
-# In which states an operation of each kind is stored first, and why.
-FIRST_STATES: Mapping[OperationKind, Mapping[E, str]] = {
-    OperationKind.EVICTION: {
-        E.PROPOSED: "mode observe",
-        E.AWAITING_APPROVAL: "mode approve, or over budget",
-        E.PLACING: "mode automatic",
-    },
-    OperationKind.DRAIN: {E.SCHEDULED: "begins later", E.PLACING: "begins at once"},
-    OperationKind.RELOCATION: {
-        E.PROPOSED: "mode observe",
-        E.AWAITING_APPROVAL: "mode approve",
-        E.PLACING: "mode automatic, or asked for",
-    },
-}
-
 _MISFIT = {E.SUPERSEDED: "does not fit the cluster any more", E.CANCELLED: "cancelled"}
 _OLD = {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELLED: "cancelled"}
 

@@ -20,26 +20,22 @@ class Notifier:
         return bool(self._address)
 
     def ready(self, status: str = "") -> None:
-        self._send("READY=1", _status(status))
+        self._send("READY=1", status)
 
     def beat(self, status: str = "") -> None:
         """A sign of life for WatchdogSec=."""
-        self._send("WATCHDOG=1", _status(status))
+        self._send("WATCHDOG=1", status)
 
     def reloading(self) -> None:
         """Must be followed by ``ready``. systemd 253 and newer wait for ever without the monotonic time."""
-        self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, state: str, status: str = "") -> None:
         if not self._address:
             return
-        message = "\n".join(line for line in lines if line).encode()
+        message = f"{state}\nSTATUS={status.splitlines()[0]}" if status else state
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.sendto(message, self._address)
-
-
-def _status(text: str) -> str:
-    return f"STATUS={text.splitlines()[0]}" if text else ""
+            sender.sendto(message.encode(), self._address)
