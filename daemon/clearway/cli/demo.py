@@ -100,7 +100,7 @@ class Story:
         out.print()
         out.print(render.curve_table(eviction.plan.curve, eviction.plan.chosen))
         out.print()
-        out.print(render.verdict_table(eviction.verdicts, {}))
+        out.print(render.verdict_table(eviction.plan.verdicts, {}))
         out.print()
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)

@@ -272,7 +272,7 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
                     }
                     for p in e.preemptions
                 ],
-                "verdicts": _verdicts(e.verdicts),
+                "verdicts": _verdicts(e.plan.verdicts),
                 "curve": _points(e.plan.curve.points),
                 "steps": [
                     {
@@ -304,7 +304,7 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
             "",
             curve_table(e.plan.curve, e.plan.chosen),
             "",
-            verdict_table(e.verdicts, names),
+            verdict_table(e.plan.verdicts, names),
             "",
             made,
         )

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from clearway.config.configuration import Config
-from clearway.estimates.learning import History, application
+from clearway.estimates.learning import application
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
@@ -122,12 +121,3 @@ def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
         limit_s=job.time_limit_s,
         cut=job.time_limit_s is not None and lasted_s >= job.time_limit_s,
     )
-
-
-def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:
-    """Seconds until the job has ended, as surely as the configuration wants; None where that is not known."""
-    confidence = config.planning.end_confidence
-    if confidence is None or job.start_time is None:
-        return None
-    ran_s = max(0.0, (now - job.start_time).total_seconds())
-    return history.run_times(*run_key(job)).likely_end_s(ran_s, confidence)

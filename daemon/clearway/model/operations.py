@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan, Verdict
+from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.problem import Action
 
 CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
@@ -216,10 +216,6 @@ class Operation:
             if p.action not in (Action.SUSPEND, Action.END)
             and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
         )
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        return self.plan.verdicts
 
     @property
     def predicted_lost_node_s(self) -> float:

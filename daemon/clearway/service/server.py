@@ -58,8 +58,8 @@ class Service:
         self.ready = threading.Event()
         self.pulse = Pulse(loop.parts.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
-        self.app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
-        self._http = _HttpServer(self.app, self._on_tick)
+        app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
+        self._http = _HttpServer(app, self._on_tick)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
