@@ -96,13 +96,11 @@ class HistoryKeeper:
             record = restart_record(job, now, self.history(config))
             if record is None:
                 continue
-            if known is not None and (known.restart, known.restart_s) == (record.restart, record.restart_s):
-                found[run] = known
-                continue
             found[run] = record
-            if self._store.record_restart(record):
-                self._emit(record)
-            self._revision += 1
+            if known is None or (known.restart, known.restart_s) != (record.restart, record.restart_s):
+                if self._store.record_restart(record):
+                    self._emit(record)
+                self._revision += 1
         self._restarts = found
 
     def notice_returns(self, open_ones: Iterable[Operation]) -> None:

@@ -135,19 +135,15 @@ class Cycle:
     def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
-        config, now, snapshot = context.config, context.now, context.snapshot
+        config, now, snapshot, plan = context.config, context.now, context.snapshot, eviction.plan
         others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
         promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
-        together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
+        together = (plan.preemptor.job_id, *plan.together)
         beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
         left_s = (latest_of(eviction, config.execution) - now).total_seconds()
-        busy_s = file_system_busy_s(beside, snapshot, config, now, left_s)
-        why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
-            eviction.plan,
-            now,
-            approval_s(eviction.mode, config.execution),
-            max(0.0, busy_s - eviction.plan.problem.busy_s),
-        )
+        later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
+        left_open_s = approval_s(eviction.mode, config.execution)
+        why = plan_misfit(plan, snapshot, promised) or plan_aged(plan, now, left_open_s, later_s)
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
         done = superseded(eviction, why, now)
