@@ -32,16 +32,18 @@ def _key(default: Any, meaning: str, **limits: Any) -> Any:
 Names = tuple[str, ...]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
-PositiveDuration = Annotated[Duration, Field(gt=0)]
+Period = Annotated[Duration, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0, le=1_000)]
 
 
 class DaemonConfig(_Section):
     mode: Mode = _key(
         Mode.OBSERVE, "observe: plan and record only. approve: an operator confirms each eviction. automatic: act."
     )
-    poll_interval: PositiveDuration = _key(2.0, "time between two cycles while no eviction is under way")
-    active_interval: PositiveDuration = _key(0.5, "time between two cycles while an eviction is under way")
-    stale_after: PositiveDuration = _key(60.0, "/liveness answers 503 when no cycle has succeeded for longer than this")
+    poll_interval: Period = _key(2.0, "time between two cycles while no eviction is under way")
+    active_interval: Period = _key(0.5, "time between two cycles while an eviction is under way")
+    stale_after: Period = _key(60.0, "/liveness answers 503 when no cycle has succeeded for longer than this")
     keep_history: Duration = _key(
         365 * 86_400.0, "finished evictions older than this are deleted; 0: as soon as they are finished"
     )
@@ -53,7 +55,7 @@ class SlurmConfig(_Section):
         "auto", "auto: pyslurm when it can be loaded and answers, else the command line tools"
     )
     conf: Path | None = _key(None, "path of slurm.conf; None: SLURM_CONF or Slurm's own default")
-    timeout: PositiveDuration = _key(20.0, "time limit of one call to Slurm")
+    timeout: Period = _key(20.0, "time limit of one call to Slurm")
 
 
 class StoreConfig(_Section):
@@ -133,32 +135,25 @@ class CostsConfig(_Section):
         0.4, "share of a job's memory that an application checkpoint holds, where its size is not known", gt=0, le=1
     )
     checkpoint_overhead: Duration = _key(2.0, "time added to each checkpoint for signal, flush and answer; 0: none")
-    restart_weight: float = _key(
+    restart_weight: Weight = _key(
         1.0,
         "weight of the restart time in the cost of a job's return, which is its nodes x (restart_weight x time to "
         "restart + queueing_weight x time in the queue). Of plans that lose the same work, the one with the lowest "
         "return cost is made. 0: not counted",
-        ge=0,
-        le=1_000,
     )
-    queueing_weight: float = _key(
-        1.0, "weight of the time in the queue, see restart_weight; 0: not counted", ge=0, le=1_000
-    )
+    queueing_weight: Weight = _key(1.0, "weight of the time in the queue, see restart_weight; 0: not counted")
 
 
 class LearningConfig(_Section):
     """How the next checkpoint of an application is predicted from its earlier ones under the same checkpointer."""
 
     quantile: float = _key(0.9, "a checkpoint is expected to take this quantile of the earlier durations", gt=0, le=1)
-    min_samples: int = _key(
+    min_samples: Count = _key(
         5,
         "with fewer checkpoints of an application, the longest of them is expected; with fewer checkpoints of a "
         "checkpointer, the model of [costs] counts for applications without any",
-        ge=1,
     )
-    failures: int = _key(
-        2, "failed or late checkpoints in a row after which an application is not asked any more", ge=1
-    )
+    failures: Count = _key(2, "failed or late checkpoints in a row after which an application is not asked any more")
     forgive_after: Duration = _key(
         7 * 86_400.0, "such an application is asked again when its last failure is this old; 0: at once"
     )
@@ -197,8 +192,8 @@ class ExecutionConfig(_Section):
         "a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is planned anew "
         "without the job, or the urgent job waits",
     )
-    concurrent_checkpoints: int = _key(
-        1, "maximum checkpoints on the file system at a time, over all evictions under way", ge=1
+    concurrent_checkpoints: Count = _key(
+        1, "maximum checkpoints on the file system at a time, over all evictions under way"
     )
     checkpoint_bandwidth_mib_s: float | None = _key(
         None,
@@ -215,8 +210,8 @@ class ExecutionConfig(_Section):
     retry_after: Duration = _key(
         5.0, "a command without visible effect is given again after this time; 0: in every cycle"
     )
-    give_up_after: int = _key(5, "maximum attempts of a command; after the last one it counts as failed", ge=1)
-    landing_patience: PositiveDuration = _key(
+    give_up_after: Count = _key(5, "maximum attempts of a command; after the last one it counts as failed")
+    landing_patience: Period = _key(
         150.0, "a moved job that has not started on its new node within this time may start on any node"
     )
     watch_return: Duration = _key(86_400.0, "how long the return of preempted jobs is watched; 0: not at all")
@@ -226,11 +221,11 @@ class EternalConfig(_Section):
     """Jobs without a meaningful end. They run where nothing else does, and leave for every other job."""
 
     partitions: Names = _key((), "partitions of eternal jobs; empty: there are none")
-    max_delay: PositiveDuration = _key(300.0, "how long an ordinary job may wait while eternal jobs are saved")
+    max_delay: Period = _key(300.0, "how long an ordinary job may wait while eternal jobs are saved")
     patience: Duration = _key(
         15.0, "how long an ordinary job waits for Slurm before eternal jobs make room; 0: not at all"
     )
-    at_once: int = _key(4, "maximum ordinary jobs that room is made for at a time", ge=1)
+    at_once: Count = _key(4, "maximum ordinary jobs that room is made for at a time")
     min_runtime: Duration = _key(
         60.0,
         "eternal jobs that have run for less than this are never preempted; 0: no minimum. candidates.min_runtime and "
@@ -245,14 +240,12 @@ class DrainConfig(_Section):
         (), "users and REST tokens that may drain nodes, besides root and Slurm's operators and administrators"
     )
     owners: bool = _key(False, "whether users may drain nodes on which every job is their own")
-    patience: PositiveDuration = _key(
-        900.0, "drains without a deadline: how much longer than expected checkpoints may take"
-    )
+    patience: Period = _key(900.0, "drains without a deadline: how much longer than expected checkpoints may take")
 
 
 class _MovesConfig(_Section):
     enabled: bool = _key(False, "whether the daemon moves jobs without being asked, as far as daemon.mode allows")
-    period: PositiveDuration = _key(600.0, "time between two searches for moves, when enabled")
+    period: Period = _key(600.0, "time between two searches for moves, when enabled")
     jobs_per_hour: int = _key(10, "maximum jobs moved for this in an hour, requested moves included; 0: none", ge=0)
     worth: Finite = _key(2.0, "minimum ratio of a move's gain to its cost, both in node-seconds", ge=1)
     min_gain: Finite = _key(0.5, "minimum gain of all moves together, node-hours; 0: no minimum", ge=0)
