@@ -116,11 +116,6 @@ def _restarting(case: _Case) -> bool:
     return claims is not None and claims.asked is not None and start is not None and claims.asked < start
 
 
-def _other_partition(case: _Case) -> bool:
-    wanted = case.rules.partitions
-    return bool(wanted) and not case.eternal and not case.is_in(wanted)
-
-
 def _not_requeueable(case: _Case) -> bool:
     may_cancel = case.rules.allow_cancel and case.rules.allow_kill and not case.eternal
     return not (case.job.can_be_requeued or may_cancel)
@@ -162,7 +157,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("protected_qos", _UNLESS_FORCED, lambda it: it.job.qos in it.rules.protected_qos),
     Guard("protected_account", _UNLESS_FORCED, lambda it: it.job.account in it.rules.protected_accounts),
     Guard("protected_user", _UNLESS_FORCED, lambda it: it.job.user in it.rules.protected_users),
-    Guard("partition", _UNASKED, _other_partition),
+    Guard("partition", _UNASKED, lambda it: it.rules.partitions and not (it.eternal or it.is_in(it.rules.partitions))),
     Guard("heterogeneous", _ALWAYS, lambda it: it.job.het_job_id is not None),
     Guard("not_requeueable", _UNASKED, _not_requeueable),
     Guard("too_young", _UNASKED, _too_young),

@@ -8,10 +8,12 @@ anything, even the writing of a log line.
 """
 
 import contextlib
+import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FrameType
 
@@ -23,7 +25,6 @@ from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.service.loop import Loop
-from clearway.service.systemd import Notifier
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 
@@ -31,6 +32,44 @@ _MOST_CONNECTIONS = 100
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 _NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
 _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
+
+
+class Notifier:
+    """Tells systemd how the daemon is (the sd_notify protocol): one datagram to $NOTIFY_SOCKET, nothing without it.
+
+    A systemd that does not listen is no reason to fail.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of Linux's abstract namespace.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self._address)
+
+    def ready(self, status: str = "") -> None:
+        self._send("READY=1", status)
+
+    def beat(self, status: str = "") -> None:
+        """A sign of life for WatchdogSec=."""
+        self._send("WATCHDOG=1", status)
+
+    def reloading(self) -> None:
+        """Must be followed by ``ready``. systemd 253 and newer wait for ever without the monotonic time."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, state: str, status: str = "") -> None:
+        if not self._address:
+            return
+        message = f"{state}\nSTATUS={status.splitlines()[0]}" if status else state
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
+            sender.sendto(message.encode(), self._address)
 
 
 class Service:
