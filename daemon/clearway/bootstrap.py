@@ -9,10 +9,11 @@ from typing import Any
 from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
-from clearway.drain.replanning import DrainLifecycle
+from clearway.drain.lifecycle import DrainLifecycle
 from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
+from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
@@ -24,7 +25,7 @@ from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
-from clearway.preemption.replanning import EvictionLifecycle
+from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.suppression import Suppression
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
@@ -90,18 +91,16 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
     suppression = Suppression(store)
-    planning = parts.planner, history, parts.checkpointers
-    lifecycles: dict[type[Operation], Lifecycle[Any, Any]] = {
-        Eviction: EvictionLifecycle(config.execution, config, operations, *planning),
-        Drain: DrainLifecycle(config.execution, config, *planning),
-        Relocation: RelocationLifecycle(config.execution),
+    basis = PlanningBasis(parts.planner, operations, history, parts.checkpointers)
+    lifecycles: dict[type[Operation], Lifecycle[Any]] = {
+        Eviction: EvictionLifecycle(basis),
+        Drain: DrainLifecycle(basis),
+        Relocation: RelocationLifecycle(),
     }
-    executor = Executor(
-        backend, store, operations, config.execution, lifecycles, emit, learn=history.add_checkpoint, costs=config.costs
-    )
+    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint)
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
-    relocation = RelocationController(backend, store, operations, executor, emit, history, parts.checkpointers)
+    relocation = RelocationController(backend, store, operations, executor, emit, basis)
     return Cycle(
         parts=parts,
         config=config,
@@ -110,9 +109,7 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         executor=executor,
         drains=drains,
         rolling=rolling,
-        preemption=PreemptionController(
-            backend, operations, suppression, executor, parts.planner, parts.clock, emit, history, parts.checkpointers
-        ),
+        preemption=PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit),
         relocation=relocation,
         requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
     )

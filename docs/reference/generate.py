@@ -4,8 +4,6 @@
 tests/unit/docs fails while a page differs from what this makes.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 import types
@@ -149,9 +147,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds == int(seconds) else f"{seconds:g}"
 
 
-# -- REST ------------------------------------------------------------------------------------------------------
-
-
 ABOUT_REST = """\
 `GET /api/v1/openapi.json` has the same as an OpenAPI document. The daemon listens on `api.host` and `api.port`
 ([configuration](configuration.md#api)), by default on 127.0.0.1:8642.
@@ -226,9 +221,6 @@ def shape(schema: Mapping[str, Any]) -> str:
     return ", ".join([words.get(name, name), *bounds])
 
 
-# -- metrics ---------------------------------------------------------------------------------------------------
-
-
 ABOUT_METRICS = """\
 # Metrics
 
@@ -274,9 +266,6 @@ def label_values(samples: Iterable[Any], name: str) -> str:
 
 def info_labels(metric: Any) -> tuple[str, ...]:
     return tuple(metric.samples[0].labels) if metric.type == "info" else ()
-
-
-# -- command line ----------------------------------------------------------------------------------------------
 
 
 ABOUT_CLI = """\

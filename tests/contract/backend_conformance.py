@@ -5,131 +5,17 @@ cluster of eight nodes with four processors each into the state that a test is a
 limit (real) or moves the clock (simulated); no test sleeps.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import timedelta
 
 import pytest
 
-from clearway.model.cluster import FIRST, AdminLevel, Job, JobState, Reservation, Topology
+from clearway.model.cluster import FIRST, AdminLevel, JobState, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.slurm.base import SlurmBackend
+from tests.contract.site import CPUS, NODES, OURS, Site, by_id, look, placement, reserved, untouched, wait_state
 
-NODES = tuple(f"node{number}" for number in range(1, 9))
-CPUS = 4
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
-OURS = "clearway:test"
-
-
-class Site(Protocol):
-    """A cluster under test. Every job runs until ``finish``; ``user`` submits them."""
-
-    user: str
-
-    @property
-    def backend(self) -> SlurmBackend: ...
-
-    def now(self) -> datetime: ...
-
-    def run_job(
-        self,
-        *nodes: str,
-        cpus: int | None = None,
-        name: str = "job",
-        comment: str = "",
-        deaf: bool = False,
-        requeueable: bool = True,
-    ) -> str:
-        """A job that runs on exactly these nodes (all their processors, or ``cpus`` of each); its id.
-
-        It notices USR1 (``heard``). A ``deaf`` one ignores TERM, so it is COMPLETING until ``let_go``.
-        """
-        ...
-
-    def wait_job(self, num_nodes: int = 1, *, held: bool = False, switches: int = 0) -> str:
-        """A waiting job for whole nodes, held or waiting for room; its id. This cluster's switches are not known."""
-        ...
-
-    def array(self) -> str:
-        """An array of which tasks 1 and 2 run on node1, a processor each, and 3 and 4 wait; its id."""
-        ...
-
-    def full_array(self) -> str:
-        """An array of two tasks that both run on node1: the id of one task is that of the array."""
-        ...
-
-    def het(self) -> str:
-        """A heterogeneous job that runs with one node and with two; the id of its first component."""
-        ...
-
-    def configuring(self) -> str:
-        """A job that is CONFIGURING until ``configured``."""
-        ...
-
-    def configured(self, job_id: str) -> None: ...
-
-    def let_go(self, job_id: str) -> None:
-        """Let a ``deaf`` job that is COMPLETING leave its nodes."""
-        ...
-
-    def finish(self, job_id: str) -> None:
-        """Let the job end by itself, with success."""
-        ...
-
-    def heard(self, job_id: str) -> bool:
-        """Whether USR1 came to the job's batch shell."""
-        ...
-
-    def drain_as_somebody_else(self, node: str, reason: str) -> None: ...
-
-    def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
-        """Until the predicate holds; fails with ``what`` when it does not in time."""
-        ...
-
-
-def look(site: Site, job_id: str) -> Job:
-    job = site.backend.job(job_id)
-    assert job is not None, f"job {job_id} is not known"
-    return job
-
-
-def wait_state(site: Site, job_id: str, *states: JobState, timeout_s: float = 30) -> Job:
-    seen: list[Job] = []
-
-    def reached() -> bool:
-        seen[:] = [look(site, job_id)]
-        return seen[0].state in states
-
-    try:
-        site.wait(f"job {job_id} is {' or '.join(states)}", reached, timeout_s)
-    except AssertionError as error:
-        error.add_note(f"last seen: {seen[0] if seen else None}")
-        raise
-    return seen[0]
-
-
-def by_id(site: Site) -> dict[str, Job]:
-    return site.backend.snapshot().job_by_id
-
-
-def untouched(site: Site, jobs: Iterable[Job]) -> bool:
-    """Whether these jobs are in the same run and state as then."""
-    return all((now := look(site, then.job_id)).run == then.run and now.state is then.state for then in jobs)
-
-
-def placement(site: Site, *nodes: str, name: str = "clearway-test", seconds: float = 600) -> Reservation:
-    return Reservation(
-        name=name,
-        nodes=nodes,
-        start_time=site.now(),
-        end_time=site.now() + timedelta(seconds=seconds),
-        users=(site.user,),
-        flags=("IGNORE_JOBS", "FLEX"),
-    )
 
 
 class BackendConformance:
@@ -394,13 +280,13 @@ class BackendConformance:
         (moved,) = site.backend.reservations()
         assert abs((moved.end_time - later).total_seconds()) <= 60
         assert set(moved.nodes) == {"node2", "node5", "node6"}
-        site.wait("node5 is seen as reserved", lambda: _reserved(site, "node5"))
+        site.wait("node5 is seen as reserved", lambda: reserved(site, "node5"))
         site.backend.delete_reservation(wanted.name)
         site.backend.delete_reservation(wanted.name)
         assert site.backend.reservations() == ()
         with pytest.raises(SlurmRefusedError):
             site.backend.update_reservation(wanted.name, ("node2",))
-        site.wait("node5 is free again", lambda: not _reserved(site, "node5"))
+        site.wait("node5 is free again", lambda: not reserved(site, "node5"))
 
     def test_a_reservation_of_less_than_a_minute(self, site: Site) -> None:
         site.backend.create_reservation(placement(site, "node1", seconds=20))
@@ -502,7 +388,3 @@ class BackendConformance:
                 act("node8", OURS)
         node = site.backend.snapshot().node_by_name["node8"]
         assert (node.available, node.reason) == (False, "bad disk")
-
-
-def _reserved(site: Site, name: str) -> bool:
-    return site.backend.snapshot().node_by_name[name].reservation is not None

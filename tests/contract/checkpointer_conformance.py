@@ -116,7 +116,12 @@ class CheckpointerConformance:
         later = able.run(able.checkpointer.restart(generation, able.program))
         try:
             poll(lambda: len(able.counted) > before + 3, "the restarted program to count")
-            assert (Path(able.environment["CLEARWAY_STATE"]) / "restarted").read_text().startswith("ok=yes")
+            restarted = Path(able.environment["CLEARWAY_STATE"]) / "restarted"
+            poll(
+                lambda: restarted.exists() and restarted.read_text() != "",
+                "the driver's word that the program runs again",
+            )
+            assert restarted.read_text().startswith("ok=yes")
         finally:
             (able.folder / "stop").touch()
             assert later.wait(timeout=LIMIT_S) == 42

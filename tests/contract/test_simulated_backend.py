@@ -14,7 +14,8 @@ from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
 from tests.builders import ManualClock
-from tests.contract.backend_conformance import CPUS, NODES, BackendConformance
+from tests.contract.backend_conformance import BackendConformance
+from tests.contract.site import CPUS, NODES
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 LONG_S = 1e6

@@ -19,6 +19,7 @@ IN_A_TEST = 100
 WHOLE_NODES = 1_000 * TIMES  # of each shape; a problem takes HiGHS ten times as long as exhaustive search
 SIDE_BY_SIDE = 200 * TIMES
 AS_A_PLANNER = 100 * TIMES  # it solves four programs where the oracle solves one
+AT_A_TIME = 10
 TURNED_EVERY = 5  # and once more in another order on so many times fewer
 
 
@@ -57,13 +58,15 @@ MADE: dict[str, Callable[[int], EvictionProblem]] = {
 
 
 @pytest.mark.parametrize("shape", MADE)
-def test_highs_as_a_planner_keeps_every_key_but_the_last(shape: str) -> None:
-    _as_a_planner(MADE[shape], seeds(SHAPES, shape.split(",", maxsplit=1)[0], 0, AS_A_PLANNER))
+@pytest.mark.parametrize("block", range(AS_A_PLANNER // AT_A_TIME))
+def test_highs_as_a_planner_keeps_every_key_but_the_last(shape: str, block: int) -> None:
+    _as_a_planner(MADE[shape], seeds(SHAPES, shape.split(",", maxsplit=1)[0], block, AT_A_TIME))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_highs_as_a_planner_keeps_every_key_but_the_last_on_parts_of_nodes(kind: str) -> None:
-    _as_a_planner(typed_problem, seeds(KINDS, kind, 0, AS_A_PLANNER))
+@pytest.mark.parametrize("block", range(AS_A_PLANNER // AT_A_TIME))
+def test_highs_as_a_planner_keeps_every_key_but_the_last_on_parts_of_nodes(kind: str, block: int) -> None:
+    _as_a_planner(typed_problem, seeds(KINDS, kind, block, AT_A_TIME))
 
 
 def _as_a_planner(made: Callable[[int], EvictionProblem], numbers: range) -> None:

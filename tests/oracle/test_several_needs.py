@@ -1,7 +1,5 @@
 """Several urgent jobs of which some take parts of nodes or certain ones, planned at once, beside trying everything."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,13 +58,8 @@ def _node(rng: random.Random, shape: str, index: int) -> NodeResources:
         gpus = tuple((name, rng.choice((0, 2, 4))) for name in ("a100", "h100"))
     has = Amounts(rng.choice((4, 8)), rng.choice((100, 64_000)), gpus)
     fast = shape not in ("certain", "everything") or rng.random() < 0.7
-    return NodeResources(
-        f"n{index}",
-        has,
-        features=("fast",) if fast else (),
-        partitions=("main",),
-        switch=rng.choice(("s1", "s2", "s2", "")),
-    )
+    features, switch = ("fast",) if fast else (), rng.choice(("s1", "s2", "s2", ""))
+    return NodeResources(f"n{index}", has, features=features, partitions=("main",), switch=switch)
 
 
 def _part(rng: random.Random, has: Amounts) -> Amounts:

@@ -60,7 +60,7 @@ def played(seen: ClusterSnapshot, found: Sequence[Preemptor], seconds_left: Call
     plans: list[Plan] = []
     left = tuple(found)
     while left:
-        decided = decide_batch(left, considers(seen, tuple(plans)), seen, EvictionDP(), NOW, seconds_left)
+        decided = decide_batch(left, considers(seen, tuple(plans)), EvictionDP(), seconds_left)
         plans += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
         assert len(decided.later) < len(left)
         left = decided.later

@@ -1,7 +1,5 @@
 """Bad input of every kind: it is skipped, counted and told, and nothing is preempted because of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,22 +7,14 @@ from typing import Any
 
 import pytest
 
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
-from clearway.model.errors import (
-    ClearwayError,
-    SlurmError,
-    SlurmRefusedError,
-    SlurmTimeoutError,
-    SlurmUnavailableError,
-    StoreError,
-    UnknownEvictionError,
-)
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
+from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
+from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
-from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
-from tests.simulation.world import SAVES, World, config
+from tests.simulation.bad_days import busy, finish, try_cycle, untouched, wrapped
+from tests.simulation.world import World, config
 
 COMMENTS = [
     "clearway:",
@@ -36,72 +26,6 @@ COMMENTS = [
     "clearway:" + "9" * 50_000,
     "clearway:size_mib=-1",
 ]
-
-
-class WrappedBackend(SimulatedBackend):
-    """Slurm on a bad day: calls that fail, records that cannot be read."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.failing: dict[str, SlurmError] = {}
-        self.calls: list[str] = []
-        self.skipped: tuple[Skipped, ...] = ()
-        self.after_snapshot: Callable[[], None] = lambda: None
-
-    def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        if name.startswith("_") or not callable(found) or name == "after_snapshot":
-            return found
-        self.calls.append(name)
-        if name in self.failing:
-            error = self.failing[name]
-
-            def fail(*_: object, **__: object) -> None:
-                raise error
-
-            return fail
-        return found
-
-    def snapshot(self) -> ClusterSnapshot:
-        found = replace(super().snapshot(), skipped=self.skipped)
-        self.after_snapshot()
-        return found
-
-
-def wrapped(world: World) -> WrappedBackend:
-    backend = WrappedBackend(world.cluster, world.clock)
-    world.start_daemon(backend=backend)
-    return backend
-
-
-def busy(world: World, program: Program | None = None, comment: str = SAVES) -> list[str]:
-    """Eight nodes, eight jobs; the first has lost least."""
-    program = program or Program(save_s=3.0)
-    return [world.submit(program, on=(f"n{n}",), ran_s=300.0 * n, comment=comment) for n in range(1, 9)]
-
-
-def untouched(world: World, jobs: list[str]) -> bool:
-    """Whether every job still is in its first run and nothing of ours is on the cluster."""
-    running = all(
-        world.state(job_id) is JobState.RUNNING and len(world.cluster.jobs[job_id].runs) == 1 for job_id in jobs
-    )
-    return running and not world.leftovers()
-
-
-def try_cycle(world: World, seconds: float = 0.5) -> ClearwayError | None:
-    """One cycle as ``Loop.run`` would have it: what it dies of costs that cycle."""
-    try:
-        world.tick(seconds)
-    except ClearwayError as error:
-        return error
-    return None
-
-
-def finish(world: World, urgent: str) -> None:
-    """From here on all is well: the urgent job starts, the others return, nothing stays behind."""
-    world.run_until(lambda: world.started(urgent) is not None, limit_s=120)
-    world.run_until(world.settled, limit_s=1_800, every_s=5)
-    assert not world.leftovers()
 
 
 # -- what users write --------------------------------------------------------------------------------------------
@@ -340,99 +264,3 @@ def test_a_result_that_could_not_be_stored_is_found_out_again(world: World, call
     for job_id in jobs:
         assert len(world.cluster.jobs[job_id].runs) <= (2 if job_id in planned else 1)
     store.close()
-
-
-# -- plans that are old ------------------------------------------------------------------------------------------
-
-
-def lose_the_run(world: World, job_id: str) -> None:
-    """Somebody else requeues the job while the plan is made."""
-    entry = world.cluster.jobs[job_id]
-    if entry.job.restart_count == 0:
-        entry.job = replace(entry.job, restart_count=1)
-
-
-def suspend(world: World, job_id: str) -> None:
-    entry = world.cluster.jobs[job_id]
-    if entry.job.state is JobState.RUNNING:
-        world.cluster.suspend(entry)
-
-
-def withdraw_the_urgent_job(world: World, _: str) -> None:
-    for entry in world.cluster.jobs.values():
-        if entry.job.partitions == ("urgent",) and entry.job.state is JobState.PENDING:
-            world.cluster.withdraw(entry)
-
-
-@pytest.mark.parametrize("change", [lose_the_run, suspend, withdraw_the_urgent_job], ids=lambda change: change.__name__)
-def test_a_plan_that_aged_while_it_was_made_is_not_carried_out(
-    world: World, change: Callable[[World, str], None]
-) -> None:
-    backend = wrapped(world)
-    jobs = busy(world, Program(), comment="")
-    world.urgent(1)
-    seen = [0]
-
-    def once() -> None:
-        seen[0] += 1
-        if seen[0] == 1:  # after the snapshot that the plan is made from, before the fresh one
-            change(world, jobs[0])
-
-    backend.after_snapshot = once
-    report = world.tick()
-    assert [waiting.why for waiting in report.waiting] == ["the cluster changed while the plan was made"]
-    assert not world.store.evictions()
-    assert not world.leftovers()
-    assert set(backend.calls) <= {"snapshot", "reservations", "job"}
-
-
-def change_urgent(world: World, urgent: str, **fields: object) -> None:
-    entry = world.cluster.jobs[urgent]
-    job: Job = replace(entry.job, **fields)  # type: ignore[arg-type]  # as the caller names them
-    entry.job = job
-
-
-@pytest.mark.parametrize(
-    "fields", [{"num_nodes": 3}, {"priority": 0}, {"features": "big"}, {"comment": "clearway:max_delay=9m"}], ids=str
-)
-def test_a_plan_that_aged_while_it_waited_for_approval_is_not_carried_out(
-    make_world: Callable[..., World], fields: dict[str, object]
-) -> None:
-    world = make_world(config=config("approve"))
-    jobs = busy(world)
-    urgent = world.urgent(2)
-    world.tick()
-    first = world.eviction()
-    assert first.state is EvictionState.AWAITING_APPROVAL
-    change_urgent(world, urgent, **fields)
-    world.store.add_request("approve", first.eviction_id, "olga", world.clock.now())
-    for _ in range(10):
-        world.tick()
-    assert world.store.eviction(first.eviction_id).state is EvictionState.SUPERSEDED
-    assert untouched(world, jobs), "only another plan, approved by itself, may be carried out"
-
-
-def test_an_approval_that_comes_too_late_is_not_carried_out(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config("approve"))
-    jobs = busy(world, Program(work_s=1e6, save_s=3.0))
-    world.urgent(2)
-    world.tick()
-    first = world.eviction()
-    world.store.add_request("approve", first.eviction_id, "olga", world.clock.now())
-    world.tick(3_600)
-    assert world.store.eviction(first.eviction_id).state is EvictionState.SUPERSEDED
-    assert untouched(world, jobs)
-
-
-@pytest.mark.parametrize("kind", ["approve", "cancel", "nonsense"])
-def test_requests_that_make_no_sense_are_refused(world: World, kind: str) -> None:
-    jobs = busy(world)
-    for eviction_id in (99, -1):
-        with pytest.raises(UnknownEvictionError):
-            world.store.add_request(kind, eviction_id, "olga", world.clock.now())
-    request_id = world.store.add_request(kind, None, "olga", world.clock.now())
-    world.tick()
-    request = world.store.request(request_id)
-    assert request is not None
-    assert request.result.startswith("refused: ")
-    assert untouched(world, jobs)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.execution.node_hold import hold_reason
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.operations import Eviction, EvictionState, PreemptionState, Relocation
@@ -201,9 +201,8 @@ def test_what_cannot_or_need_not_be_moved_stays_and_says_why(
 
 def plan_now(world: World, kind: MoveKind = MoveKind.COMPACTION) -> RelocationPlan | NoPlan:
     snapshot = world.backend.snapshot()
-    return plan_moves(
-        kind, snapshot, world.config, snapshot.taken_at, jobs=10, actor="x", preempted={}, under_way=UnderWay()
-    )
+    context = PlanningContext(snapshot=snapshot, config=world.config, now=snapshot.taken_at)
+    return plan_moves(kind, context, jobs=10, actor="x")
 
 
 def test_memory_of_jobs_that_come_together_is_counted_together(world: World) -> None:

@@ -130,7 +130,10 @@ class World:
         return only
 
     def settled(self) -> bool:
-        """Whether everything that was begun has come to its end."""
+        """Whether everything that was begun has come to its end: the store's word, once the last cycle agrees."""
+        report = self.loop.report
+        if report is not None and any(e.state.acting for e in report.open_evictions):
+            return False
         return not any(e.state.acting for e in self.store.open_evictions())
 
     def started(self, job_id: str) -> datetime | None:

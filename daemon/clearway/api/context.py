@@ -11,6 +11,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.clock import Clock
@@ -58,6 +60,20 @@ class Context:
     wake: Callable[[], None] = lambda: None
     backend: str = ""
     _planner_free: threading.Lock = field(default_factory=threading.Lock)
+
+    def planning_context(self, report: CycleReport, *, counts: bool = True) -> PlanningContext:
+        """What the loop would plan from, on this snapshot; ``counts``: with those of earlier preemptions."""
+        snapshot = report.snapshot
+        holders = [job.job_id for job in snapshot.jobs if job.state.holds_nodes]
+        return PlanningContext(
+            snapshot=snapshot,
+            config=self.config(),
+            now=snapshot.taken_at,
+            preempted=self.store.preemption_counts(holders) if counts else {},
+            under_way=under_way_by(report.open_evictions),
+            history=self.history(),
+            actions=self.checkpointers,
+        )
 
     @contextmanager
     def planning(self) -> Iterator[None]:

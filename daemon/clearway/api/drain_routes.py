@@ -12,7 +12,6 @@ from clearway.api.request_routes import REFUSALS, ask
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest
 from clearway.drain.selection import chosen_nodes
-from clearway.eligibility.under_way import under_way_by
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.errors import DrainError
 from clearway.model.requests import RequestKind
@@ -53,14 +52,6 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatI
     if why:
         raise HTTPException(409, why)
     with daemon.planning():
-        plan = plan_drain(
-            wish.order(nodes, "what-if"),
-            snapshot,
-            daemon.config(),
-            daemon.planner,
-            snapshot.taken_at,
-            under_way=under_way_by(report.open_evictions),
-            history=daemon.history(),
-            actions=daemon.checkpointers,
-        )
+        context = daemon.planning_context(report, counts=False)
+        plan = plan_drain(wish.order(nodes, "what-if"), context, daemon.planner)
     return views.what_if_view(snapshot.taken_at, plan)

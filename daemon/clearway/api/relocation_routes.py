@@ -8,7 +8,6 @@ from fastapi import APIRouter, Response
 from clearway.api import schemas, views
 from clearway.api.context import Actor, Context, Daemon, Report
 from clearway.api.request_routes import REFUSALS, ask
-from clearway.eligibility.under_way import under_way_by
 from clearway.model.orders import MoveKind
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
@@ -46,19 +45,9 @@ def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
 
 
 def _what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
-    snapshot, config = report.snapshot, daemon.config()
     with daemon.planning():
-        plan = plan_moves(
-            kind,
-            snapshot,
-            config,
-            snapshot.taken_at,
-            jobs=jobs_left(kind, daemon.store, config, snapshot.taken_at),
-            actor="what-if",
-            preempted=daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-            under_way=under_way_by(report.open_evictions),
-            history=daemon.history(),
-            actions=daemon.checkpointers,
-        )
+        context = daemon.planning_context(report)
+        jobs = jobs_left(kind, daemon.store, context.config, context.now)
+        plan = plan_moves(kind, context, jobs=jobs, actor="what-if")
     # Moves have no deadline, so nothing to trade.
-    return views.what_if_view(snapshot.taken_at, plan).model_copy(update={"curve": None})
+    return views.what_if_view(context.now, plan).model_copy(update={"curve": None})

@@ -11,10 +11,7 @@ from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import preview
 from clearway.drain.selection import chosen_nodes
-from clearway.eligibility.under_way import under_way_by
 from clearway.model.errors import DrainError
-from clearway.model.orders import DrainOrder
-from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.requests import RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.store.base import LARGEST_ID
@@ -61,22 +58,9 @@ def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.Rolli
         order = wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
     except DrainError as error:
         raise HTTPException(422, str(error)) from None
-    history, under_way = daemon.history(), under_way_by(report.open_evictions)
-
-    def plan(each: DrainOrder) -> DrainPlan | NoPlan:
-        return plan_drain(
-            each,
-            snapshot,
-            daemon.config(),
-            daemon.planner,
-            snapshot.taken_at,
-            under_way=under_way,
-            history=history,
-            actions=daemon.checkpointers,
-        )
-
+    context = daemon.planning_context(report, counts=False)
     with daemon.planning():
-        found = preview(order, wish.rolling or 1, snapshot, plan)
+        found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
     return schemas.RollingWhatIf(
         taken_at=snapshot.taken_at,
         batches=tuple(schemas.BatchView.model_validate(batch) for batch in found.batches),

@@ -10,13 +10,10 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from clearway.api import schemas, views
-from clearway.api.context import Context, Daemon, Report
-from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import under_way_by
+from clearway.api.context import Daemon, Report
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
-from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.model.report import CycleReport
+from clearway.model.plan import NoPlan, Preemptor
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
 
@@ -49,7 +46,7 @@ def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfV
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
     preemptor = _preemptor(question, report.snapshot)
     with daemon.planning():
-        decision = _decide(daemon, report, preemptor)
+        decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
     budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
     return views.what_if_view(report.snapshot.taken_at, decision, budget=budget)
 
@@ -73,19 +70,3 @@ def _preemptor(question: WhatIf, snapshot: ClusterSnapshot) -> Preemptor:
     )
     deadline = snapshot.taken_at + timedelta(seconds=question.max_delay)
     return Preemptor(job, "what-if", question.max_delay, deadline)
-
-
-def _decide(daemon: Context, report: CycleReport, preemptor: Preemptor) -> Plan | NoPlan:
-    """The same call as in the loop: with its guards, its history and what is under way."""
-    snapshot = report.snapshot
-    counts = daemon.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-    context = PlanningContext(
-        snapshot=snapshot,
-        config=daemon.config(),
-        now=snapshot.taken_at,
-        preempted=counts,
-        under_way=under_way_by(report.open_evictions),
-        history=daemon.history(),
-        actions=daemon.checkpointers,
-    )
-    return decide(preemptor, context, daemon.planner)

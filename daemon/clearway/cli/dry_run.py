@@ -1,5 +1,6 @@
 """What the daemon would decide, on a fresh snapshot; nothing is done."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
@@ -10,7 +11,7 @@ from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import Preview, preview
 from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import UnderWay, under_way_by
+from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.clock import SystemClock
@@ -30,16 +31,8 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
     """For an urgent job that does not exist. Earlier preemptions do not count: the question needs no database."""
     snapshot = _fresh(config)
     partition = partition or usual_partition(snapshot, config.preemptors)
-    context = PlanningContext(
-        snapshot=snapshot,
-        config=config,
-        now=snapshot.taken_at,
-        preempted={},
-        under_way=UnderWay(),
-        actions=checkpointer_actions(),
-    )
     preemptor = imagined(nodes, max_delay_s, partition, snapshot.taken_at)
-    return decide(preemptor, context, open_planner(config))
+    return decide(preemptor, _context(snapshot, config), open_planner(config))
 
 
 def drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
@@ -58,18 +51,12 @@ def rolling_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
 
 def moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
     snapshot = _fresh(config)
-    return plan_moves(
-        kind,
-        snapshot,
-        config,
-        snapshot.taken_at,
-        jobs=jobs_left(kind, store, config, snapshot.taken_at),
-        actor=actor(),
+    context = replace(
+        _context(snapshot, config, store),
         preempted=store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
-        under_way=under_way_by(store.open_evictions()),
         history=read_history(store, config),
-        actions=checkpointer_actions(),
     )
+    return plan_moves(kind, context, jobs=jobs_left(kind, store, config, context.now), actor=actor())
 
 
 def _fresh(config: Config) -> ClusterSnapshot:
@@ -88,12 +75,14 @@ def _order(config: Config, wish: DrainRequest) -> tuple[DrainOrder, ClusterSnaps
 
 
 def _decide(order: DrainOrder, snapshot: ClusterSnapshot, config: Config, store: Store) -> DrainPlan | NoPlan:
-    return plan_drain(
-        order,
-        snapshot,
-        config,
-        open_planner(config),
-        snapshot.taken_at,
-        under_way=under_way_by(store.open_evictions()),
+    return plan_drain(order, _context(snapshot, config, store), open_planner(config))
+
+
+def _context(snapshot: ClusterSnapshot, config: Config, store: Store | None = None) -> PlanningContext:
+    return PlanningContext(
+        snapshot=snapshot,
+        config=config,
+        now=snapshot.taken_at,
+        under_way=under_way_by(store.open_evictions() if store is not None else ()),
         actions=checkpointer_actions(),
     )

@@ -20,7 +20,7 @@ from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import fresh_operation
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import DrainError, UnknownEvictionError
+from clearway.model.errors import DrainError
 from clearway.model.operations import Drain, EmptiesNodes, EvictionState
 from clearway.model.orders import DrainOrder
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -49,10 +49,14 @@ class DrainController:
         taken = self.operations.of_request(Drain, request.request_id)
         if taken is not None:
             return taken
+        return self.begin(self.checked_order(request, wish, context), context)
+
+    def checked_order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> DrainOrder:
+        """What the request asks for; raises ``DrainError`` where it makes no sense, or the actor may not."""
         wish.check_times(request.created_at)
         order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
         self.check(order, context)
-        return self.begin(order, context)
+        return order
 
     def check(self, order: DrainOrder, context: CycleContext) -> None:
         """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
@@ -74,20 +78,15 @@ class DrainController:
         why = not_ours_to_drain(order.nodes, context.snapshot)
         if why:
             raise DrainError(why)
-        later = order.begin_at is not None and order.begin_at > context.now
         if order.deadline is not None and order.deadline <= context.now:
             raise DrainError("its deadline has passed")
+        config, now, state, outcome = context.config, context.now, EvictionState.PLACING, None
+        if order.begin_at is not None and order.begin_at > now:
+            state = EvictionState.SCHEDULED
+            outcome = Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
+        plan = first_plan(order, config, now)
         return self.operations.create(
-            fresh_operation(
-                Drain,
-                first_plan(order, context.config, context.now),
-                context.config.daemon.mode.value,
-                EvictionState.SCHEDULED if later else EvictionState.PLACING,
-                context.now,
-                outcome=Outcome(OutcomeCode.SCHEDULED, f"Begins at {order.begin_at:%Y-%m-%d %H:%M:%S} UTC")
-                if later
-                else None,
-            )
+            fresh_operation(Drain, plan, config.daemon.mode.value, state, now, outcome=outcome)
         )
 
     def begin_scheduled(self, now: datetime) -> None:
@@ -104,15 +103,11 @@ class DrainController:
         """
         for node in snapshot.nodes:
             number = drain_number(node.reason) if node.drained else None
-            if number is None:
+            eviction = None if number is None else self.operations.find(number)  # it may be another Clearway's
+            if not isinstance(eviction, EmptiesNodes):
                 continue
-            try:
-                eviction = self.operations.get(number)
-            except UnknownEvictionError:
-                continue  # another Clearway's
             stays = eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
-            called_off = eviction.state.terminal and not stays
-            if called_off and isinstance(eviction, EmptiesNodes) and node.reason == hold_reason(eviction):
+            if eviction.state.terminal and not stays and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
     def undrain(self, request: OperatorRequest, context: CycleContext) -> str:
@@ -142,10 +137,7 @@ class DrainController:
         return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
-        try:
-            eviction = self.operations.get(number)
-        except UnknownEvictionError:
-            eviction = None
+        eviction = self.operations.find(number)
         if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.order.nodes):
             raise DrainError(f"node {names[0]} was not drained by this daemon")
         if eviction.state.before_start:

@@ -1,4 +1,4 @@
-"""The rows of the table for a drain, whose hold is the DRAIN state of its nodes. Pure.
+"""The lifecycle of drains: the rows of the table, whose hold is the DRAIN state of the nodes, and their plans.
 
 placing     not all nodes are drained by us: drain them; all are: go on with what a later snapshot shows there
 preempting  the preemptions' own table; until no job is left that has to go
@@ -9,105 +9,81 @@ A node that was drained outside Clearway is neither drained again nor brought ba
 DRAIN over DRAIN would replace it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 
-from clearway.config.configuration import ExecutionConfig
+from clearway.drain.plan import plan_drain
+from clearway.eligibility.under_way import UnderWay, under_way_for_replan
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Observed, Phase, Target, call_off, close_phase
-from clearway.execution.node_hold import hold_reason, nodes_held, nodes_with_other_reasons
+from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo
+from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
 from clearway.model.cluster import ClusterSnapshot, JobState
-from clearway.model.errors import SlurmError
-from clearway.model.operations import Drain, Operation, Preemption, PreemptionState
+from clearway.model.operations import Drain, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import DrainPlan, NoPlan
+from clearway.model.problem import Action
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What is seen of a drain's nodes, in a snapshot taken after its last change."""
+@dataclass(frozen=True)
+class DrainLifecycle(NodesLifecycle[Drain]):
+    """The first plan is made here as well: of the jobs seen on the nodes when nothing new can start there."""
 
-    ours: tuple[str, ...]  # drained by this very drain
-    foreign: tuple[str, ...]  # with another Reason
-    free: bool  # no job that has to go is on any of them
-    paused: bool = False
+    basis: PlanningBasis
 
-
-@dataclass(frozen=True, slots=True)
-class DrainTable:
-    """The lifecycle of drains but for their plans."""
-
-    execution: ExecutionConfig
-
-    def observe(self, e: Drain, observed: Observed, done: AbstractSet[Command], now: datetime) -> Observation | None:  # noqa: ARG002
-        if Command.DRAIN in done:
+    def next_phase(self, e: Drain, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
+        if not e.state.acting or Command.DRAIN in done:
             return None  # which jobs are there is seen when none can come any more
-        snapshot = observed.snapshot
-        return Observation(
-            ours=() if Command.UNDRAIN in done else nodes_held(e, snapshot),
-            foreign=nodes_with_other_reasons(e, snapshot),
-            free=not any(snapshot.jobs_on.get(name) for name in e.order.nodes) and not snapshot.unreadable,
-            paused=observed.paused,
-        )
-
-    def next_phase(self, e: Drain, observation: Observation, now: datetime) -> Phase | None:
-        return next_phase(e, observation, now, timedelta(seconds=self.execution.watch_return))
-
-    def target(self, e: Drain, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """Of its nodes those that are not so already."""
-        ours = nodes_held(e, snapshot)
-        rest = tuple(name for name in e.order.nodes if name not in ours)
-        return Target(nodes=ours if command is Command.UNDRAIN else rest, reason=hold_reason(e))
-
-    def refused(self, e: Drain, error: SlurmError) -> Phase | None:
-        if e.state is not E.PLACING or error.retryable:
+        snapshot = cycle.snapshot
+        ours = () if Command.UNDRAIN in done else nodes_held(e, snapshot)
+        missing, foreign = set(e.order.nodes) - set(ours), set(nodes_with_other_reasons(e, snapshot))
+        if e.state is E.PLACING:
+            taken = sorted(missing & foreign)
+            if taken:
+                return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
+            if cycle.paused:
+                return None
+            return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
+        if e.state is E.PREEMPTING:
+            # Another Reason keeps the node out of service as well; without any it takes jobs again.
+            lost = sorted(missing - foreign)
+            if lost:
+                return undo(OutcomeCode.NODE_TAKEN, f"Node {lost[0]} was brought back outside Clearway")
+            if not snapshot.unreadable and not any(snapshot.jobs_on.get(name) for name in e.order.nodes):
+                outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")
+                return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)
+            if e.order.deadline is not None and cycle.now > e.order.deadline and not e.late:
+                return Phase(e.state, event="The nodes were not empty by the deadline.", late=True)
             return None
-        return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))
+        if e.state is E.CANCELLING and ours:
+            return Phase(e.state, Command.UNDRAIN)
+        return close_phase(e, cycle.now, cycle.config.execution.watch_return)
 
-    def misfits(self, e: Drain, snapshot: ClusterSnapshot, others: Sequence[Operation]) -> dict[str, str]:  # noqa: ARG002
-        return have_to_go(e, snapshot)
+    def misfits(self, e: Drain, cycle: CycleContext) -> dict[str, str]:
+        return have_to_go(e, cycle.snapshot)
 
-    def step_context(
-        self,
-        e: Drain,
-        p: Preemption,  # noqa: ARG002
-        common: StepContext,
-        observed: Observed,  # noqa: ARG002
-        refused: AbstractSet[Command],  # noqa: ARG002
-        now: datetime,  # noqa: ARG002
-    ) -> StepContext:
+    def step_context(self, e: Drain, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
         return replace(common, first=True, kill_when_late=e.order.force)
 
-
-def next_phase(e: Drain, observation: Observation, now: datetime, watch_return: timedelta) -> Phase | None:
-    """The next row for a drain as a whole; None: nothing to do before another snapshot."""
-    if not e.state.acting:
-        return None
-    missing = set(e.order.nodes) - set(observation.ours)
-    if e.state is E.PLACING:
-        taken = sorted(missing & set(observation.foreign))
-        if taken:
-            why = f"Node {taken[0]} has a Reason that is not Clearway's"
-            return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
-        if observation.paused:
+    def replan(self, e: Drain, stuck: Mapping[str, str], cycle: CycleContext) -> DrainPlan | Phase | None:
+        """Where there can be no plan the drain is called off."""
+        if cycle.snapshot.unreadable:
             return None
-        return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
-    if e.state is E.PREEMPTING:
-        # Another Reason keeps the node out of service as well; without any it takes jobs again.
-        lost = sorted(missing - set(observation.foreign))
-        if lost:
-            why = f"Node {lost[0]} was brought back outside Clearway"
-            return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
-        if observation.free:
-            outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")
-            return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=now)
-        if e.order.deadline is not None and now > e.order.deadline and not e.late:
-            return Phase(e.state, event="The nodes were not empty by the deadline.", late=True)
-        return None
-    if e.state is E.CANCELLING and observation.ours:
-        return Phase(e.state, Command.UNDRAIN)
-    return close_phase(e, now, watch_return)
+        plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
+        return call_off(e, Outcome(OutcomeCode.NOT_POSSIBLE, plan.why)) if isinstance(plan, NoPlan) else plan
+
+    def _plan(self, e: Drain, under_way: UnderWay, cycle: CycleContext) -> DrainPlan | NoPlan:
+        failed = [p.job.display_id for p in e.preemptions if p.state is PreemptionState.FAILED]
+        if failed:
+            return NoPlan(f"job {failed[0]} does not leave its nodes")
+        open_ones = [p for p in e.preemptions if p.state.cancellable]
+        # A kill was the last resort: a job past saving is not asked once more because of another one.
+        killed = {p.job_id for p in open_ones if p.action is Action.KILL}
+        asked = {p.job_id for p in open_ones if p.asked_at is not None}
+        under_way = replace(under_way, avoid=frozenset(killed) | (under_way.avoid & asked))
+        context = self.basis.context(cycle, under_way, counts=False)
+        return plan_drain(e.order, context, self.basis.planner)
 
 
 def have_to_go(e: Drain, snapshot: ClusterSnapshot) -> dict[str, str]:

@@ -18,22 +18,17 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.exemption import Exemption, Purpose, exemption
+from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.options import options_for, why_not_saved
-from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.checkpoint_load import file_system_busy_s
-from clearway.estimates.costs import BY_ITSELF, NO_HISTORY, end_ready_s
-from clearway.estimates.learning import History
-from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.estimates.costs import end_ready_s
+from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict, kept_by_others, what_becomes
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import one_after_another
-
-LEFT = "parallel_left"  # the verdict on a job that an order leaves alone
-
 
 _NAMED_JOBS = 5  # in one sentence
 
@@ -57,22 +52,13 @@ def first_plan(order: DrainOrder, config: Config, now: datetime) -> DrainPlan:
     )
 
 
-def plan_drain(
-    order: DrainOrder,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    planner: Planner,
-    now: datetime,
-    *,
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-) -> DrainPlan | NoPlan:
+def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) -> DrainPlan | NoPlan:
     """How the jobs on these nodes leave; a NoPlan names those that are in the way.
 
     ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
     asked to save themselves in vain, ``under_way.jobs`` those of other evictions.
     """
+    snapshot, config, now, under_way = context.snapshot, context.config, context.now, context.under_way
     found = {j.job_id: j for name in order.nodes for j in snapshot.jobs_on.get(name, ())}
     leaving, verdicts = [], []
     for job_id, job in sorted(found.items()):
@@ -80,15 +66,18 @@ def plan_drain(
             continue
         if order.leaves_alone(job):
             why = "it also runs on other nodes, and such jobs are left to end by themselves"
-            verdicts.append(Verdict(job_id, Choice.SPARED, LEFT, why))
+            verdicts.append(Verdict(job_id, Choice.SPARED, "parallel_left", why))
         else:
             leaving.append(job)
-    context = PlanningContext(
-        snapshot=snapshot, config=config, now=now, preempted={}, under_way=under_way, history=history, actions=actions
-    )
     purpose = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in leaving}
-    ways = {job.job_id: _ways(job, order, context) for job in leaving if exempt[job.job_id] is None}
+    # Without ``force`` only in ways that lose nothing.
+    kills = {job.job_id for job in leaving if order.force and (job.can_be_requeued or config.candidates.allow_cancel)}
+    ways = {
+        job.job_id: list(options_for(job, context, kill=job.job_id in kills, shared=order.deadline is not None))
+        for job in leaving
+        if exempt[job.job_id] is None
+    }
     # Without a deadline there is time for all checkpoints, one after another.
     saving_s = sum(max((o.checkpoint_s for o in options), default=0.0) for options in ways.values())
     allowance_s = config.execution.kill_allowance
@@ -101,17 +90,18 @@ def plan_drain(
         ends = ready_s is not None and ready_s <= (saving_s if limit_s is None else limit_s)
         if ends and job.job_id not in under_way.avoid and job.job_id not in under_way.jobs:
             ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
-    stuck = [(job, _why_stuck(job, exempt[job.job_id], context)) for job in leaving if not ways.get(job.job_id)]
+    stuck = []
+    for job in leaving:
+        if not ways.get(job.job_id):
+            held = exempt[job.job_id]
+            stuck.append((job, held.reason if held is not None else why_not_saved(job, context)))
     if stuck:
         return NoPlan(_in_the_way(stuck))
-    problem = _problem(order, snapshot, leaving, ways, limit_s, saving_s, config)
+    problem = _problem(order, leaving, ways, limit_s, saving_s, context)
     busy_s = file_system_busy_s(under_way.evictions, snapshot, config, now, problem.max_delay_s)
-    if order.deadline is None:  # it waits for others as long as it takes
-        problem = replace(
-            problem, max_delay_s=problem.max_delay_s + math.ceil(busy_s / problem.step_s) * problem.step_s
-        )
-    problem = replace(problem, busy_s=busy_s)
-    problem, curve = _solve(problem, planner)
+    # Without a deadline it waits for others as long as it takes.
+    waits_s = math.ceil(busy_s / problem.step_s) * problem.step_s if order.deadline is None else 0
+    problem, curve = _solve(replace(problem, max_delay_s=problem.max_delay_s + waits_s, busy_s=busy_s), planner)
     point = curve.choose()
     if point is None:
         return NoPlan(
@@ -119,11 +109,7 @@ def plan_drain(
             + kept_by_others(problem),
             curve=curve,
         )
-    chosen = {planned.job_id: planned for planned in point.actions}
-    verdicts += [
-        Verdict(job_id, Choice.CHOSEN, planned.action.value, what_becomes(planned))
-        for job_id, planned in chosen.items()
-    ]
+    verdicts += [Verdict(p.job_id, Choice.CHOSEN, p.action.value, what_becomes(p)) for p in point.actions]
     return DrainPlan(
         made_at=now,
         deadline=order.deadline or now + timedelta(seconds=problem.max_delay_s + allowance_s),
@@ -155,21 +141,21 @@ def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem,
 
 def _problem(
     order: DrainOrder,
-    snapshot: ClusterSnapshot,
     leaving: Sequence[Job],
     ways: Mapping[str, Sequence[Option]],
     limit_s: float | None,
     saving_s: float,
-    config: Config,
+    context: PlanningContext,
 ) -> EvictionProblem:
     """All nodes that these jobs hold are asked for, as though jobs that are left alone were not there."""
+    seen_at, config = context.snapshot.taken_at, context.config
     candidates = tuple(
         Candidate(
             job_id=job.job_id,
             nodes=len(names),
             options=tuple(ways[job.job_id]),
             node_names=names,
-            ran_s=max(0.0, (snapshot.taken_at - (job.start_time or snapshot.taken_at)).total_seconds()),
+            ran_s=max(0.0, (seen_at - (job.start_time or seen_at)).total_seconds()),
             job_nodes=len(job.nodes),
         )
         for job in leaving
@@ -181,16 +167,6 @@ def _problem(
     steps = math.floor(wanted_s / step_s) if limit_s is not None else math.ceil(wanted_s / step_s) + len(candidates)
     needed = len({name for candidate in candidates for name in candidate.node_names})
     return EvictionProblem(needed, steps * step_s, step_s, candidates, len(order.nodes))
-
-
-def _ways(job: Job, order: DrainOrder, context: PlanningContext) -> list[Option]:
-    """How the job can leave before its own end; without ``force`` only what loses nothing."""
-    kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
-    return list(options_for(job, context, kill=kill, shared=order.deadline is not None))
-
-
-def _why_stuck(job: Job, exempt: Exemption | None, context: PlanningContext) -> str:
-    return exempt.reason if exempt is not None else why_not_saved(job, context)
 
 
 def _in_the_way(stuck: Sequence[tuple[Job, str]]) -> str:

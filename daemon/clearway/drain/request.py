@@ -11,8 +11,6 @@ from clearway.model.orders import DrainOrder, Parallel
 
 # What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
 _REASON = re.compile(r'[^"\[\]]{0,120}')
-
-
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
 _CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
@@ -67,16 +65,8 @@ class DrainRequest(BaseModel):
             raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
 
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
-        return DrainOrder(
-            nodes=nodes,
-            actor=actor,
-            request_id=request_id,
-            reason=self.reason,
-            deadline=self.deadline,
-            begin_at=self.at,
-            parallel=self.parallel,
-            force=self.force,
-        )
+        same = self.model_dump(include={"reason", "deadline", "parallel", "force"})
+        return DrainOrder(nodes=nodes, actor=actor, request_id=request_id, begin_at=self.at, **same)
 
 
 class UndrainRequest(BaseModel):

@@ -25,27 +25,20 @@ T = TurnState
 _NAMED_SKIPS = 5  # in one sentence
 
 
-def first_turns(order: DrainOrder) -> tuple[Turn, ...]:
-    return tuple(Turn(name) for name in order.nodes)
-
-
 def recover(rolling: RollingDrain, drains: Mapping[int, Drain]) -> RollingDrain:
     """Take up drains that were stored for it when the daemon died before it could write down whose turn it is."""
     started = {name: number for number, e in sorted(drains.items()) for name in e.order.nodes}
-    return _with(
-        rolling,
-        lambda turn: (
-            replace(turn, state=T.EMPTYING, drain_id=started[turn.node])
-            if turn.state is T.WAITING and started.get(turn.node, 0) > turn.drain_id
-            else turn
-        ),
-    )
+    begun = {
+        turn.node for turn in rolling.turns if turn.state is T.WAITING and started.get(turn.node, 0) > turn.drain_id
+    }
+    return _with(rolling, begun, lambda turn: replace(turn, state=T.EMPTYING, drain_id=started[turn.node]))
 
 
 def update(rolling: RollingDrain, drains: Mapping[int, Drain], snapshot: ClusterSnapshot) -> RollingDrain:
     """Where each turn stands now; ``drains`` are this order's own, by number."""
     nodes = snapshot.node_by_name
-    return _with(rolling, lambda turn: _updated(turn, drains.get(turn.drain_id), nodes.get(turn.node)))
+    turns = tuple(_updated(turn, drains.get(turn.drain_id), nodes.get(turn.node)) for turn in rolling.turns)
+    return rolling if turns == rolling.turns else replace(rolling, turns=turns)
 
 
 def _updated(turn: Turn, drain: Drain | None, node: Node | None) -> Turn:
@@ -76,38 +69,22 @@ def set_back(turn: Turn, why: str, *, together: bool) -> Turn:
 
 def not_begun(rolling: RollingDrain, names: Collection[str], why: str) -> RollingDrain:
     """These nodes' drain was refused."""
-    together = len(names) > 1
-    return _with(rolling, lambda turn: set_back(turn, why, together=together) if turn.node in names else turn)
+    return _with(rolling, names, lambda turn: set_back(turn, why, together=len(names) > 1))
 
 
 def skipped(rolling: RollingDrain, reasons: Mapping[str, str]) -> RollingDrain:
     """These nodes cannot be drained, by name and why."""
-    return _with(
-        rolling, lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]) if turn.node in reasons else turn
-    )
+    return _with(rolling, reasons, lambda turn: replace(turn, state=T.SKIPPED, note=reasons[turn.node]))
 
 
 def mark_started(rolling: RollingDrain, names: Collection[str], drain_id: int) -> RollingDrain:
-    return _with(
-        rolling,
-        lambda turn: (
-            replace(turn, state=T.EMPTYING, drain_id=drain_id, note="")
-            if turn.node in names and not turn.state.terminal
-            else turn
-        ),
-    )
+    begun = set(names).intersection(rolling.nodes(T.WAITING, T.EMPTYING, T.AWAY))
+    return _with(rolling, begun, lambda turn: replace(turn, state=T.EMPTYING, drain_id=drain_id, note=""))
 
 
 def left_out(rolling: RollingDrain, names: Collection[str], why: str) -> RollingDrain:
     """It was decided against these nodes' turns, as far as they have not been emptied."""
-    return _with(
-        rolling,
-        lambda turn: (
-            replace(turn, state=T.SKIPPED, note=why)
-            if turn.node in names and turn.state in (T.WAITING, T.EMPTYING)
-            else turn
-        ),
-    )
+    return skipped(rolling, {name: why for name in rolling.nodes(T.WAITING, T.EMPTYING) if name in names})
 
 
 def next_nodes(rolling: RollingDrain, busy: Collection[str], snapshot: ClusterSnapshot) -> tuple[str, ...]:
@@ -165,12 +142,8 @@ def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSn
     reasons = {turn.node: _taken_over(turn, snapshot) for turn in rest}
     if not all(reasons.values()):
         return rolling
-    rolling = _with(
-        rolling,
-        lambda turn: (
-            turn if turn.state.terminal else replace(turn, state=T.OVER, note=f"kept by others: {reasons[turn.node]}")
-        ),
-    )
+    notes = {name: f"kept by others: {why}" for name, why in reasons.items()}
+    rolling = _with(rolling, notes, lambda turn: replace(turn, state=T.OVER, note=notes[turn.node]))
     return replace(rolling, state=RollingState.COMPLETED, finished_at=now, outcome=_how_it_ended(rolling))
 
 
@@ -263,6 +236,6 @@ def newly_skipped(before: RollingDrain, after: RollingDrain) -> tuple[Turn, ...]
     )
 
 
-def _with(rolling: RollingDrain, change: Callable[[Turn], Turn]) -> RollingDrain:
-    turns = tuple(map(change, rolling.turns))
-    return rolling if turns == rolling.turns else replace(rolling, turns=turns)
+def _with(rolling: RollingDrain, names: Collection[str], change: Callable[[Turn], Turn]) -> RollingDrain:
+    """With these nodes' turns changed."""
+    return replace(rolling, turns=tuple(change(turn) if turn.node in names else turn for turn in rolling.turns))

@@ -14,7 +14,6 @@ from clearway.drain.request import DrainRequest
 from clearway.drain.rolling import (
     busy_nodes,
     finish,
-    first_turns,
     left_out,
     mark_started,
     next_nodes,
@@ -24,18 +23,17 @@ from clearway.drain.rolling import (
     skipped,
     update,
 )
-from clearway.drain.selection import chosen_nodes
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import DrainError, RequestError, SlurmError, UnknownEvictionError
+from clearway.model.errors import DrainError, RequestError, SlurmError
 from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import OperatorRequest
-from clearway.model.rolling import RollingDrain, RollingState, TurnState
+from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.base import Store
 
 
@@ -59,18 +57,14 @@ class RollingController:
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
             return taken[0]
-        wish.check_times(request.created_at)
-        order = wish.order(chosen_nodes(wish.nodes, context.snapshot), request.actor, request.request_id)
-        self.drains.check(order, context)
+        order = self.drains.checked_order(request, wish, context)
         for each in open_ones:
             both = sorted({turn.node for turn in each.turns if not turn.state.terminal} & set(order.nodes))
             if both:
                 raise DrainError(f"node {both[0]} already belongs to rolling drain {each.rolling_id}")
-        return self.operations.create_rolling_drain(
-            RollingDrain(
-                rolling_id=0, order=order, at_once=wish.rolling or 1, turns=first_turns(order), created_at=context.now
-            )
-        )
+        turns = tuple(Turn(name) for name in order.nodes)
+        made = RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=turns, created_at=context.now)
+        return self.operations.create_rolling_drain(made)
 
     def cancel(self, request: OperatorRequest) -> None:
         """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.
@@ -156,15 +150,8 @@ class RollingController:
     def _drains_of(self, rolling: RollingDrain, own: dict[int, Drain]) -> dict[int, Drain]:
         """Those that turns wait for, the ended ones included."""
         numbers = {turn.drain_id for turn in rolling.turns if turn.state is TurnState.EMPTYING}
-        ended = {number: each for number in numbers - own.keys() if (each := self._find(number)) is not None}
-        return own | ended
-
-    def _find(self, number: int) -> Drain | None:
-        try:
-            found = self.operations.get(number)
-        except UnknownEvictionError:
-            return None
-        return found if isinstance(found, Drain) else None
+        ended = {number: self.operations.find(number) for number in numbers - own.keys()}
+        return own | {number: each for number, each in ended.items() if isinstance(each, Drain)}
 
     def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
         stopped = left_out(rolling, rolling.order.nodes, why)

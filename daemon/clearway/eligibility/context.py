@@ -19,7 +19,7 @@ class PlanningContext:
     snapshot: ClusterSnapshot
     config: Config
     now: datetime
-    preempted: Mapping[str, int]  # earlier preemptions by job_id
-    under_way: UnderWay
+    preempted: Mapping[str, int] = field(default_factory=dict)  # earlier preemptions by job_id
+    under_way: UnderWay = field(default_factory=UnderWay)
     history: History = NO_HISTORY
     actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # by checkpointer that jobs may name

@@ -34,16 +34,14 @@ class Commander:
         about = target or Target(job_id=p.job_id if p else "")
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
+        error, result, detail = None, "ok", nodes
         try:
             self._act(e, p, command, now, about)
-        except SlurmError as error:
-            result = "error" if error.retryable else "refused"
-            self._store.finish_step(step_id, now, result, str(error))
-            self._emit(CommandGiven(command.value, result))
-            return error
-        self._store.finish_step(step_id, now, "ok", nodes)
-        self._emit(CommandGiven(command.value, "ok"))
-        return None
+        except SlurmError as failure:
+            error, result, detail = failure, "error" if failure.retryable else "refused", str(failure)
+        self._store.finish_step(step_id, now, result, detail)
+        self._emit(CommandGiven(command.value, result))
+        return error
 
     def _act(self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target) -> None:
         backend = self._backend

@@ -1,10 +1,19 @@
 """What one cycle goes by: read once, then passed down. Frozen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from clearway.config.configuration import Config
-from clearway.model.cluster import ClusterSnapshot
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.under_way import UnderWay
+from clearway.estimates.history import HistoryKeeper
+from clearway.execution.job_lifecycle import Command
+from clearway.execution.open_operations import OpenOperations
+from clearway.model.cluster import ClusterSnapshot, Reservation
+from clearway.model.operations import Operation
+from clearway.model.problem import Action
+from clearway.planning.base import Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +24,32 @@ class CycleContext:
     config: Config
     now: datetime
     paused: bool = False
+    reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
+    # What the executor adds for the operation that it carries on:
+    others: tuple[Operation, ...] = ()  # under way beside it
+    refused: frozenset[Command] = frozenset()  # commands that have just failed for it as a whole
+
+    def reservation(self, name: str) -> Reservation | None:
+        return next((each for each in self.reservations if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningBasis:
+    """What all plans of the daemon are made with."""
+
+    planner: Planner
+    operations: OpenOperations
+    history: HistoryKeeper
+    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+
+    def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:
+        """``counts``: with those of earlier preemptions, which no guard of a drain asks for."""
+        return PlanningContext(
+            snapshot=cycle.snapshot,
+            config=cycle.config,
+            now=cycle.now,
+            preempted=self.operations.preemption_counts(cycle.snapshot) if counts else {},
+            under_way=under_way,
+            history=self.history.history(cycle.config),
+            actions=self.actions,
+        )

@@ -6,16 +6,17 @@ from the lifecycle in the next cycle.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from clearway.config.configuration import CostsConfig, ExecutionConfig
+from clearway.config.configuration import Config
 from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
-from clearway.execution.lifecycle import Lifecycle, Observed, Phase, call_off
+from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
@@ -26,26 +27,12 @@ from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Pre
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
-from clearway.model.transitions import O, entered, preemption_entered
+from clearway.model.transitions import O, entered, preemption_entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """What one call to ``advance`` goes by."""
-
-    lifecycle: Lifecycle[Any, Any]
-    observed: Observed
-    others: tuple[Operation, ...]  # under way beside the one that advances
-    now: datetime
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        return self.observed.snapshot
 
 
 class Executor:
@@ -56,33 +43,31 @@ class Executor:
         backend: SlurmBackend,
         store: Store,
         operations: OpenOperations,
-        config: ExecutionConfig,
-        lifecycles: Mapping[type[Operation], Lifecycle[Any, Any]],
+        config: Config,
+        lifecycles: Mapping[type[Operation], Lifecycle[Any]],
         emit: Emit,
-        *,
-        learn: Callable[[CheckpointRecord], None] = lambda _: None,
-        costs: CostsConfig | None = None,
+        learn: Callable[[CheckpointRecord], None],
     ) -> None:
         self._store = store
         self._operations = operations
-        self._config = config
+        self._config = config.execution
         self._lifecycles = lifecycles
         self._emit = emit
-        self._learn_record = learn
-        self._checkpoints = CheckpointTurns(config, costs or CostsConfig())
-        self._commander = Commander(backend, store, emit, timedelta(seconds=config.placement_grace))
+        self._learn = learn
+        self._checkpoints = CheckpointTurns(config)
+        self._commander = Commander(backend, store, emit, timedelta(seconds=config.execution.placement_grace))
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
-    def advance(self, operation: O, observed: Observed, now: datetime) -> O:
+    def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
         others = tuple(other for other in self._operations.others(operation) if other.state.acting)
-        cycle = _Cycle(self._lifecycles[type(operation)], observed, others, now)
+        cycle = replace(cycle, others=others)
         operation, held = self._advance_whole(operation, cycle)
         if not operation.state.acting or operation.state is EvictionState.PLACING:
             return operation
         # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
-        if not held:
-            cycle = replace(cycle, observed=replace(observed, paused=True))
+        refused = self._refused(operation, cycle.now)
+        cycle = replace(cycle, paused=cycle.paused or not held, refused=refused)
         operation, stuck = self._advance_jobs(operation, cycle)
         return self._plan_anew(operation, stuck, cycle) if stuck else operation
 
@@ -101,14 +86,18 @@ class Executor:
         """Undo what can be undone; jobs past their point of no return are followed to their end."""
         return self._enter(operation, call_off(operation, outcome), now, None)
 
-    # -- the operation as a whole --------------------------------------------------------------------------
+    def put_aside(self, operation: Operation, why: str, now: datetime) -> None:
+        """End one that was never carried out; ``why``: half a sentence."""
+        done = superseded(operation, why, now)
+        self._operations.save(done)
+        self._emit(OperationFinished(done))
 
-    def _advance_whole(self, e: O, cycle: _Cycle) -> tuple[O, bool]:
+    def _advance_whole(self, e: O, cycle: CycleContext) -> tuple[O, bool]:
         """The operation after its rows; and whether all commands were carried out."""
+        lifecycle = self._lifecycles[type(e)]
         done: set[Command] = set()
         for _ in range(_MOST_PHASES):
-            observation = cycle.lifecycle.observe(e, cycle.observed, done, cycle.now)
-            phase = None if observation is None else cycle.lifecycle.next_phase(e, observation, cycle.now)
+            phase = lifecycle.next_phase(e, cycle, done)
             if phase is None:
                 return e, True
             if phase.command in self._refused(e, cycle.now):
@@ -118,11 +107,11 @@ class Executor:
                 if e == before:
                     return e, True
                 continue
-            target = cycle.lifecycle.target(e, phase.command, cycle.snapshot)
+            target = lifecycle.target(e, phase.command, cycle.snapshot)
             error = self._commander.give(e, None, phase.command, cycle.now, target)
             if error is not None:
                 self._failed_at[e.eviction_id, phase.command] = cycle.now
-                instead = cycle.lifecycle.refused(e, error)
+                instead = lifecycle.refused(e, error)
                 return (e if instead is None else self._enter(e, instead, cycle.now, None)), False
             done.add(phase.command)
         return e, True
@@ -154,22 +143,19 @@ class Executor:
         if phase.late and not e.late:
             e = replace(e, late=True)
         if e != before:
-            self._learn(before, e, snapshot, now)
-            self._operations.save(e)
+            self._save(before, e, snapshot, now)
         if phase.event:
             self._store.add_event(e.eviction_id, None, now, phase.event)
         if e.state.terminal:
             self._emit(OperationFinished(e))
         return e
 
-    # -- its jobs ------------------------------------------------------------------------------------------
-
-    def _advance_jobs(self, e: O, cycle: _Cycle) -> tuple[O, dict[str, str]]:
+    def _advance_jobs(self, e: O, cycle: CycleContext) -> tuple[O, dict[str, str]]:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = cycle.lifecycle.misfits(e, cycle.snapshot, cycle.others) if waiting else {}
-        begin = waiting and not cycle.observed.paused and not stuck
+        stuck = self._lifecycles[type(e)].misfits(e, cycle) if waiting else {}
+        begin = waiting and not cycle.paused and not stuck
         for index in range(len(e.preemptions)):
             p = e.preemptions[index]
             seen = cycle.snapshot.job_by_id.get(p.job_id)
@@ -187,9 +173,9 @@ class Executor:
             if p.state.cancellable and step.command is not None and not begin:
                 continue
             e = self._take(e, index, step, cycle)
-        return e, stuck if waiting and not cycle.observed.paused else {}
+        return e, stuck if waiting and not cycle.paused else {}
 
-    def _context(self, e: Operation, p: Preemption, cycle: _Cycle) -> StepContext:
+    def _context(self, e: Operation, p: Preemption, cycle: CycleContext) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
         # a suspension, which would only let the job stand still earlier.
         quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
@@ -197,24 +183,22 @@ class Executor:
         asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
         common = StepContext(
             latest=latest_of(e, self._config),
-            may_ask=asks and self._checkpoints.may_ask(e, p, cycle.snapshot, cycle.others, cycle.now),
+            may_ask=asks and self._checkpoints.may_ask(e, p, cycle),
             may_kill=not open_saves,
             wanted=e.state.before_start,
             retry_after=timedelta(seconds=self._config.retry_after),
             give_up_after=self._config.give_up_after,
         )
-        refused = self._refused(e, cycle.now)
-        return cycle.lifecycle.step_context(e, p, common, cycle.observed, refused, cycle.now)
+        return self._lifecycles[type(e)].step_context(e, p, common, cycle)
 
-    def _take(self, e: O, index: int, step: Step, cycle: _Cycle) -> O:
+    def _take(self, e: O, index: int, step: Step, cycle: CycleContext) -> O:
         now, before, p = cycle.now, e, e.preemptions[index]
         after = replace(p, note=step.note or p.note)
         if step.state is not p.state:
             changes = times(p, step, cycle.snapshot, now)
             after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
         e = with_preemption(e, index, after)
-        self._learn(before, e, cycle.snapshot, now)
-        self._operations.save(e)
+        self._save(before, e, cycle.snapshot, now)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
@@ -227,22 +211,22 @@ class Executor:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e
 
-    def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: _Cycle) -> O:
+    def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:
         """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
-        answer = cycle.lifecycle.replan(e, stuck, cycle.observed, cycle.others, cycle.now)
+        answer = self._lifecycles[type(e)].replan(e, stuck, cycle)
         if answer is None:
             return e
         if isinstance(answer, Phase):
             return self._enter(e, answer, cycle.now, None)
         before, e = e, with_plan(e, answer, cycle.now)
-        self._learn(before, e, cycle.snapshot, cycle.now)
-        self._operations.save(e)
+        self._save(before, e, cycle.snapshot, cycle.now)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         again = " anew" if before.preemptions else ""
         self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
         return e
 
-    def _learn(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
-        """Remember what became of checkpoints: before their new states are stored, so that a crash loses none."""
+    def _save(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
+        """What became of checkpoints is remembered before their new states are stored, so that a crash loses none."""
         for record in self._checkpoints.records(before, after, snapshot, now):
-            self._learn_record(record)
+            self._learn(record)
+        self._operations.save(after)

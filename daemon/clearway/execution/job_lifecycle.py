@@ -21,9 +21,9 @@ from clearway.model.problem import Action
 
 S = PreemptionState
 
-
 # Slurm 22.05 fails a job for good ("credential revoked") that starts again in the second in which it was requeued.
 _REST = timedelta(seconds=1.5)
+_SECOND = timedelta(seconds=1)
 
 
 class Command(StrEnum):
@@ -93,12 +93,11 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepConte
         return _vacated(p, seen, now, context)
     if p.state is S.QUEUED:
         return _queued(p, seen, now, context)
-    if seen.state is JobState.PENDING:
-        return Step(S.VACATED, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
-    if seen.run != p.job.run:
-        return Step(S.RETURNED, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
-    if p.state is S.SUSPENDED or (p.state is S.VACATING and p.action is Action.SUSPEND):
-        return _suspending(p, seen, now, context) if p.state is S.VACATING else _suspended(p, seen, now, context)
+    if left:
+        after = S.VACATED if seen.state is JobState.PENDING else S.RETURNED
+        return Step(after, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
+    if p.state is S.SUSPENDED:
+        return _suspended(p, seen, now, context)
     if p.state is S.VACATING:
         return _vacating(p, seen, now, context)
     if seen.state is not JobState.RUNNING:
@@ -110,10 +109,8 @@ def _planned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> S
     match p.action:
         case Action.END:
             return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > context.latest else None
-        case Action.KILL:
+        case Action.KILL | Action.SUSPEND:
             return _leave(p) if context.may_kill else None
-        case Action.SUSPEND:
-            return Step(S.VACATING, Command.SUSPEND) if context.may_kill else None
         case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
             if claims.checkpoint is CheckpointHow.INTERVAL:
                 return Step(S.CHECKPOINTING)
@@ -138,60 +135,49 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, context: StepContext
     return None
 
 
-def _suspending(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if seen.state is JobState.SUSPENDED:
-        return Step(S.SUSPENDED)
-    if p.attempted_at is not None and now - p.attempted_at < context.retry_after:
-        return None
-    if not context.wanted:
-        return Step(S.SPARED, note="no longer needed")
-    if seen.state is not JobState.RUNNING:
-        return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
-    if p.attempts >= context.give_up_after:
-        return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to suspend it")
-    return Step(S.VACATING, Command.SUSPEND)
-
-
 def _suspended(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     """Never given up: Slurm alone does not resume it."""
     if seen.state is not JobState.SUSPENDED:
         return Step(S.RETURNED, note="" if p.attempts else "it was resumed outside Clearway")
-    due = p.attempted_at is None or now - p.attempted_at >= context.retry_after
-    return Step(S.SUSPENDED, Command.RESUME) if context.may_resume and due else None
+    resumes = context.may_resume and not _just_tried(p, now, context.retry_after)
+    return Step(S.SUSPENDED, Command.RESUME) if resumes else None
 
 
 def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if p.attempted_at is not None and now - p.attempted_at < context.retry_after:
+    suspends = p.action is Action.SUSPEND
+    if suspends and seen.state is JobState.SUSPENDED:
+        return Step(S.SUSPENDED)
+    if _just_tried(p, now, context.retry_after):
         return None
+    if suspends and not context.wanted:
+        return Step(S.SPARED, note="no longer needed")
     if seen.state is not JobState.RUNNING:
         return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
     if p.attempts >= context.give_up_after:
-        return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to requeue it")
+        what = "suspend" if suspends else "requeue"
+        return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to {what} it")
     return _leave(p)
 
 
 def _vacated(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if seen.state is JobState.PENDING:
-        if (
-            context.placement
-            and context.attach is not _in_placement(seen, context)
-            and p.attempts < context.give_up_after
-        ):
-            # Whether it has come to be is seen next time: it must not become eligible anywhere else before.
-            if p.attempted_at is not None and now - p.attempted_at < timedelta(seconds=1):
-                return None
-            if context.attach:
-                return Step(S.VACATED, Command.ATTACH) if context.placed else None
-            return Step(S.VACATED, Command.DETACH)
-        asked = 1 if context.placement else 0  # to get into its placement
-        if context.first and p.attempts <= asked and 0 < seen.priority < FIRST:
-            return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
-        if p.state_since is not None and now - p.state_since < _REST:
+    if seen.state is not JobState.PENDING:
+        return _returned(p, seen, now, context)
+    misplaced = bool(context.placement) and context.attach is not _in_placement(seen, context)
+    if misplaced and p.attempts < context.give_up_after:
+        # Whether it has come to be is seen next time: it must not become eligible anywhere else before.
+        if _just_tried(p, now):
             return None
-        if seen.priority == 0:
-            return Step(S.FAILED, note="it is held in the queue; release it by hand")
-        return Step(S.QUEUED, Command.START_NOW)
-    return _returned(p, seen, now, context)
+        if context.attach:
+            return Step(S.VACATED, Command.ATTACH) if context.placed else None
+        return Step(S.VACATED, Command.DETACH)
+    asked = 1 if context.placement else 0  # to get into its placement
+    if context.first and p.attempts <= asked and 0 < seen.priority < FIRST:
+        return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
+    if p.state_since is not None and now - p.state_since < _REST:
+        return None
+    if seen.priority == 0:
+        return Step(S.FAILED, note="it is held in the queue; release it by hand")
+    return Step(S.QUEUED, Command.START_NOW)
 
 
 def _in_placement(seen: Job, context: StepContext) -> bool:
@@ -200,23 +186,27 @@ def _in_placement(seen: Job, context: StepContext) -> bool:
 
 def _returned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     if _in_placement(seen, context):  # Slurm does not delete a reservation that a job runs in
-        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
-        return Step(p.state, Command.DETACH) if due else None
-    if seen.priority == FIRST and context.first and p.attempts < context.give_up_after:
-        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
-        return Step(p.state, Command.USUAL_PRIORITY) if due else None
-    return Step(S.RETURNED)
+        command = Command.DETACH
+    elif seen.priority == FIRST and context.first and p.attempts < context.give_up_after:
+        command = Command.USUAL_PRIORITY
+    else:
+        return Step(S.RETURNED)
+    return None if _just_tried(p, now) else Step(p.state, command)
 
 
 def _queued(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
     if seen.state is not JobState.PENDING:
         return _returned(p, seen, now, context)
     if _in_placement(seen, context) and not context.attach:
-        due = p.attempted_at is None or now - p.attempted_at >= timedelta(seconds=1)
-        return Step(S.QUEUED, Command.DETACH) if due else None
-    waits = seen.eligible_time is not None and seen.eligible_time > now + timedelta(seconds=1)
-    due = p.attempted_at is None or now - p.attempted_at >= context.retry_after
-    return Step(S.QUEUED, Command.START_NOW) if waits and due and p.attempts < context.give_up_after else None
+        return None if _just_tried(p, now) else Step(S.QUEUED, Command.DETACH)
+    waits = seen.eligible_time is not None and seen.eligible_time > now + _SECOND
+    again = p.attempts < context.give_up_after and not _just_tried(p, now, context.retry_after)
+    return Step(S.QUEUED, Command.START_NOW) if waits and again else None
+
+
+def _just_tried(p: Preemption, now: datetime, pause: timedelta = _SECOND) -> bool:
+    """Whether the command of this state was given so lately that its effect may not be seen yet."""
+    return p.attempted_at is not None and now - p.attempted_at < pause
 
 
 def _requeues_itself(seen: Job) -> bool:
@@ -225,14 +215,13 @@ def _requeues_itself(seen: Job) -> bool:
 
 
 def _leave(p: Preemption, note: str = "") -> Step:
-    return Step(S.VACATING, Command.REQUEUE if p.job.can_be_requeued else Command.CANCEL_JOB, note=note)
+    command = Command.REQUEUE if p.job.can_be_requeued else Command.CANCEL_JOB
+    return Step(S.VACATING, Command.SUSPEND if p.action is Action.SUSPEND else command, note=note)
 
 
 def _ended_note(p: Preemption) -> str:
     if p.action is Action.END:
         return "ended by itself, as planned"
-    if p.action is Action.SUSPEND:
-        return "ended by itself"
-    if p.state is S.VACATING:
+    if p.state is S.VACATING and p.action is not Action.SUSPEND:
         return "ended while it was being requeued" if p.job.can_be_requeued else "cancelled, as planned"
     return "ended by itself"

@@ -1,33 +1,22 @@
-"""What an operation is to the executor: the protocol that each slice implements, and the rows that all share. Pure."""
+"""What an operation is to the executor: the base that each slice builds on, and the rows that all share. Pure."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import EvictionState, Operation, Preemption
-from clearway.model.outcome import Outcome
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
 
 E = EvictionState
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
-V = TypeVar("V")  # what is observed of such an operation
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What one cycle saw; ``reservations`` are empty when nothing under way needed them."""
-
-    snapshot: ClusterSnapshot
-    reservations: tuple[Reservation, ...]
-    paused: bool = False
-
-    def reservation(self, name: str) -> Reservation | None:
-        return next((each for each in self.reservations if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,46 +43,31 @@ class Target:
     guests: tuple[str, ...] = ()  # job_ids that may still be in a placement that is deleted
 
 
-class Lifecycle(Protocol[O_contra, V]):
+class Lifecycle(ABC, Generic[O_contra]):
     """How operations of one type are carried out. Only ``replan`` may do more than think."""
 
-    def observe(self, e: O_contra, observed: Observed, done: AbstractSet[Command], now: datetime) -> V | None:
-        """What is seen of an operation, with the commands ``done`` in this cycle; None: look again in the next one."""
-        ...
+    @abstractmethod
+    def next_phase(self, e: O_contra, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
+        """The next row for the operation as a whole; ``done``: commands of this cycle. None: wait for a snapshot."""
 
-    def next_phase(self, e: O_contra, observation: V, now: datetime) -> Phase | None:
-        """The next row for the operation as a whole; None: nothing to do before another snapshot."""
-        ...
-
+    @abstractmethod
     def target(self, e: O_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
         """What this command is about."""
-        ...
 
     def refused(self, e: O_contra, error: SlurmError) -> Phase | None:
         """What comes next where Slurm did not carry out a command for the operation as a whole; None: try again."""
-        ...
 
-    def misfits(self, e: O_contra, snapshot: ClusterSnapshot, others: Sequence[Operation]) -> dict[str, str]:
-        """What makes another plan necessary while jobs leave, by job or node; ``others`` are under way as well."""
-        ...
+    @abstractmethod
+    def misfits(self, e: O_contra, cycle: CycleContext) -> dict[str, str]:
+        """What makes another plan necessary while jobs leave, by job or node."""
 
-    def step_context(
-        self,
-        e: O_contra,
-        p: Preemption,
-        common: StepContext,
-        observed: Observed,
-        refused: AbstractSet[Command],
-        now: datetime,
-    ) -> StepContext:
-        """``common`` with what depends on the type; ``refused``: commands that have just failed for the operation."""
-        ...
+    @abstractmethod
+    def step_context(self, e: O_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
+        """``common`` with what depends on the type."""
 
-    def replan(
-        self, e: O_contra, stuck: Mapping[str, str], observed: Observed, others: Sequence[Operation], now: datetime
-    ) -> OperationPlan | Phase | None:
+    @abstractmethod
+    def replan(self, e: O_contra, stuck: Mapping[str, str], cycle: CycleContext) -> OperationPlan | Phase | None:
         """A plan for the rest when these jobs or nodes are ``stuck``, and why; a row instead; None: it waits."""
-        ...
 
 
 def call_off(e: Operation, outcome: Outcome) -> Phase:
@@ -101,13 +75,26 @@ def call_off(e: Operation, outcome: Outcome) -> Phase:
     return Phase(E.CANCELLING if e.state.acting else E.CANCELLED, event=outcome.sentence, outcome=outcome)
 
 
-def close_phase(e: Operation, now: datetime, watch_return: timedelta) -> Phase | None:
+def undo(code: OutcomeCode, why: str) -> Phase:
+    """The row of an operation that is under way and cannot be carried on."""
+    return Phase(E.CANCELLING, outcome=Outcome(code, why))
+
+
+def placement_phase(e: Operation, placement: Reservation | None) -> Phase | None:
+    """The row that makes its placement, or moves it; None where it covers what it has to."""
+    if placement is None:
+        return Phase(e.state, Command.CREATE_PLACEMENT)
+    covers = set(placement.nodes) == set(e.held_nodes)
+    return None if covers else Phase(e.state, Command.MOVE_PLACEMENT)
+
+
+def close_phase(e: Operation, now: datetime, watch_return_s: float) -> Phase | None:
     """The rows of an operation with nothing of its own left on the cluster: its preemptees return."""
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
     suspended = any(p.state is S.SUSPENDED for p in open_ones)  # only the operation that did it will resume it
-    if open_ones and (suspended or now - e.state_since < watch_return):
+    if open_ones and (suspended or now - e.state_since < timedelta(seconds=watch_return_s)):
         return None
     final = E.COMPLETED
     if e.state is E.CANCELLING:

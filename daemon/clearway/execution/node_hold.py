@@ -1,11 +1,18 @@
 """How Clearway holds nodes: the DRAIN state, with a Reason that says for which operation. Pure."""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from clearway.execution.job_lifecycle import Command
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off
 from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import SlurmError
 from clearway.model.operations import EmptiesNodes
+from clearway.model.outcome import Outcome, OutcomeCode
 
 _HOLD = "clearway drain"
+
+N_contra = TypeVar("N_contra", bound=EmptiesNodes, contravariant=True)
 
 
 def hold_reason(e: EmptiesNodes) -> str:
@@ -37,3 +44,18 @@ def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
     """Why one of these nodes is left alone: Slurm keeps one Reason only, and ours would replace it. Else empty."""
     reasons = {name: snapshot.node_by_name[name].reason for name in nodes}
     return next((f"node {name} already has a reason: {why[:120]}" for name, why in sorted(reasons.items()) if why), "")
+
+
+class NodesLifecycle(Lifecycle[N_contra]):
+    """What the lifecycles share whose operations hold nodes."""
+
+    def target(self, e: N_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
+        """Of its nodes those that are not so already."""
+        ours = nodes_held(e, snapshot)
+        missing = tuple(name for name in e.order.nodes if name not in ours)
+        return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
+
+    def refused(self, e: N_contra, error: SlurmError) -> Phase | None:
+        if e.state is not E.PLACING or error.retryable:
+            return None
+        return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))

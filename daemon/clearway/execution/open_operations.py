@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import UnknownEvictionError
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
@@ -68,6 +69,13 @@ class OpenOperations:
         known = self._open.get(operation_id)
         return self._store.eviction(operation_id) if known is None else known
 
+    def find(self, operation_id: int) -> Operation | None:
+        """As ``get``; None where this database has no such operation."""
+        try:
+            return self.get(operation_id)
+        except UnknownEvictionError:
+            return None
+
     def create(self, operation: O) -> O:
         """Store a new one; returns it with its id, which is greater than all before."""
         created = self._store.create_eviction(operation)
@@ -86,8 +94,6 @@ class OpenOperations:
         else:
             self._open[operation.eviction_id] = operation
 
-    # -- rolling drains ------------------------------------------------------------------------------------
-
     def rolling_drains(self) -> tuple[RollingDrain, ...]:
         """Those that are not in a terminal state, by id."""
         return tuple(self._rolling.values())
@@ -105,8 +111,6 @@ class OpenOperations:
             self._rolling.pop(rolling.rolling_id, None)
         else:
             self._rolling[rolling.rolling_id] = rolling
-
-    # -- what preemption has cost --------------------------------------------------------------------------
 
     def usage(self, now: datetime) -> Usage:
         """What was taken from jobs within the last hour, in this cycle included; budgets limit it."""

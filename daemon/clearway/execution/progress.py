@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Step
 from clearway.model.claims import last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, JobState
@@ -12,6 +13,13 @@ from clearway.model.outcome import Outcome
 from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
 from clearway.model.transitions import O, entered, planned_again, preemption_entered
+
+# What an operation begins with that no operator asked for.
+FIRST_STATE = {
+    Mode.OBSERVE: EvictionState.PROPOSED,
+    Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
+    Mode.AUTOMATIC: EvictionState.PLACING,
+}
 
 
 def planned_preemptions(plan: OperationPlan, now: datetime) -> tuple[Preemption, ...]:
@@ -78,23 +86,15 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
     if state is PreemptionState.CHECKPOINTING:
         return {"asked_at": now}
     if state is PreemptionState.VACATING:
-        seen = snapshot.job_by_id.get(p.job_id, p.job)
-        claims, _ = read_claims(seen)
+        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": 0.0}
         if p.action is Action.SUSPEND:
-            return {"requeued_at": now, "actual_lost_node_s": 0.0}
+            return changes
         if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
             # It requeued itself after it was asked: that is its word that it has saved itself.
-            took_s = (now - p.asked_at).total_seconds()
-            return {
-                "requeued_at": now,
-                "actual_lost_node_s": 0.0,
-                "checkpointed_at": now,
-                "actual_checkpoint_s": took_s,
-            }
-        start = p.job.start_time or p.job.submit_time
-        saved = last_checkpoint(claims, start, now)
-        lost_s = max(0.0, (now - saved).total_seconds())
-        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": lost_s * max(1, p.job.num_nodes)}
+            return changes | {"checkpointed_at": now, "actual_checkpoint_s": (now - p.asked_at).total_seconds()}
+        claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
+        saved = last_checkpoint(claims, p.job.start_time or p.job.submit_time, now)
+        changes["actual_lost_node_s"] = max(0.0, (now - saved).total_seconds()) * max(1, p.job.num_nodes)
         if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
             changes |= {"checkpointed_at": saved, "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds())}
         return changes

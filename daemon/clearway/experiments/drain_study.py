@@ -26,7 +26,7 @@ from random import Random
 from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.experiments.sweeps.base import Sweep
 from clearway.model.cluster import JobState
 from clearway.model.errors import SimulationError, TraceError
@@ -186,8 +186,8 @@ def emptied(machine: Machine, chosen: frozenset[int], way: str, image_gib: int) 
         nodes=tuple(cluster.names[number] for number in sorted(chosen)), actor="study", force=way == REQUEUE
     )
     snapshot = cluster.snapshot(())
-    none = UnderWay(jobs=frozenset(), nodes=frozenset(), promised=frozenset())
-    plan = plan_drain(order, snapshot, config, EvictionDP(), snapshot.taken_at, under_way=none)
+    context = PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at)
+    plan = plan_drain(order, context, EvictionDP())
     if isinstance(plan, NoPlan):
         raise SimulationError(f"no drain is possible: {plan.why}")
     write_s = {c.job_id: o.checkpoint_s for c in plan.problem.candidates for o in c.options}

@@ -13,7 +13,7 @@ turns are made as well, and compared with a plan for all of them at once (``plan
 is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -21,11 +21,10 @@ from typing import Protocol
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
-from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
-from clearway.planning.joint.requests import Allocation, JointPlan
+from clearway.planning.joint.requests import JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
 from clearway.preemption.plan import Solution, plan_alone
@@ -53,18 +52,13 @@ class BatchDecision:
 
 
 def decide_batch(
-    found: Sequence[Preemptor],
-    solve: SolveAlone,
-    snapshot: ClusterSnapshot,
-    planner: Planner,
-    now: datetime,
-    seconds_left: Callable[[], float],
+    found: Sequence[Preemptor], solve: SolveAlone, planner: Planner, seconds_left: Callable[[], float]
 ) -> BatchDecision:
     """A decision for each preemptor, or for those whose turn it is.
 
     ``seconds_left``: see ``plan_together``.
     """
-    batch = _Batch(solve, snapshot, planner, now, seconds_left)
+    batch = _Batch(solve, planner, seconds_left)
     turns = batch.turns(found)
     return batch.at_once(found, turns) if turns.later or batch.has_needs else turns
 
@@ -89,18 +83,7 @@ def _as_begun(plan: Plan, number: int) -> Eviction:
     )
 
 
-@dataclass(slots=True)
-class _Answers:
-    """By job_id of the preemptor: the solutions that were found, and why others have none."""
-
-    solutions: dict[str, Solution] = field(default_factory=dict)
-    none: dict[str, Plan | NoPlan] = field(default_factory=dict)
-
-    def add(self, preemptor: Preemptor, answer: Solution | NoPlan) -> None:
-        if isinstance(answer, NoPlan):
-            self.none[preemptor.job.job_id] = answer
-        else:
-            self.solutions[preemptor.job.job_id] = answer
+_Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +91,9 @@ class _Batch:
     """What all decisions of one batch are made from."""
 
     solve: SolveAlone
-    snapshot: ClusterSnapshot
     planner: Planner
-    now: datetime
     seconds_left: Callable[[], float]
-    known: dict[str, Solution | NoPlan] = field(default_factory=dict)  # answers for preemptors alone
+    known: _Answers = field(default_factory=dict)  # answers for preemptors alone
 
     def alone(self, preemptor: Preemptor) -> Solution | NoPlan:
         """The best for one preemptor, beside no other plan; found once."""
@@ -137,44 +118,40 @@ class _Batch:
                 return self.solve(preemptor, whole=whole, beside=(*earlier, *beside))
             return self.alone(preemptor)
 
-        answers = _Answers()
+        answers: _Answers = {}
         others = list(found)
-        while others and not answers.solutions:
+        first: Solution | None = None
+        while others and first is None:
             preemptor = others.pop(0)
-            answers.add(preemptor, solve(preemptor))
-        first = next(iter(answers.solutions), "")
-        if first and answers.solutions[first].prepared.problem.needs is not None:
-            plan = self._plan_alone(answers.solutions[first], explained=explained)
+            answers[preemptor.job.job_id] = answer = solve(preemptor)
+            if isinstance(answer, Solution):
+                first = answer
+        if first is not None and first.prepared.problem.needs is not None:
+            plan = plan_alone(first, self.planner, explained=explained)
             decided = self._beside(plan, found, others, solve, answers)
         else:
-            for preemptor in others:
-                answers.add(preemptor, solve(preemptor))
-            able = {key: each for key, each in answers.solutions.items() if each.prepared.problem.needs is None}
+            answers |= {preemptor.job.job_id: solve(preemptor) for preemptor in others}
+            able = _on_whole_nodes(answers)
             if len(able) > 1:
                 decided = self._together(able)
             else:
-                decided = {key: self._plan_alone(each, explained=explained) for key, each in able.items()}
-        by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-        called = by_id[first].called if first else ""
-        return BatchDecision(
-            plans=tuple((by_id[job_id], each) for job_id, each in (*decided.items(), *answers.none.items())),
-            later=tuple(by_id[job_id] for job_id in by_id if job_id not in decided and job_id not in answers.none),
-            why_later=f"it is planned for in a cycle of its own, after {called} {first}",
-        )
+                decided = {key: plan_alone(each, self.planner, explained=explained) for key, each in able.items()}
+        decided |= {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
+        after = "" if first is None else f"{first.prepared.preemptor.called} {first.prepared.preemptor.job.job_id}"
+        return _decision(decided, found, f"it is planned for in a cycle of its own, after {after}")
 
     def at_once(self, found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
         """A plan for all that can be served, where it is better than all turns to their end; else the turns."""
-        answers = _Answers()
         for preemptor in found:
-            if preemptor.job.job_id in self.known or self.seconds_left() > 0:
-                answers.add(preemptor, self.alone(preemptor))
-        able = answers.solutions
+            if self.seconds_left() > 0:
+                self.alone(preemptor)
+        order = [preemptor.job.job_id for preemptor in found]
+        able = {job_id: each for job_id in order if isinstance(each := self.known.get(job_id), Solution)}
         plans = self._all_turns(turns)
         if plans is None or len(self.known) < len(found):
             return _noted(turns, _NO_TIME)
         if len(able) < 2:
             return turns
-        order = [preemptor.job.job_id for preemptor in found]
         served = {plan.preemptor.job_id for plan in plans}
         cost = cost_of_all((plan.problem, plan.chosen) for plan in plans)
         if served == able.keys() and cost <= least_cost(able):
@@ -184,8 +161,11 @@ class _Batch:
             return _noted(turns, _NO_TIME)
         instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
-            decided = plans_of(able, best.allocations, self.snapshot, self.now)
-            return _noted(_instead(decided, found, turns), "" if best.proven else _BETTER)
+            decided = plans_of(able, best.allocations)
+            # Of the turns only what is said of other preemptors.
+            told = {each.job.job_id: plan for each, plan in turns.plans}
+            decided |= {job_id: plan for job_id, plan in told.items() if job_id not in decided}
+            return _noted(_decision(decided, found, turns.why_later), "" if best.proven else _BETTER)
         if best.proven:
             return turns
         note = _NONE_BETTER
@@ -208,14 +188,8 @@ class _Batch:
             later = following.later
         return plans
 
-    def _plan_alone(self, solution: Solution, *, explained: bool) -> Plan:
-        return plan_alone(solution, self.snapshot, self.planner, self.now, explained=explained)
-
     def _together(self, able: dict[str, Solution]) -> dict[str, Plan | NoPlan]:
-        allocations: Sequence[Allocation] = plan_together(
-            requests_of(able), self.planner, self.seconds_left
-        ).allocations
-        return plans_of(able, allocations, self.snapshot, self.now)
+        return plans_of(able, plan_together(requests_of(able), self.planner, self.seconds_left).allocations)
 
     def _beside(
         self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers
@@ -224,7 +198,8 @@ class _Batch:
         first = plan.preemptor.job_id
         blocked = self._blocked(plan, others, solve, answers)
         if blocked and not plan.preemptor.gpus:
-            whole = _on_whole_nodes([each for each in found if each.job.job_id not in answers.none], solve)
+            able = [each for each in found if not isinstance(answers.get(each.job.job_id), NoPlan)]
+            whole = _on_whole_nodes({each.job.job_id: solve(each, whole=True) for each in able})
             if first in whole and blocked & whole.keys():
                 instead = self._together(whole)
                 served = {job_id for job_id, each in instead.items() if isinstance(each, Plan)}
@@ -233,7 +208,7 @@ class _Batch:
         return {first: plan}
 
     def _blocked(self, plan: Plan, others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers) -> set[str]:
-        """Preemptors with a plan alone, but none beside this one; those without a plan alone join ``answers.none``."""
+        """Preemptors with a plan alone, but none beside this one; those without a plan alone join the ``answers``."""
         blocked = set()
         for preemptor in others:
             if self.seconds_left() <= 0:
@@ -241,15 +216,14 @@ class _Batch:
             if isinstance(solve(preemptor, beside=[plan]), NoPlan):
                 alone = solve(preemptor)
                 if isinstance(alone, NoPlan):
-                    answers.add(preemptor, alone)
+                    answers[preemptor.job.job_id] = alone
                 else:
                     blocked.add(preemptor.job.job_id)
         return blocked
 
 
-def _on_whole_nodes(preemptors: Sequence[Preemptor], solve: SolveAlone) -> dict[str, Solution]:
-    """The preemptors that whole nodes can serve."""
-    answers = {preemptor.job.job_id: solve(preemptor, whole=True) for preemptor in preemptors}
+def _on_whole_nodes(answers: _Answers) -> dict[str, Solution]:
+    """The solutions that whole nodes are for."""
     return {
         job_id: each
         for job_id, each in answers.items()
@@ -257,13 +231,10 @@ def _on_whole_nodes(preemptors: Sequence[Preemptor], solve: SolveAlone) -> dict[
     }
 
 
-def _instead(decided: dict[str, Plan | NoPlan], found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
-    """These plans; of the turns only what is said of other preemptors."""
+def _decision(decided: Mapping[str, Plan | NoPlan], found: Sequence[Preemptor], why_later: str) -> BatchDecision:
     by_id = {preemptor.job.job_id: preemptor for preemptor in found}
-    none = [(each, plan) for each, plan in turns.plans if each.job.job_id not in decided]
-    told = {*decided, *(each.job.job_id for each, _ in none)}
     plans = tuple((by_id[job_id], each) for job_id, each in decided.items())
-    return BatchDecision((*plans, *none), tuple(each for each in found if each.job.job_id not in told), turns.why_later)
+    return BatchDecision(plans, tuple(each for each in found if each.job.job_id not in decided), why_later)
 
 
 def _noted(decision: BatchDecision, note: str) -> BatchDecision:

@@ -1,46 +1,36 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.under_way import promised_by, under_way_by
-from clearway.estimates.history import HistoryKeeper
-from clearway.execution.cycle_context import CycleContext
+from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
-from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_operation
+from clearway.execution.progress import FIRST_STATE, fresh_operation
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.model.problem import Action
 from clearway.model.report import Waiting
-from clearway.planning.base import Planner
 from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
-from clearway.preemption.replanning import planning_context
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.validation import over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
-
-
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
-
-
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
-
 
 # The preemptor, its eviction, and the fresh snapshot where the eviction is to be begun at once.
 _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]
@@ -54,11 +44,9 @@ class PreemptionController:
     operations: OpenOperations
     suppression: Suppression
     executor: Executor
-    planner: Planner
+    basis: PlanningBasis
     clock: Clock
     emit: Emit
-    history: HistoryKeeper
-    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for every preemptor without an eviction; all that wait, the first deadline first, and what they get."""
@@ -70,12 +58,10 @@ class PreemptionController:
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None:
                 waiting.append(_served(preemptor, eviction))
-                continue
-            why = self.suppression.reason(preemptor.job) or ("paused" if context.paused else None)
-            if why is not None:
+            elif why := self.suppression.reason(preemptor.job) or ("paused" if context.paused else None):
                 waiting.append(Waiting(preemptor, None, why))
-                continue
-            fresh.append(preemptor)
+            else:
+                fresh.append(preemptor)
         waiting += self._plan_for(fresh, context)
         if config.eternal.partitions and not context.paused:
             waiting += self._plan_for_ordinary_jobs(waiting, context)
@@ -114,18 +100,14 @@ class PreemptionController:
         if not fresh:
             return
         ends = self.clock.monotonic() + _TOGETHER_S
-        planning = planning_context(
-            context.snapshot, context.config, context.now, self.operations, self.history, self.actions
-        )
+        planning = self.basis.context(context, UnderWay())
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
             decided = decide_batch(
                 fresh,
                 self._consideration(planning, tuple(claimed)),
-                context.snapshot,
-                self.planner,
-                context.now,
+                self.basis.planner,
                 lambda: ends - self.clock.monotonic(),
             )
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
@@ -148,19 +130,14 @@ class PreemptionController:
         begun: list[_Stored] = []
         changed = False
         for preemptor, plan in plans:
-            if isinstance(plan, NoPlan):
-                told.append(Waiting(preemptor, None, plan.why))
-                continue
-            why = self._no_need(preemptor, plan, planning, context)
-            if why:
-                told.append(Waiting(preemptor, None, why))
-                continue
-            stored = None if changed else self._store_plan(plan, context)
-            if stored is None:
-                changed = True
-                told.append(Waiting(preemptor, None, "the cluster changed while the plan was made"))
-                continue
-            begun.append((preemptor, *stored))
+            why = plan.why if isinstance(plan, NoPlan) else self._no_need(preemptor, plan, planning, context)
+            if isinstance(plan, Plan) and not why:
+                stored = None if changed else self._store_plan(plan, context)
+                if stored is not None:
+                    begun.append((preemptor, *stored))
+                    continue
+                changed, why = True, "the cluster changed while the plan was made"
+            told.append(Waiting(preemptor, None, why))
         return told, begun, changed
 
     def _begin(self, begun: Sequence[_Stored], context: CycleContext, began: float) -> Iterator[Waiting]:
@@ -171,7 +148,7 @@ class PreemptionController:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, Observed(seen, ()), context.now)
+                eviction = self.executor.advance(planned, replace(context, snapshot=seen))
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
@@ -195,7 +172,7 @@ class PreemptionController:
         nodes = tuple(replace(node, available=node.available or node.name in silent) for node in context.snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
         soon = replace(planning, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
-        plan = decide(preemptor, soon, self.planner)
+        plan = decide(preemptor, soon, self.basis.planner)
         return isinstance(plan, Plan) and not plan.leaving
 
     def _consideration(self, planning: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
@@ -204,7 +181,7 @@ class PreemptionController:
         def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
-            return solve_alone(preemptor, replace(planning, under_way=under_way), self.planner, whole=whole)
+            return solve_alone(preemptor, replace(planning, under_way=under_way), self.basis.planner, whole=whole)
 
         return solve_one
 
@@ -212,11 +189,7 @@ class PreemptionController:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
         budget = over_budget(plan, self.operations.usage(context.now), context.config.budget)
-        state = {
-            Mode.OBSERVE: EvictionState.PROPOSED,
-            Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
-            Mode.AUTOMATIC: EvictionState.AWAITING_APPROVAL if budget else EvictionState.PLACING,
-        }[mode]
+        state = FIRST_STATE[Mode.APPROVE if budget and mode is Mode.AUTOMATIC else mode]
         fresh = None
         if state is EvictionState.PLACING:
             fresh = self.backend.snapshot()  # the plan aged while it was made
@@ -224,17 +197,9 @@ class PreemptionController:
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
-        eviction = self.operations.create(
-            fresh_operation(
-                Eviction,
-                plan,
-                mode.value,
-                state,
-                context.now,
-                outcome=Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None,
-            )
-        )
-        return eviction, fresh
+        outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None
+        eviction = fresh_operation(Eviction, plan, mode.value, state, context.now, outcome=outcome)
+        return self.operations.create(eviction), fresh
 
 
 def _served(preemptor: Preemptor, eviction: Eviction) -> Waiting:

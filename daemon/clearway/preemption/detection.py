@@ -29,17 +29,20 @@ def preemptors(
         claims, _ = read_claims(job)
         claimed = claims.max_delay_s if claims else None
         max_delay_s = rule.max_delay if claimed is None else claimed
-        waits_since = max(job.submit_time, job.eligible_time or job.submit_time)
         found.append(
             Preemptor(
                 job=job,
                 rule=rule.name or f"rule {rules.index(rule) + 1}",
                 max_delay_s=max_delay_s,
-                deadline=waits_since + timedelta(seconds=max_delay_s),
+                deadline=waits_since(job) + timedelta(seconds=max_delay_s),
                 obstacle=obstacle(job, own_placements, snapshot.topology),
             )
         )
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
+
+
+def waits_since(job: Job) -> datetime:
+    return max(job.submit_time, job.eligible_time or job.submit_time)
 
 
 def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:

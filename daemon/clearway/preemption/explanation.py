@@ -23,7 +23,7 @@ to; what it did not come to is marked as not known.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from operator import attrgetter
@@ -59,21 +59,16 @@ def _least(curve: Curve) -> Cost | None:
     return None if point is None else point.cost
 
 
-@dataclass
 class Explaining:
     """An explanation that is being worked out: one solution a ``step``."""
 
-    plan: OperationPlan
-    planner: Planner
-    _found: dict[str, Cost | None] = field(default_factory=dict)
-    _later: tuple[Later, ...] = ()
-    _rules: list[RuleOutcome] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._problem = self.plan.problem
-        self._chosen = {planned.job_id: planned.action for planned in self.plan.chosen.actions}
-        self._work = self._steps()
-        self._complete = False
+    def __init__(self, plan: OperationPlan, planner: Planner) -> None:
+        self.plan, self.planner, self._problem = plan, planner, plan.problem
+        self._chosen = {planned.job_id: planned.action for planned in plan.chosen.actions}
+        self._found: dict[str, Cost | None] = {}
+        self._later: tuple[Later, ...] = ()
+        self._rules: list[RuleOutcome] = []
+        self._work, self._complete = self._steps(), False
 
     def step(self) -> bool:
         """Do a little more; False when there is nothing left to do."""

@@ -2,10 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from math import ceil
 
-from clearway.model.cluster import ClusterSnapshot
 from clearway.model.plan import Choice, Cost, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
@@ -27,9 +25,7 @@ def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
     ]
 
 
-def plans_of(
-    solutions: Mapping[str, Solution], allocations: Sequence[Allocation], snapshot: ClusterSnapshot, now: datetime
-) -> dict[str, Plan | NoPlan]:
+def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation]) -> dict[str, Plan | NoPlan]:
     """A plan for each allocation, by the preemptor's job_id; a NoPlan for each preemptor without one."""
     goes_for = {job_id: allocation.job_id for allocation in allocations for job_id, _ in allocation.leaving}
     busy_s = _busy_s(solutions)
@@ -39,9 +35,7 @@ def plans_of(
         solution = solutions[allocation.job_id]
         point = _point(allocation, solution, busy_s)
         verdicts = _verdicts(allocation, point, solution, goes_for)
-        plans[allocation.job_id] = plan_of(
-            solution, point, allocation.nodes, verdicts, snapshot, now, others, allocation.depends_on
-        )
+        plans[allocation.job_id] = plan_of(solution, point, allocation.nodes, verdicts, others, allocation.depends_on)
     names = ", ".join(sorted(plans))
     for job_id, solution in solutions.items():
         if job_id not in plans:
@@ -67,10 +61,8 @@ def least_cost(solutions: Mapping[str, Solution]) -> Cost:
 
     That is what each costs alone: added up where no job can make room for two, else the largest.
     """
-    alone = []
-    for each in solutions.values():
-        point = each.curve.choose() if each.curve.exact else None
-        alone.append(Cost() if point is None else cost_of_all([(each.prepared.problem, point)]))
+    points = [(each.prepared.problem, each.curve.choose() if each.curve.exact else None) for each in solutions.values()]
+    alone = [Cost() if point is None else cost_of_all([(problem, point)]) for problem, point in points]
     nodes: dict[str, set[str]] = defaultdict(set)
     for each in solutions.values():
         for candidate in each.prepared.problem.candidates:

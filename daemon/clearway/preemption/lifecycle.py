@@ -1,24 +1,29 @@
-"""The rows of the table for the eviction of a preemptor, whose hold is its placement. Pure.
+"""The lifecycle of evictions: the rows of the table, whose hold is the placement, and plans that are made anew.
 
 placing -> preempting -> starting -> started -> returning -> completed
 (before started) -> cancelling -> cancelled | failed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from clearway.config.configuration import ExecutionConfig
+from clearway.eligibility.under_way import UnderWay, under_way_for_replan
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Observed, Phase, Target, close_phase
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase, undo
 from clearway.execution.placement import placement, placement_ends
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
-from clearway.model.errors import SlurmError
-from clearway.model.operations import Eviction, Operation, Preemption, PreemptionState
+from clearway.model.operations import Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import NoPlan, Plan
+from clearway.preemption.detection import preemptors
+from clearway.preemption.opportunistic import ordinary
+from clearway.preemption.plan import decide
+from clearway.preemption.validation import over_budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,64 +38,73 @@ class Observation:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionTable:
-    """The lifecycle of evictions but for plans made anew."""
+@dataclass(frozen=True)
+class EvictionLifecycle(Lifecycle[Eviction]):
+    """Where Slurm refuses a command the preemptor waits; its placement's end bounds how long."""
 
-    execution: ExecutionConfig
+    basis: PlanningBasis
 
-    @property
-    def _grace(self) -> timedelta:
-        return timedelta(seconds=self.execution.placement_grace)
-
-    def observe(self, e: Eviction, observed: Observed, done: AbstractSet[Command], now: datetime) -> Observation:
-        """What this very cycle has already done is taken as done."""
-        snapshot = observed.snapshot
-        preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
-        ours = observed.reservation(e.placement)
-        if Command.DELETE_PLACEMENT in done:
-            ours = None
-        elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
-            ours = placement(e, now, self._grace)
-        if preemptor is not None and Command.ATTACH in done:
-            preemptor = replace(preemptor, reservation=e.placement)
-        elif preemptor is not None and Command.DETACH in done:
-            preemptor = replace(preemptor, reservation=None)
-        return Observation(
-            preemptor=preemptor,
-            placement=ours,
-            nodes_free=_nodes_free(e, snapshot),
-            placement_ends=placement_ends(e, self._grace),
-            extend_when_ends=now + self._grace / 2,
-            paused=observed.paused,
-        )
-
-    def next_phase(self, e: Eviction, observation: Observation, now: datetime) -> Phase | None:
-        return next_phase(e, observation, now, timedelta(seconds=self.execution.watch_return))
+    def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
+        return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
         return Target(job_id=e.preemptor.job_id)
 
-    def refused(self, e: Eviction, error: SlurmError) -> Phase | None:  # noqa: ARG002
-        return None  # the preemptor waits; its placement's end bounds how long
+    def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
+        return lost_nodes(e, cycle.snapshot, cycle.others)
 
-    def misfits(self, e: Eviction, snapshot: ClusterSnapshot, others: Sequence[Operation]) -> dict[str, str]:
-        return lost_nodes(e, snapshot, others)
-
-    def step_context(
-        self,
-        e: Eviction,
-        p: Preemption,
-        common: StepContext,
-        observed: Observed,
-        refused: AbstractSet[Command],
-        now: datetime,  # noqa: ARG002
-    ) -> StepContext:
+    def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         return replace(
             common,
-            may_resume=p.state is PreemptionState.SUSPENDED and may_resume(e, p, observed, refused),
-            kill_when_late=self.execution.late_checkpoint == "kill" and not p.eternal,
+            may_resume=p.state is PreemptionState.SUSPENDED and may_resume(e, p, cycle),
+            kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal,
         )
+
+    def replan(self, e: Eviction, stuck: Mapping[str, str], cycle: CycleContext) -> Plan | Phase | None:
+        """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
+        plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
+        if plan is not None or e.late:
+            return plan
+        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
+        text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
+        return Phase(e.state, event=text, late=True)
+
+    def _plan(self, e: Eviction, under_way: UnderWay, cycle: CycleContext) -> Plan | None:
+        snapshot, config, own = cycle.snapshot, cycle.config, frozenset({e.placement})
+        seen = snapshot.job_by_id.get(e.preemptor.job_id)
+        if seen is None or seen.state is not JobState.PENDING:
+            return None
+        found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
+        if not found and config.eternal.partitions:
+            found = (ordinary(seen, config.eternal, cycle.now, own, snapshot.topology),)
+        if not found:
+            return None
+        plan = decide(found[0], self.basis.context(cycle, under_way), self.basis.planner)
+        usage = self.basis.operations.usage(cycle.now)
+        return None if isinstance(plan, NoPlan) or over_budget(plan, usage, config.budget) else plan
+
+
+def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
+    """What this very cycle has already done is taken as done."""
+    snapshot, now = cycle.snapshot, cycle.now
+    grace = timedelta(seconds=cycle.config.execution.placement_grace)
+    preemptor, ours = snapshot.job_by_id.get(e.preemptor.job_id), cycle.reservation(e.placement)
+    if Command.DELETE_PLACEMENT in done:
+        ours = None
+    elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
+        ours = placement(e, now, grace)
+    if preemptor is not None and Command.ATTACH in done:
+        preemptor = replace(preemptor, reservation=e.placement)
+    elif preemptor is not None and Command.DETACH in done:
+        preemptor = replace(preemptor, reservation=None)
+    return Observation(
+        preemptor=preemptor,
+        placement=ours,
+        nodes_free=_nodes_free(e, snapshot),
+        placement_ends=placement_ends(e, grace),
+        extend_when_ends=now + grace / 2,
+        paused=cycle.paused,
+    )
 
 
 def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
@@ -105,21 +119,21 @@ def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
     return next(others, None) is None and not snapshot.unreadable
 
 
-def may_resume(e: Eviction, p: Preemption, observed: Observed, refused: AbstractSet[Command]) -> bool:
+def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     """Whether no other job has, or can get, the processors of a suspended job before it is resumed.
 
     A job that was on a node before the suspension has other processors: both ran at once. The snapshot must have seen
     the preemptor out of the placement, in which it alone could start at any moment. Where Slurm refuses us the
     placement, the snapshot alone has to do.
     """
-    snapshot = observed.snapshot
+    snapshot = cycle.snapshot
     preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
     if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
         return False
     if _attached(e, preemptor):
         return False
-    covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in observed.reservations)
-    if not covered and not refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
+    covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
+    if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
         return False
     others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
     # Slurm tells whole seconds: a job that started in the second of the suspension may have these very processors.
@@ -132,23 +146,32 @@ def _attached(e: Eviction, preemptor: Job | None) -> bool:
     return preemptor is not None and preemptor.state is not JobState.ENDED and preemptor.reservation == e.placement
 
 
-def next_phase(e: Eviction, observation: Observation, now: datetime, watch_return: timedelta) -> Phase | None:
+def next_phase(e: Eviction, observation: Observation, now: datetime, watch_return_s: float) -> Phase | None:
     """The next row for the eviction as a whole; None: nothing to do before another snapshot."""
     if not e.state.acting:
         return None
     if e.state in (E.PLACING, E.PREEMPTING, E.STARTING):
         return _before_start(e, observation, now)
-    cleaning = _keep_placement(e, observation) if e.suspended_nodes else _remove_placement(e, observation)
-    if cleaning is not None:
-        return cleaning
-    return close_phase(e, now, watch_return)
+    # A preemptor that stays in its placement could start there again. Detached first: Slurm refuses to delete a
+    # reservation in use, and a running job survives the detaching.
+    if e.placement and _attached(e, observation.preemptor):
+        return Phase(e.state, Command.DETACH)
+    placed = observation.placement
+    if e.suspended_nodes:  # it stays over them, and only there
+        if held := placement_phase(e, placed):
+            return held
+        if placed is not None and placed.end_time < observation.extend_when_ends:
+            return Phase(e.state, Command.EXTEND_PLACEMENT)
+    elif placed is not None:
+        return Phase(e.state, Command.DELETE_PLACEMENT)
+    return close_phase(e, now, watch_return_s)
 
 
 def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase | None:
     job = observation.preemptor
     pointless = _pointless(e, job)
     if job is None or pointless:
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.POINTLESS, pointless))
+        return undo(OutcomeCode.POINTLESS, pointless)
     if job.state is not JobState.PENDING:
         outcome = Outcome(OutcomeCode.STARTED, _how_it_started(e, job))
         return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=job.start_time or now)
@@ -157,10 +180,8 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why), late=True)
     if observation.paused and e.state is E.PLACING:
         return None
-    if observation.placement is None:
-        return Phase(e.state, Command.CREATE_PLACEMENT)
-    if set(observation.placement.nodes) != set(e.held_nodes):
-        return Phase(e.state, Command.MOVE_PLACEMENT)
+    if held := placement_phase(e, observation.placement):
+        return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
     if e.state is E.PLACING:
@@ -190,25 +211,3 @@ def _how_it_started(e: Eviction, job: Job) -> str:
         return f"The {e.plan.called} started"
     margin_s = (e.plan.deadline - start).total_seconds()
     return f"The {e.plan.called} started {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline"
-
-
-def _keep_placement(e: Eviction, observation: Observation) -> Phase | None:
-    """Over the nodes of suspended jobs, and only there, without the preemptor in it: it could start there again."""
-    if e.placement and _attached(e, observation.preemptor):
-        return Phase(e.state, Command.DETACH)
-    if observation.placement is None:
-        return Phase(e.state, Command.CREATE_PLACEMENT)
-    if set(observation.placement.nodes) != set(e.held_nodes):
-        return Phase(e.state, Command.MOVE_PLACEMENT)
-    if observation.placement.end_time < observation.extend_when_ends:
-        return Phase(e.state, Command.EXTEND_PLACEMENT)
-    return None
-
-
-def _remove_placement(e: Eviction, observation: Observation) -> Phase | None:
-    """Detach first: Slurm refuses to delete a reservation in use, and a running job survives the detaching."""
-    if e.placement and _attached(e, observation.preemptor):
-        return Phase(e.state, Command.DETACH)
-    if observation.placement is not None:
-        return Phase(e.state, Command.DELETE_PLACEMENT)
-    return None

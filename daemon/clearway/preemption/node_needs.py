@@ -10,12 +10,12 @@ whole node: it is then free when all have left, which is always true.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
-from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import could_serve, serving
 from clearway.planning.formulation.places import by_switch, in_a_row
 
@@ -118,11 +118,6 @@ def sharers(problem: EvictionProblem, snapshot: ClusterSnapshot, placement: Iter
     if not takes_parts(problem):
         return frozenset()
     return frozenset(job.job_id for name in placement for job in snapshot.jobs_on.get(name, ()))
-
-
-def with_holds(candidate: Candidate, held: Mapping[str, Amounts]) -> Candidate:
-    """The candidate with what it holds of each of its nodes, in their order."""
-    return replace(candidate, holds=tuple(held[name] for name in candidate.node_names))
 
 
 def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:

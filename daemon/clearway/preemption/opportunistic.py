@@ -22,23 +22,11 @@ from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.plan import Preemptor
-from clearway.preemption.detection import obstacle
+from clearway.preemption.detection import obstacle, waits_since
 
 RULE = "eternal jobs make room"
-
-
 _WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
-
-
 _MOST_AHEAD = 100  # unserved jobs a cycle that others are compared with
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """A job that others must not overtake: the nodes it may run on, and when it can start at the earliest."""
-
-    nodes: frozenset[str]
-    starts: datetime
 
 
 @dataclass
@@ -48,10 +36,12 @@ class _Queue:
     snapshot: ClusterSnapshot
     settings: EternalConfig
     now: datetime
-    ahead: list[_Ahead] = field(default_factory=list)
+    # Jobs that others must not overtake: the nodes of each, and when it can start at the earliest.
+    ahead: list[tuple[frozenset[str], datetime]] = field(default_factory=list)
     passed_over: list[frozenset[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.never = datetime.max.replace(tzinfo=self.now.tzinfo)
         self._reach: dict[tuple[str, ...], frozenset[str]] = {}
         self._free_at = {node.name: self._when_free(node.name) for node in self.snapshot.nodes if node.available}
         self.held = frozenset(
@@ -74,20 +64,19 @@ class _Queue:
         if job.time_limit_s is not None:
             ends = self.now.timestamp() + self.settings.max_delay + job.time_limit_s
         nodes = self.reach(job)
-        return any(ends > each.starts.timestamp() and nodes & each.nodes for each in self.ahead)
+        return any(ends > starts.timestamp() and nodes & others for others, starts in self.ahead)
 
     def add(self, job: Job) -> None:
         nodes = self.reach(job)
         free_at = sorted(self._free_at[name] for name in nodes if name in self._free_at)
-        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
-        self.ahead.append(_Ahead(nodes, free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else latest))
+        starts = free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else self.never
+        self.ahead.append((nodes, starts))
 
     def _when_free(self, name: str) -> datetime:
         """When the last of its jobs that are not eternal reaches its time limit."""
-        latest = datetime.max.replace(tzinfo=self.now.tzinfo)
         others = [job for job in self.snapshot.jobs_on.get(name, ()) if not is_eternal(job, self.settings)]
         ends = [
-            latest
+            self.never
             if job.time_limit_s is None or job.start_time is None
             else job.start_time + timedelta(seconds=job.time_limit_s)
             for job in others
@@ -135,7 +124,7 @@ def ordinary_preemptors(
             queue.passed_over.append(nodes)
             continue
         queue.add(job)
-        if nodes & queue.held and (now - _since(job)).total_seconds() >= settings.patience:
+        if nodes & queue.held and (now - waits_since(job)).total_seconds() >= settings.patience:
             takes_free = not any(nodes & others for others in queue.passed_over)
             found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
             room -= 1
@@ -181,7 +170,3 @@ def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRul
 
 def _in_order(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
-
-
-def _since(job: Job) -> datetime:
-    return max(job.submit_time, job.eligible_time or job.submit_time)

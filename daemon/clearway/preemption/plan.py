@@ -1,8 +1,7 @@
 """From a snapshot to a plan: one planner run, the nodes for the placement, and a reason for every job. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import is_eternal
@@ -45,7 +44,7 @@ class Solution:
 def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> Plan | NoPlan:
     """The cheapest plan over the partitions that the preemptor may run in (ties: its own order of partitions)."""
     found = solve_alone(preemptor, context, planner)
-    return found if isinstance(found, NoPlan) else plan_alone(found, context.snapshot, planner, context.now)
+    return found if isinstance(found, NoPlan) else plan_alone(found, planner)
 
 
 def solve_alone(
@@ -97,14 +96,12 @@ def _problems(
         yield prepare_problem(preemptor, partition, context, whole=True)
 
 
-def plan_alone(
-    solution: Solution, snapshot: ClusterSnapshot, planner: Planner, now: datetime, *, explained: bool = True
-) -> Plan:
+def plan_alone(solution: Solution, planner: Planner, *, explained: bool = True) -> Plan:
     """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
     prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
     verdicts = _explain(prepared, point, nodes, planner) if explained else ()
-    return plan_of(solution, point, nodes, verdicts, snapshot, now)
+    return plan_of(solution, point, nodes, verdicts)
 
 
 def plan_of(
@@ -112,17 +109,16 @@ def plan_of(
     point: CurvePoint,
     nodes: tuple[str, ...],
     verdicts: Sequence[Verdict],
-    snapshot: ClusterSnapshot,
-    now: datetime,
     together: tuple[str, ...] = (),
     depends_on: Sequence[str] = (),
 ) -> Plan:
     """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
     prepared, preemptor = solution.prepared, solution.prepared.preemptor
+    snapshot = prepared.context.snapshot
     gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
-        made_at=now,
+        made_at=prepared.context.now,
         deadline=preemptor.deadline,
         nodes_needed=preemptor.job.num_nodes,
         problem=prepared.problem,
@@ -143,7 +139,6 @@ def plan_of(
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:
     """Exactly as many nodes as asked: free ones first, then those that are freed soonest and surest."""
-    leaving = {planned.job_id for planned in point.actions}
     rank = {Action.KILL: 0, Action.SUSPEND: 0, Action.APP_CHECKPOINT: 1, Action.SYS_CHECKPOINT: 1, Action.END: 2}
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
     if prepared.problem.needs is not None:
@@ -153,7 +148,7 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     held: set[str] = set()
     for candidate in prepared.problem.candidates:
         for name in candidate.node_names:
-            if candidate.job_id in leaving:
+            if candidate.job_id in when:
                 freed[name] = max(freed.get(name, 0), when[candidate.job_id])
             else:
                 held.add(name)
@@ -174,16 +169,14 @@ def _explain(
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
-            in_time = problem.in_time(candidate.options)
-            reason = (
-                f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
-                if in_time
-                else f"not possible in time: {_cheapest(candidate.options)}"
-            )
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):
                 reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
+            elif in_time := problem.in_time(candidate.options):
+                reason = f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
+            else:
+                reason = f"not possible in time: {_cheapest(candidate.options)}"
             verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
         else:
             preempted = planned.action is not Action.END
@@ -212,20 +205,16 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     if without is None:
         return "without it the nodes cannot be freed in time"
     own, other = point.cost, without.cost
-    more_node_s = other.lost_work_node_s - own.lost_work_node_s
-    if more_node_s > 0:
-        return f"without it {node_hours(more_node_s)} more would be lost"
-    more_node_s = other.return_node_s - own.return_node_s
-    if more_node_s > 0:
-        return f"without it coming back would cost {node_hours(more_node_s)} more"
-    more_s = other.checkpoint_s - own.checkpoint_s
-    if more_s > 0:
-        return f"without it checkpoints would take {format_duration(more_s)} longer"
-    more_jobs = other.preemptees - own.preemptees
-    if more_jobs > 0:
-        return f"without it {more_jobs} more job(s) would have to go"
-    if without.max_delay_s > point.max_delay_s:
-        return f"without it the wait would be {format_duration(without.max_delay_s - point.max_delay_s)} longer"
+    differences: tuple[tuple[float, Callable[[float], str], str], ...] = (
+        (other.lost_work_node_s - own.lost_work_node_s, node_hours, "{} more would be lost"),
+        (other.return_node_s - own.return_node_s, node_hours, "coming back would cost {} more"),
+        (other.checkpoint_s - own.checkpoint_s, format_duration, "checkpoints would take {} longer"),
+        (other.preemptees - own.preemptees, str, "{} more job(s) would have to go"),
+        (without.max_delay_s - point.max_delay_s, format_duration, "the wait would be {} longer"),
+    )
+    for more, in_words, text in differences:
+        if more > 0:
+            return f"without it {text.format(in_words(more))}"
     return "others would do as well; ties go to the smaller job id"
 
 

@@ -1,7 +1,9 @@
 """From a snapshot to the eviction problem of one preemptor on the nodes of one partition. Pure."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,7 +18,7 @@ from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
-from clearway.preemption.node_needs import needs_of, share, with_holds
+from clearway.preemption.node_needs import needs_of, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class PreparedProblem:
     """One preemptor's eviction problem, and what else its plan needs to be explained and placed."""
 
     preemptor: Preemptor
+    context: PlanningContext
     problem: EvictionProblem
     free_nodes: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that are no candidates
@@ -52,7 +55,8 @@ def prepare_problem(
     suspend_on = eligible if may_suspend else frozenset[str]()
     jobs = job_options(preemptor, context, horizon_s, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
     sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys()) if needs is not None else None
-    freeable = _freeable(eligible, leaving, jobs.options.keys(), snapshot) if sharing is None else sharing.holds
+    staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
+    freeable = _freeable(staying, jobs.options.keys()) if sharing is None else sharing.holds
     candidates = []
     useless = []
     for job_id, options in jobs.options.items():
@@ -61,8 +65,12 @@ def prepare_problem(
             useless.append(no_use(job, eligible, preemptor))
             continue
         candidate = candidate_of(job, names, options, context)
-        candidates.append(candidate if sharing is None else with_holds(candidate, sharing.holds[job_id]))
-    free = _empty(eligible, leaving, snapshot)
+        if sharing is not None:
+            candidate = replace(candidate, holds=tuple(sharing.holds[job_id][name] for name in names))
+        candidates.append(candidate)
+    # Nodes that are free, or are once the jobs that leave anyway have left.
+    empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
+    free = {node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot)}
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
     problem = EvictionProblem(
         max(0, preemptor.job.num_nodes - len(free)),
@@ -75,13 +83,11 @@ def prepare_problem(
     if sharing is not None:
         problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
         free = {node.name for node in serving(problem, ())}
-    likely = (
-        job_id
-        for job_id, options in jobs.options.items()
-        if ends_before_its_limit(snapshot.job_by_id[job_id], options, now)
-    )
+    by_id = snapshot.job_by_id
+    likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))
     return PreparedProblem(
         preemptor,
+        context,
         problem,
         _surest_first(free, snapshot, context.under_way.promised),
         tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id)),
@@ -140,26 +146,13 @@ def _leaving(snapshot: ClusterSnapshot, under_way: UnderWay) -> frozenset[str]:
     )
 
 
-def _empty(eligible: Iterable[str], leaving: Collection[str], snapshot: ClusterSnapshot) -> set[str]:
-    """Nodes that are free, or are once the jobs that leave anyway have left."""
-    return {
-        name
-        for name in eligible
-        if all(job.job_id in leaving for job in snapshot.jobs_on.get(name, ()))
-        and (name in snapshot.jobs_on or not in_use(snapshot.node_by_name[name], snapshot))
-    }
-
-
-def _freeable(
-    eligible: Collection[str], leaving: Collection[str], may_leave: Collection[str], snapshot: ClusterSnapshot
-) -> dict[str, list[str]]:
-    """Job to the nodes that are free once it and all others on them have left."""
-    found: dict[str, list[str]] = {}
-    for name in eligible:
-        jobs = [job.job_id for job in snapshot.jobs_on.get(name, ()) if job.job_id not in leaving]
-        if all(job_id in may_leave for job_id in jobs):
-            for job_id in jobs:
-                found.setdefault(job_id, []).append(name)
+def _freeable(staying: Mapping[str, AbstractSet[str]], may_leave: AbstractSet[str]) -> dict[str, list[str]]:
+    """Job to the nodes that are free once it and all others on them have left; ``staying`` are jobs by node."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name, job_ids in staying.items():
+        if job_ids <= may_leave:
+            for job_id in job_ids:
+                found[job_id].append(name)
     return found
 
 

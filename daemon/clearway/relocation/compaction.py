@@ -26,8 +26,9 @@ from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Reside
 class _Emptying:
     """One node and all jobs on it, with a place for each of their parts."""
 
+    source: str
     jobs: tuple[Resident, ...]
-    targets: tuple[str, ...]  # in the order of the jobs
+    moves: tuple[Move, ...]  # in the order of the jobs
     ends: Mapping[str, float]  # until when each node is held afterwards
     gain_node_s: float
     cost_node_s: float
@@ -45,7 +46,6 @@ def plan_compaction(hosts: Sequence[Host], residents: Sequence[Resident], limits
             ends[name] = max(ends[name], float("inf") if resident.remaining_s is None else resident.remaining_s)
     done: list[_Emptying] = []
     moved: set[str] = set()
-    emptied: list[str] = []
     taking: set[str] = set()
     waited_s, exact = 0.0, True
     for source in _emptiest_first(processors, free):
@@ -61,21 +61,16 @@ def plan_compaction(hosts: Sequence[Host], residents: Sequence[Resident], limits
         if found is None or found.gain_node_s <= limits.worth * found.cost_node_s:
             continue
         done.append(found)
-        emptied.append(source)
-        taking.update(found.targets)
+        taking.update(move.target for move in found.moves)
         ends.update(found.ends)
         free[source] = processors[source]
-        for job, target in zip(found.jobs, found.targets, strict=True):
-            free[target] -= _part_on(job, source).processors
+        for job, move in zip(found.jobs, found.moves, strict=True):
+            free[move.target] -= move.processors
             moved.add(job.job_id)
             waited_s += job.move_s or 0.0
     return MovePlan(
-        moves=tuple(
-            Move(job.job_id, source, target, _part_on(job, source).processors)
-            for source, each in zip(emptied, done, strict=True)
-            for job, target in zip(each.jobs, each.targets, strict=True)
-        ),
-        emptied=tuple(emptied),
+        moves=tuple(move for each in done for move in each.moves),
+        emptied=tuple(each.source for each in done),
         gain_node_s=sum(each.gain_node_s for each in done),
         cost_node_s=sum(each.cost_node_s for each in done),
         exact=exact,
@@ -132,8 +127,12 @@ class _Search:
         targets, ends = self._best
         saved_s = waited_s + sum(job.move_s or 0.0 for job in self._jobs)
         return _Emptying(
+            self._source,
             jobs=tuple(self._jobs),
-            targets=tuple(targets),
+            moves=tuple(
+                Move(job.job_id, self._source, target, _part_on(job, self._source).processors)
+                for job, target in zip(self._jobs, targets, strict=True)
+            ),
             ends={**ends, self._source: 0.0},
             gain_node_s=self._source_end_s - saved_s - self._longer_s - self._best_s,
             cost_node_s=sum(cost_node_s(job, processors) for job in self._jobs),

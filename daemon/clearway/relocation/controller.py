@@ -4,28 +4,24 @@ Only one such eviction is under way at a time, and none while a preemptor waits:
 has not begun then is called off, and a job that is on its way arrives.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
-from clearway.estimates.history import HistoryKeeper
-from clearway.execution.cycle_context import CycleContext
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_operation
+from clearway.execution.progress import FIRST_STATE, fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.events import Emit, OperationFinished, PlanMade
+from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import EvictionState, Relocation
 from clearway.model.orders import MoveKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, RelocationPlan
-from clearway.model.problem import Action
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.model.transitions import superseded
 from clearway.relocation.lifecycle import move_misfit
 from clearway.relocation.plan import moves_config, plan_moves
 from clearway.slurm.base import SlurmBackend
@@ -48,8 +44,7 @@ class RelocationController:
     operations: OpenOperations
     executor: Executor
     emit: Emit
-    history: HistoryKeeper
-    actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+    basis: PlanningBasis
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
@@ -76,9 +71,7 @@ class RelocationController:
             raise DrainError(plan.why)
         for proposal in moves:
             self._put_aside(proposal, f"{request.actor} asked for another", context.now)
-        eviction = self._create(plan, EvictionState.PLACING, context.config, context.now)
-        self.emit(PlanMade(eviction))
-        return _handled(request, eviction)
+        return _handled(request, self._create(plan, EvictionState.PLACING, context))
 
     def update(self, context: CycleContext, *, urgent: bool) -> None:
         """Call off what is in the way of preemptors, and plan when it is time; ``urgent``: one waits."""
@@ -98,31 +91,19 @@ class RelocationController:
             self._due[kind] = now + timedelta(seconds=settings.period)
             plan = self._plan(kind, DAEMON, 0, context)
             if isinstance(plan, RelocationPlan):
-                state = {
-                    Mode.OBSERVE: EvictionState.PROPOSED,
-                    Mode.APPROVE: EvictionState.AWAITING_APPROVAL,
-                    Mode.AUTOMATIC: EvictionState.PLACING,
-                }[config.daemon.mode]
-                self.emit(PlanMade(self._create(plan, state, config, now)))
+                self._create(plan, FIRST_STATE[config.daemon.mode], context)
                 busy = True
 
     def _plan(self, kind: MoveKind, actor: str, request_id: int, context: CycleContext) -> RelocationPlan | NoPlan:
-        return plan_moves(
-            kind,
-            context.snapshot,
-            context.config,
-            context.now,
-            jobs=jobs_left(kind, self.store, context.config, context.now),
-            actor=actor,
-            request_id=request_id,
-            preempted=self.operations.preemption_counts(context.snapshot),
-            under_way=under_way_by(self.operations.all()),
-            history=self.history.history(context.config),
-            actions=self.actions,
-        )
+        planning = self.basis.context(context, under_way_by(self.operations.all()))
+        jobs = jobs_left(kind, self.store, context.config, context.now)
+        return plan_moves(kind, planning, jobs=jobs, actor=actor, request_id=request_id)
 
-    def _create(self, plan: RelocationPlan, state: EvictionState, config: Config, now: datetime) -> Relocation:
-        return self.operations.create(fresh_operation(Relocation, plan, config.daemon.mode.value, state, now))
+    def _create(self, plan: RelocationPlan, state: EvictionState, context: CycleContext) -> Relocation:
+        made = fresh_operation(Relocation, plan, context.config.daemon.mode.value, state, context.now)
+        created = self.operations.create(made)
+        self.emit(PlanMade(created))
+        return created
 
     def _old(self, eviction: Relocation, snapshot: ClusterSnapshot, now: datetime) -> bool:
         """Put a proposal aside that does not fit any more, or that has waited for long."""
@@ -136,11 +117,8 @@ class RelocationController:
         return bool(why)
 
     def _put_aside(self, eviction: Relocation, why: str, now: datetime) -> None:
-        if eviction.state.acting:
-            return
-        done = superseded(eviction, why, now)
-        self.operations.save(done)
-        self.emit(OperationFinished(done))
+        if not eviction.state.acting:
+            self.executor.put_aside(eviction, why, now)
 
 
 def _handled(request: OperatorRequest, eviction: Relocation) -> Answer:

@@ -6,11 +6,11 @@ other jobs hold on a node is one resident that stays: Slurm's own count of proce
 are known. A job restarts as a whole: the nodes that it keeps have to be there for it too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Exemption, Purpose, exemption
 from clearway.eligibility.node_usage import FreeCapacity, even_processors
@@ -40,8 +40,7 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
     """What moves of this kind may concern."""
     snapshot, config = context.snapshot, context.config
     nodes = [node for node in snapshot.nodes if _may_concern(node, kind, context)]
-    rank, scarce = _ranks(kind, config)
-    hosts = tuple(Host(node.name, node.cpus, rank(node), scarce(node)) for node in nodes)
+    hosts = tuple(_host(node, kind, config.promotion) for node in nodes)
     names = {host.name for host in hosts}
     free = FreeCapacity.of(snapshot)
     residents, ways, fixed = [], {}, []
@@ -79,20 +78,6 @@ def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
     return () if processors is None else tuple(Part(name, processors) for name in job.nodes)
 
 
-def _several_nodes(job: Job, names: AbstractSet[str], snapshot: ClusterSnapshot) -> Exemption | None:
-    """Why a job of several nodes is not moved."""
-    if len(job.nodes) == 1:
-        return None
-    why = ""
-    if job.contiguous or job.switches:
-        why = "its nodes have to lie together"
-    elif not names >= set(job.nodes):
-        why = "it also runs on nodes that moves do not concern, and could not start there again"
-    elif not parts_of(job, snapshot):
-        why = "it runs on several nodes, and what it holds on each is not known"
-    return Exemption("several_nodes", why) if why else None
-
-
 def _others(nodes: list[Node], residents: list[Resident]) -> list[Resident]:
     told = dict.fromkeys((node.name for node in nodes), 0)
     for resident in residents:
@@ -113,16 +98,12 @@ def _may_concern(node: Node, kind: MoveKind, context: PlanningContext) -> bool:
     return single <= node.alloc_cpus <= node.cpus and (not wanted or bool(set(wanted) & set(node.partitions)))
 
 
-def _ranks(kind: MoveKind, config: Config) -> tuple[Callable[[Node], int], Callable[[Node], bool]]:
+def _host(node: Node, kind: MoveKind, config: PromotionConfig) -> Host:
     if kind is MoveKind.COMPACTION:
-        return (lambda _: 0), (lambda _: False)
-    order, rare = config.promotion.order, config.promotion.scarce
-
-    def rank(node: Node) -> int:
-        place = next((place for place, wanted in enumerate(order) if _is(node, wanted)), len(order))
-        return -place if order else -node.weight
-
-    return rank, lambda node: any(_is(node, wanted) for wanted in rare)
+        return Host(node.name, node.cpus)
+    place = next((place for place, wanted in enumerate(config.order) if _is(node, wanted)), len(config.order))
+    rank = -place if config.order else -node.weight
+    return Host(node.name, node.cpus, rank, any(_is(node, wanted) for wanted in config.scarce))
 
 
 def _is(node: Node, selector: str) -> bool:
@@ -150,9 +131,18 @@ def _why_not(
     job: Job, names: AbstractSet[str], save: Option | None, ends_s: float | None, context: PlanningContext
 ) -> Exemption | None:
     """Why a job is not moved, whatever that would gain; ``names`` are the nodes that moves may concern."""
-    exempt = exemption(job, Purpose.RELOCATION, context) or _several_nodes(job, names, context.snapshot)
+    exempt = exemption(job, Purpose.RELOCATION, context)
     if exempt is not None:
         return exempt
+    if len(job.nodes) > 1:
+        if job.contiguous or job.switches:
+            return Exemption("several_nodes", "its nodes have to lie together")
+        if not names >= set(job.nodes):
+            why = "it also runs on nodes that moves do not concern, and could not start there again"
+            return Exemption("several_nodes", why)
+        if not parts_of(job, context.snapshot):
+            why = "it runs on several nodes, and what it holds on each is not known"
+            return Exemption("several_nodes", why)
     if save is None:
         return Exemption("not_saved", why_not_saved(job, context))
     return Exemption("end_unknown", "when it will end is not known") if ends_s is None else None

@@ -13,123 +13,102 @@ When in doubt the relocation is called off: a job that has not been requeued by 
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
-from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.node_usage import FreeCapacity
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Observed, Phase, Target, call_off, close_phase
-from clearway.execution.node_hold import hold_reason, nodes_held, nodes_with_other_reasons
-from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
-from clearway.model.errors import SlurmError
-from clearway.model.operations import Operation, Preemption, PreemptionState, Relocation
+from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo
+from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
+from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.operations import Preemption, PreemptionState, Relocation
 from clearway.model.orders import RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.slurm.parse.hostlist import compress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What is seen of a relocation, in a snapshot taken after its last change."""
-
-    ours: tuple[str, ...]  # nodes drained by this very relocation
-    foreign: tuple[str, ...]  # to be emptied, with another Reason
-    misfit: str  # why what is still to be moved cannot be moved as planned; empty when it can
-    empty: bool  # no job is on the nodes that were to become empty
-    elsewhere: str  # a job that runs again, but not on its target; empty: there is none
-    placement: Reservation | None
-    paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RelocationLifecycle:
+class RelocationLifecycle(NodesLifecycle[Relocation]):
     """The whole lifecycle of relocations: a plan that does not fit any more is called off, never made anew."""
 
-    execution: ExecutionConfig
-
-    @property
-    def _patience(self) -> timedelta:
-        return timedelta(seconds=self.execution.landing_patience)
-
-    def observe(
-        self,
-        e: Relocation,
-        observed: Observed,
-        done: AbstractSet[Command],
-        now: datetime,  # noqa: ARG002
-    ) -> Observation | None:
-        if done:
+    def next_phase(self, e: Relocation, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
+        if done or not e.state.acting:
             return None  # what has come of it is seen first
-        snapshot, nodes = observed.snapshot, e.order.nodes
-        return Observation(
-            ours=nodes_held(e, snapshot),
-            foreign=nodes_with_other_reasons(e, snapshot),
-            misfit=move_misfit(e, snapshot),
-            empty=not any(snapshot.jobs_on.get(name) for name in nodes) and not snapshot.unreadable,
-            elsewhere=_elsewhere(e, snapshot),
-            placement=observed.reservation(e.placement),
-            paused=observed.paused,
-        )
-
-    def next_phase(self, e: Relocation, observation: Observation, now: datetime) -> Phase | None:
-        watch_return = timedelta(seconds=self.execution.watch_return)
-        return next_phase(e, observation, now, patience=self._patience, watch_return=watch_return)
+        ours, placed = nodes_held(e, cycle.snapshot), cycle.reservation(e.placement)
+        if e.state in (E.PLACING, E.PREEMPTING):
+            return _before_end(e, cycle, sorted(set(e.order.nodes) - set(ours)))
+        if ours:
+            return Phase(e.state, Command.UNDRAIN)
+        if e.between_nodes is not None and may_still_arrive(e.between_nodes, cycle):
+            return placement_phase(e, placed)
+        if placed is not None:
+            return Phase(e.state, Command.DELETE_PLACEMENT)
+        return close_phase(e, cycle.now, cycle.config.execution.watch_return)
 
     def target(self, e: Relocation, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """Of its nodes those that are not so already; a moved job in a placement that is gone could never start.
+        """A moved job in a placement that is gone could never start.
 
         Nodes that it has emptied may be powered down. A daemon that dies between the two leaves the node on, as it was.
         """
-        ours = nodes_held(e, snapshot)
-        rest = tuple(name for name in e.order.nodes if name not in ours)
-        return Target(
-            nodes=ours if command is Command.UNDRAIN else rest,
-            reason=hold_reason(e),
+        return replace(
+            super().target(e, command, snapshot),
             power_down=e.order.power_down and e.started_at is not None,
             guests=tuple(p.job_id for p in e.preemptions),
         )
 
-    def refused(self, e: Relocation, error: SlurmError) -> Phase | None:
-        if e.state is not E.PLACING or error.retryable:
-            return None
-        return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))
-
-    def misfits(
-        self,
-        e: Relocation,  # noqa: ARG002
-        snapshot: ClusterSnapshot,  # noqa: ARG002
-        others: Sequence[Operation],  # noqa: ARG002
-    ) -> dict[str, str]:
+    def misfits(self, e: Relocation, cycle: CycleContext) -> dict[str, str]:  # noqa: ARG002
         return {}  # its own table calls it off
 
-    def step_context(
-        self,
-        e: Relocation,
-        p: Preemption,
-        common: StepContext,
-        observed: Observed,
-        refused: AbstractSet[Command],  # noqa: ARG002
-        now: datetime,
-    ) -> StepContext:
+    def step_context(self, e: Relocation, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
+        placed = cycle.reservation(e.placement)
         return replace(
             common,
             first=True,
             placement=e.placement,
-            attach=may_still_arrive(p, now, self._patience),
-            placed=placement_fits(e, p, observed.reservation(e.placement)),
+            attach=may_still_arrive(p, cycle),
+            placed=placed is not None and set(placed.nodes) == set(e.order.nodes_after(p.job)),
         )
 
-    def replan(
-        self,
-        e: Relocation,
-        stuck: Mapping[str, str],
-        observed: Observed,  # noqa: ARG002
-        others: Sequence[Operation],  # noqa: ARG002
-        now: datetime,  # noqa: ARG002
-    ) -> Phase:
+    def replan(self, e: Relocation, stuck: Mapping[str, str], cycle: CycleContext) -> Phase:  # noqa: ARG002
         job_id, why = min(stuck.items())
         return call_off(e, Outcome(OutcomeCode.CALLED_OFF, f"job {job_id}: {why}"))
+
+
+def _before_end(e: Relocation, cycle: CycleContext, missing: Sequence[str]) -> Phase | None:
+    """``missing`` are nodes to be emptied that this very relocation has not drained."""
+    taken = sorted(set(missing) & set(nodes_with_other_reasons(e, cycle.snapshot)))
+    if taken:
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
+    if misfit := move_misfit(e, cycle.snapshot):
+        return undo(OutcomeCode.CALLED_OFF, misfit)
+    failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)
+    if failed is not None:
+        return undo(OutcomeCode.NOT_MOVED, f"Job {failed.job.display_id}: {failed.note}")
+    held = placement_phase(e, cycle.reservation(e.placement))
+    if e.state is E.PLACING:
+        if cycle.paused:
+            return None
+        return Phase(E.PLACING, Command.DRAIN) if missing else held or Phase(E.PREEMPTING)
+    if missing:
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {missing[0]} was brought back outside Clearway")
+    moving = e.between_nodes
+    if moving is not None and not may_still_arrive(moving, cycle):
+        return undo(OutcomeCode.TOO_LATE, f"Job {moving.job.display_id} did not start on its new node in time")
+    if all(p.state.terminal for p in e.preemptions):
+        arrived = Outcome(OutcomeCode.ARRIVED, _how_they_arrived(e, cycle.snapshot))
+        return Phase(E.STARTED, event=arrived.sentence, outcome=arrived, started_at=cycle.now)
+    return held
+
+
+def _how_they_arrived(e: Relocation, snapshot: ClusterSnapshot) -> str:
+    count = sum(p.state is PreemptionState.RETURNED for p in e.preemptions)
+    text = f"{count} of {len(e.preemptions)} job(s) moved"
+    nodes = e.order.nodes
+    if nodes:
+        empty = not any(snapshot.jobs_on.get(name) for name in nodes) and not snapshot.unreadable
+        text += f"; {compress(nodes)} {'is' if len(nodes) == 1 else 'are'}{'' if empty else ' not'} empty"
+    elsewhere = _elsewhere(e, snapshot)
+    return f"{text}; {elsewhere}" if elsewhere else text
 
 
 def _elsewhere(e: Relocation, snapshot: ClusterSnapshot) -> str:
@@ -142,14 +121,10 @@ def _elsewhere(e: Relocation, snapshot: ClusterSnapshot) -> str:
     return ""
 
 
-def may_still_arrive(p: Preemption, now: datetime, patience: timedelta) -> bool:
+def may_still_arrive(p: Preemption, cycle: CycleContext) -> bool:
     """Whether a job that was made to leave is still to start on its target, and not just anywhere."""
-    return p.requeued_at is not None and now - p.requeued_at < patience
-
-
-def placement_fits(e: Relocation, p: Preemption, placement: Reservation | None) -> bool:
-    """Whether the placement is where this job shall start, and nowhere else."""
-    return placement is not None and set(placement.nodes) == set(e.order.nodes_after(p.job))
+    patience = timedelta(seconds=cycle.config.execution.landing_patience)
+    return p.requeued_at is not None and cycle.now - p.requeued_at < patience
 
 
 def move_misfit(e: Relocation, snapshot: ClusterSnapshot) -> str:
@@ -180,76 +155,3 @@ def _no_room(waiting: list[Preemption], order: RelocationOrder, snapshot: Cluste
             if not free.take(part.target, part.processors, p.job.memory_mib):
                 return f"node {part.target} has no room for job {p.job.display_id} any more"
     return ""
-
-
-def next_phase(
-    e: Relocation, observation: Observation, now: datetime, *, patience: timedelta, watch_return: timedelta
-) -> Phase | None:
-    """The next row for a relocation as a whole; None: nothing to do before another snapshot."""
-    if not e.state.acting:
-        return None
-    if e.state in (E.PLACING, E.PREEMPTING):
-        return _before_end(e, observation, now, patience)
-    if observation.ours:
-        return Phase(e.state, Command.UNDRAIN)
-    if e.between_nodes is not None and may_still_arrive(e.between_nodes, now, patience):
-        return _hold(e, observation)
-    if observation.placement is not None:
-        return Phase(e.state, Command.DELETE_PLACEMENT)
-    return close_phase(e, now, watch_return)
-
-
-def _before_end(e: Relocation, observation: Observation, now: datetime, patience: timedelta) -> Phase | None:
-    missing = sorted(set(e.order.nodes) - set(observation.ours))
-    outcome = _why_not(e, observation, missing)
-    if outcome is not None:
-        return Phase(E.CANCELLING, outcome=outcome)
-    if e.state is E.PLACING:
-        return _placing(e, observation, missing)
-    if missing:
-        why = f"Node {missing[0]} was brought back outside Clearway"
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.NODE_TAKEN, why))
-    moving = e.between_nodes
-    if moving is not None and not may_still_arrive(moving, now, patience):
-        why = f"Job {moving.job.display_id} did not start on its new node in time"
-        return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why))
-    if all(p.state.terminal for p in e.preemptions):
-        arrived = Outcome(OutcomeCode.ARRIVED, _how_they_arrived(e, observation))
-        return Phase(E.STARTED, event=arrived.sentence, outcome=arrived, started_at=now)
-    return _hold(e, observation)
-
-
-def _why_not(e: Relocation, observation: Observation, missing: Sequence[str]) -> Outcome | None:
-    taken = sorted(set(missing) & set(observation.foreign))
-    if taken:
-        return Outcome(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
-    if observation.misfit:
-        return Outcome(OutcomeCode.CALLED_OFF, observation.misfit)
-    failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)
-    if failed is not None:
-        return Outcome(OutcomeCode.NOT_MOVED, f"Job {failed.job.display_id}: {failed.note}")
-    return None
-
-
-def _placing(e: Relocation, observation: Observation, missing: Sequence[str]) -> Phase | None:
-    if observation.paused:
-        return None
-    if missing:
-        return Phase(E.PLACING, Command.DRAIN)
-    return _hold(e, observation) or Phase(E.PREEMPTING)
-
-
-def _hold(e: Relocation, observation: Observation) -> Phase | None:
-    if observation.placement is None:
-        return Phase(e.state, Command.CREATE_PLACEMENT)
-    same = set(observation.placement.nodes) == set(e.held_nodes)
-    return None if same else Phase(e.state, Command.MOVE_PLACEMENT)
-
-
-def _how_they_arrived(e: Relocation, observation: Observation) -> str:
-    count = sum(p.state is PreemptionState.RETURNED for p in e.preemptions)
-    text = f"{count} of {len(e.preemptions)} job(s) moved"
-    nodes = e.order.nodes
-    if nodes:
-        text += f"; {compress(nodes)} {'is' if len(nodes) == 1 else 'are'}{'' if observation.empty else ' not'} empty"
-    return f"{text}{f'; {observation.elsewhere}' if observation.elsewhere else ''}"

@@ -8,21 +8,16 @@ would fill the very gaps. A job that waits for more than any gap offers is no re
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.node_usage import FreeCapacity
-from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
-from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import JobMove, MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import EvictionProblem
 from clearway.relocation.compaction import plan_compaction
 from clearway.relocation.inventory import Inventory, inventory
 from clearway.relocation.moves import Limits, MovePlan, cost_node_s
@@ -61,34 +56,15 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
 
 
 def plan_moves(
-    kind: MoveKind,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    *,
-    jobs: int,
-    actor: str,
-    request_id: int = 0,
-    preempted: Mapping[str, int],
-    under_way: UnderWay,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
+    kind: MoveKind, context: PlanningContext, *, jobs: int, actor: str, request_id: int = 0
 ) -> RelocationPlan | NoPlan:
     """Which jobs move where, at most ``jobs`` of them; a NoPlan tells for every job why it stays."""
+    snapshot, config = context.snapshot, context.config
     if snapshot.unreadable:
         return NoPlan("not all jobs can be read")
-    waiting = could_be_placed(snapshot, now)
+    waiting = could_be_placed(snapshot, context.now)
     if waiting is not None:
         return NoPlan(f"job {waiting.display_id} waits, and Slurm could place it")
-    context = PlanningContext(
-        snapshot=snapshot,
-        config=config,
-        now=now,
-        preempted=preempted,
-        under_way=under_way,
-        history=history,
-        actions=actions,
-    )
     found = inventory(kind, context)
     settings = moves_config(kind, config)
     moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
@@ -111,21 +87,13 @@ def plan_moves(
         cost_node_s=round(moves.cost_node_s, 3),
         power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
     )
-    chosen = tuple(
-        Verdict(
-            job_id,
-            Choice.CHOSEN,
-            kind.value,
-            f"moves from {_named(moves, job_id, 'source')} to {_named(moves, job_id, 'target')}; "
-            f"all moves together gain {gain_h:.2f} node-hours and cost {cost_h:.2f}",
-        )
-        for job_id in moves.job_ids
-    )
-    return _plan(order, found, snapshot, config, now, chosen + _spared(found, moves))
-
-
-def _named(moves: MovePlan, job_id: str, which: Literal["source", "target"]) -> str:
-    return compress({getattr(move, which) for move in moves.moves if move.job_id == job_id})
+    together = f"all moves together gain {gain_h:.2f} node-hours and cost {cost_h:.2f}"
+    chosen = []
+    for job_id in moves.job_ids:
+        own = [move for move in moves.moves if move.job_id == job_id]
+        off, onto = compress({move.source for move in own}), compress({move.target for move in own})
+        chosen.append(Verdict(job_id, Choice.CHOSEN, kind.value, f"moves from {off} to {onto}; {together}"))
+    return _plan(order, found, context, (*chosen, *_spared(found, moves)))
 
 
 def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits: Limits) -> MovePlan:
@@ -157,29 +125,18 @@ def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:
     """Of all that stay."""
     processors = {host.name: host.processors for host in found.hosts}
     stay = [each for each in found.residents if each.job_id in found.ways and each.job_id not in moves.job_ids]
-    return found.fixed + tuple(
-        Verdict(
-            each.job_id,
-            Choice.SPARED,
-            "no_gain",
-            f"moving it would cost {cost_node_s(each, processors) / _HOUR_S:.2f} node-hours, "
-            "and no place is found for it that gains enough",
-        )
-        for each in stay
-    )
+    costs_h = {each.job_id: cost_node_s(each, processors) / _HOUR_S for each in stay}
+    why = "moving it would cost {:.2f} node-hours, and no place is found for it that gains enough"
+    spared = (Verdict(job_id, Choice.SPARED, "no_gain", why.format(cost_h)) for job_id, cost_h in costs_h.items())
+    return (*found.fixed, *spared)
 
 
 def _plan(
-    order: RelocationOrder,
-    found: Inventory,
-    snapshot: ClusterSnapshot,
-    config: Config,
-    now: datetime,
-    verdicts: tuple[Verdict, ...],
+    order: RelocationOrder, found: Inventory, context: PlanningContext, verdicts: tuple[Verdict, ...]
 ) -> RelocationPlan:
-    jobs = [snapshot.job_by_id[job_id] for job_id in order.job_ids]
+    config, now = context.config, context.now
+    jobs = [context.snapshot.job_by_id[job_id] for job_id in order.job_ids]
     ways = [found.ways[job.job_id] for job in jobs]
-    step_s = 1
     # Saved one after another, each after the one before it has started again.
     each_s = [math.ceil(way.checkpoint_s) for way in ways]
     total_s = sum(each_s) + math.ceil(config.execution.landing_patience) * len(jobs) + math.ceil(config.drain.patience)
@@ -194,15 +151,15 @@ def _plan(
             for job, way, seconds in zip(jobs, ways, each_s, strict=True)
         ),
     )
-    held = {name for job in jobs for name in order.nodes_after(job)}
+    targets = {name for job in jobs for name in order.nodes_after(job)}
     return RelocationPlan(
         made_at=now,
         deadline=now + timedelta(seconds=total_s),
         nodes_needed=len(order.nodes),
-        problem=EvictionProblem(0, total_s, step_s, (), len(order.nodes)),
+        problem=EvictionProblem(0, total_s, 1, (), len(order.nodes)),
         curve=Curve(order.kind.value, (point,)),
         chosen=point,
-        placement_nodes=tuple(sorted({*order.nodes, *held})),
+        placement_nodes=tuple(sorted({*order.nodes, *targets})),
         free_nodes=(),
         leaving=tuple(jobs),
         verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.job_id)),

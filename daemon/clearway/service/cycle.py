@@ -5,7 +5,7 @@ in the store and on the cluster: what these objects keep may be lost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
@@ -17,18 +17,15 @@ from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.lifecycle import Observed
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import UnknownEvictionError
-from clearway.model.events import Emit, OperationFinished
+from clearway.model.events import Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
-from clearway.model.transitions import superseded
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
@@ -124,11 +121,11 @@ class Cycle:
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if not acting:
             return
-        observed = Observed(context.snapshot, self.parts.backend.reservations(), context.paused)
+        context = replace(context, reservations=self.parts.backend.reservations())
         # Placements first, the newest before those whose jobs it may count on, as when they are begun.
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-            after = self.executor.advance(eviction, observed, context.now)
+            after = self.executor.advance(eviction, context)
             if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                 self.suppression.suppress(after)
 
@@ -146,9 +143,7 @@ class Cycle:
         why = plan_misfit(plan, snapshot, promised) or plan_aged(plan, now, left_open_s, later_s)
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
-        done = superseded(eviction, why, now)
-        self.operations.save(done)
-        self.parts.emit(OperationFinished(done))
+        self.executor.put_aside(eviction, why, now)
         return True
 
     def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
@@ -178,12 +173,9 @@ class Cycle:
         for reservation in backend.reservations():
             if not is_placement(reservation):
                 continue
-            try:
-                eviction = self.operations.get(int(reservation.name.rpartition("_")[2]))
-            except UnknownEvictionError:
+            eviction = self.operations.find(int(reservation.name.rpartition("_")[2]))
+            if eviction is None or not eviction.state.terminal:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
-            if not eviction.state.terminal:
-                continue
             for job in snapshot.jobs:
                 if job.reservation == reservation.name:
                     backend.detach(job.job_id)

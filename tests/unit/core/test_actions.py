@@ -189,7 +189,7 @@ def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None
         "fits": observation(e, runs),
     }
     found = {
-        name: (phase := next_phase(e, seen, after(9_999), watch)) and phase.command for name, seen in commands.items()
+        name: (phase := next_phase(e, seen, after(9_999), 60.0)) and phase.command for name, seen in commands.items()
     }
     assert found == {
         "attached": Command.DETACH,
@@ -199,7 +199,7 @@ def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None
         "fits": None,  # and watching does not end, however long it takes
     }
     back = holding(E.RETURNING, S.RETURNED)
-    removed = next_phase(back, observation(e, runs), NOW, watch)
+    removed = next_phase(back, observation(e, runs), NOW, 60.0)
     assert removed is not None
     assert removed.command is Command.DELETE_PLACEMENT
 

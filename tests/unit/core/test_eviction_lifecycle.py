@@ -26,7 +26,7 @@ J = JobState
 URGENT = urgent_job()
 ATTACHED = replace(URGENT, reservation="clearway_1")
 STARTS = replace(ATTACHED, state=J.RUNNING, start_time=after(30), reason="None")
-WATCH = timedelta(hours=1)
+WATCH_S = 3_600.0
 
 
 def begun(state: E, **fields: Any) -> Eviction:
@@ -48,7 +48,7 @@ def observation(
 
 def phase(e: Eviction, seen: Observation, now: datetime = NOW) -> tuple[E, Command | None] | None:
     before = copy.deepcopy(e)
-    found = next_phase(e, seen, now, WATCH)
+    found = next_phase(e, seen, now, WATCH_S)
     assert e == before
     return None if found is None else (found.state, found.command)
 
@@ -125,11 +125,11 @@ def test_the_end(state: E, fields: dict[str, Any], expected: E) -> None:
 
 
 def test_the_start_is_told_beside_the_deadline() -> None:
-    found = next_phase(begun(E.STARTING), observation(STARTS), after(31), WATCH)
+    found = next_phase(begun(E.STARTING), observation(STARTS), after(31), WATCH_S)
     assert isinstance(found, Phase)
     assert (found.event, found.started_at) == ("The urgent job started 570.0 s before its deadline.", after(30))
     late = replace(STARTS, start_time=after(700))
-    found = next_phase(begun(E.STARTING), observation(late), after(701), WATCH)
+    found = next_phase(begun(E.STARTING), observation(late), after(701), WATCH_S)
     assert found is not None
     assert found.event == "The urgent job started 100.0 s after its deadline."
 
@@ -147,7 +147,7 @@ def test_whoever_waits_is_called_what_it_is(ordinary: bool, called: str) -> None
         (observation(), after(601), "did not start by its deadline; it waits on."),
     ]
     for seen, now, words in told:
-        found = next_phase(e, seen, now, WATCH)
+        found = next_phase(e, seen, now, WATCH_S)
         assert found is not None
         assert (found.event or (found.outcome.sentence if found.outcome else "")) == f"{called} {words}"
 
@@ -180,7 +180,7 @@ def test_a_placement_is_never_deleted_under_its_job(
     e = begun(state)
     e = replace(e, preemptions=tuple(replace(p, state=s) for p, s in zip(e.preemptions, states, strict=True)))
     seen = observation(urgent, placed=placed, nodes_free=free, paused=paused, placement_ends=ends)
-    found = next_phase(e, seen, now, WATCH)
+    found = next_phase(e, seen, now, WATCH_S)
     if found is None:
         return
     assert state.acting

@@ -11,7 +11,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from clearway.config.configuration import Config
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Choice, NoPlan, RelocationPlan
@@ -78,7 +78,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
 
 
 def plan(kind: MoveKind, snapshot: ClusterSnapshot, jobs: int = 5) -> RelocationPlan | NoPlan:
-    return plan_moves(kind, snapshot, CONFIG, NOW, jobs=jobs, actor="x", preempted={}, under_way=UnderWay())
+    return plan_moves(kind, PlanningContext(snapshot=snapshot, config=CONFIG, now=NOW), jobs=jobs, actor="x")
 
 
 @pytest.mark.parametrize("kind", list(MoveKind))
