@@ -101,18 +101,9 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    return Cycle(
-        parts=parts,
-        config=config,
-        operations=operations,
-        suppression=suppression,
-        executor=executor,
-        drains=drains,
-        rolling=rolling,
-        preemption=PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit),
-        relocation=relocation,
-        requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
-    )
+    preemption = PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit)
+    requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit)
+    return Cycle(parts, config, operations, suppression, executor, drains, rolling, preemption, relocation, requests)
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

@@ -86,7 +86,8 @@ class History:
         """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
-            sizes = [_size_mib(each, nodes) for each in own if each.size_mib is not None]
+            # As much on each node as was measured; on fewer nodes as much in all.
+            sizes = [each.size_mib * max(1.0, nodes / max(1, each.nodes)) for each in own if each.size_mib is not None]
             size_mib = self._upper(sizes) if sizes else None
             return LearnedEstimate(self._upper(self._write_s(own, nodes)), size_mib, own=True, samples=len(own))
         alike = [records for key, records in self._checkpoints.items() if key.checkpointer == checkpointer]
@@ -190,11 +191,6 @@ def quantile(values: Iterable[float], share: float) -> float:
     """The smallest value such that at least this share of them is not larger (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
-
-
-def _size_mib(record: CheckpointRecord, nodes: int) -> float:
-    """As much on each node as was measured; on fewer nodes as much in all."""
-    return (record.size_mib or 0.0) * max(1.0, nodes / max(1, record.nodes))
 
 
 def _by_key(records: Iterable[R], moment: Callable[[R], Any]) -> dict[Key, list[R]]:

@@ -50,7 +50,7 @@ class Parts:
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cycle:
     """The controllers, and the order in which a cycle asks them."""
 
