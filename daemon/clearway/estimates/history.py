@@ -15,10 +15,9 @@ from datetime import datetime
 from typing import Protocol
 
 from clearway.config.configuration import Config, CostsConfig
-from clearway.estimates import run_times
 from clearway.estimates.costs import checkpoint_time_s, model_size_mib
 from clearway.estimates.learning import History, Requeued, key_of
-from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key
+from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key, times_of, update_runs
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.events import Emit, ignore
@@ -113,7 +112,7 @@ class HistoryKeeper:
 
     def record_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
-        self._running, ended = run_times.update_runs(self._running, snapshot, preempted)
+        self._running, ended = update_runs(self._running, snapshot, preempted)
         if not ended:
             return
         self._store.record_runs(ended)
@@ -136,7 +135,7 @@ class HistoryKeeper:
         records = self.runs(key)
         kept = self._run_times.get(key)
         if kept is None or kept[0] is not records:
-            kept = records, run_times.times_of(records)
+            kept = records, times_of(records)
             self._run_times[key] = kept
         return kept[1]
 
