@@ -23,7 +23,7 @@ from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
-from clearway.store.tables import Base
+from clearway.store.tables import METADATA
 from clearway.telemetry.metrics import Metrics
 
 FOLDER = Path(__file__).parent
@@ -353,7 +353,7 @@ are UTC. Deleting an operation deletes all rows that refer to it. Finished opera
 
 def database() -> str:
     parts = [ABOUT_DATABASE]
-    for found in Base.metadata.sorted_tables:
+    for found in METADATA.sorted_tables:
         rows = []
         for column in found.columns:
             marks = ["key"] if column.primary_key else []

@@ -9,9 +9,9 @@ import pytest
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.rolling import RollingState, TurnState
-from tests.simulation.test_drain import answer, ask, drain, now, saver, undrain
-from tests.simulation.test_moves import ask as ask_moves
-from tests.simulation.test_moves import moving, nodes_of, serial
+from tests.simulation.drains import answer, ask, drain, now, saver, undrain
+from tests.simulation.moving_jobs import ask as ask_moves
+from tests.simulation.moving_jobs import moving, nodes_of, serial
 from tests.simulation.test_rolling import now as rolling_now
 from tests.simulation.test_rolling import roll, states, wait_away
 from tests.simulation.world import World

@@ -1,65 +1,16 @@
 """Draining nodes on a simulated cluster: every branch from the request to the empty nodes, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from clearway.drain.request import DrainRequest, UndrainRequest
-from clearway.execution.cycle_context import CycleContext
-from clearway.model.cluster import AdminLevel, JobState
-from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.cluster import JobState
+from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
+from tests.simulation.drains import answer, ask, drain, empty, held, now, saver, undrain
 from tests.simulation.world import SAVES, World, config
-
-
-def ask(world: World, nodes: str, actor: str = "root (command line)", **fields: Any) -> int:
-    document = DrainRequest(nodes=nodes, **fields).model_dump_json()
-    return world.store.add_request("drain", None, actor, world.clock.now(), document)
-
-
-def undrain(world: World, nodes: str, actor: str = "root (command line)") -> str:
-    document = UndrainRequest(nodes=nodes).model_dump_json()
-    request_id = world.store.add_request("undrain", None, actor, world.clock.now(), document)
-    world.tick()
-    return answer(world, request_id)
-
-
-def answer(world: World, request_id: int) -> str:
-    request = world.store.request(request_id)
-    assert request is not None
-    assert request.handled_at is not None
-    return request.result
-
-
-def drain(world: World, nodes: str, **fields: Any) -> Eviction:
-    request_id = ask(world, nodes, **fields)
-    world.tick()
-    request = world.store.request(request_id)
-    assert request is not None
-    assert request.eviction_id is not None, request.result
-    return world.store.eviction(request.eviction_id)
-
-
-def now(world: World, eviction: Eviction) -> Eviction:
-    return world.store.eviction(eviction.eviction_id)
-
-
-def held(world: World) -> dict[str, str]:
-    return {name: node.reason for name, node in world.cluster.nodes.items() if not node.available}
-
-
-def empty(world: World, *names: str) -> bool:
-    return not any(set(e.job.nodes) & set(names) and e.job.state.holds_nodes for e in world.cluster.jobs.values())
-
-
-def saver(world: World, *on: str, save_s: float = 3.0, **fields: Any) -> str:
-    program = Program(save_s=save_s, work_s=1_500)
-    return world.submit(program, on=on, num_nodes=len(on), ran_s=900, comment=SAVES, **fields)
 
 
 def test_jobs_go_on_elsewhere_and_the_nodes_stay_empty(make_world: Callable[..., World]) -> None:
@@ -277,160 +228,6 @@ def test_a_new_reason_of_somebody_else_stays_when_the_drain_is_cancelled(make_wo
     world.store.add_request("cancel", begun.eviction_id, "olga", world.clock.now())
     world.run_until(world.settled, 60)
     assert held(world) == {"n2": "bad disk"}
-
-
-@pytest.mark.parametrize(
-    ("actor", "level", "allowed"),
-    [
-        ("root (command line)", AdminLevel.NONE, True),
-        ("olga", AdminLevel.OPERATOR, True),
-        ("ada (command line)", AdminLevel.ADMINISTRATOR, True),
-        ("carl", AdminLevel.NONE, True),  # named in drain.operators
-        ("alice", AdminLevel.NONE, True),  # all jobs there are hers
-        ("bob", AdminLevel.NONE, False),
-        ("rooty", AdminLevel.NONE, False),
-    ],
-)
-def test_who_may_drain(make_world: Callable[..., World], actor: str, level: AdminLevel, allowed: bool) -> None:
-    world = make_world(config=config(drain={"operators": ["carl"], "owners": True}))
-    world.cluster.admin_levels[actor.partition(" ")[0]] = level
-    saver(world, "n1")
-    request_id = ask(world, "n1", actor)
-    world.tick()
-    assert answer(world, request_id).startswith("drain 1" if allowed else "refused: ")
-    assert bool(held(world)) is allowed
-
-
-def test_an_owner_may_not_drain_empty_nodes_nor_where_the_site_says_no(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config(drain={"owners": True}))
-    saver(world, "n1")
-    request_id = ask(world, "n[1-2]", "alice")
-    world.tick()
-    assert "nor the owner of all jobs on these nodes" in answer(world, request_id)
-    world.loop.reconfigure(config())
-    request_id = ask(world, "n1", "alice")
-    world.tick()
-    assert answer(world, request_id).startswith("refused: alice is neither an operator")
-    assert not held(world)
-
-
-def test_begins_at_its_time_and_can_be_cancelled_before(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    job = saver(world, "n1")
-    at = world.clock.now() + timedelta(seconds=100)
-    begun, other = drain(world, "n1", at=at), drain(world, "n2", at=at)
-    assert begun.state is EvictionState.SCHEDULED
-    world.store.add_request("cancel", other.eviction_id, "olga", world.clock.now())
-    world.tick(50)
-    assert not held(world)
-    world.run_until(lambda: now(world, begun).started_at is not None, 120)
-    assert now(world, begun).started_at >= at  # type: ignore[operator]  # waited for
-    assert set(held(world)) == {"n1"}
-    assert world.cluster.jobs[job].job.restart_count == 1
-    assert now(world, other).state is EvictionState.CANCELLED
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"at": -3_600}, "its beginning, 2026-01-01 00:00:00 UTC, has passed"),
-        ({"at": -3_600, "rolling": 1}, "its beginning, 2026-01-01 00:00:00 UTC, has passed"),
-        ({"deadline": -3_600}, "its deadline, 2026-01-01 00:00:00 UTC, has passed"),
-        (
-            {"at": 7_200, "deadline": 3_600},
-            "its deadline, 2026-01-01 02:00:00 UTC, comes before its beginning, 2026-01-01 03:00:00 UTC",
-        ),
-    ],
-)
-def test_times_that_make_no_sense_are_refused(
-    make_world: Callable[..., World], fields: dict[str, int], why: str
-) -> None:
-    """A mistyped date must not empty nodes at once."""
-    world = make_world()
-    hour = world.clock.now().replace(year=2026, month=1, day=1, hour=1, minute=0, second=0, microsecond=0)
-    times = {key: value if key == "rolling" else hour + timedelta(seconds=value) for key, value in fields.items()}
-    document = DrainRequest(nodes="n1", **times).model_dump_json()  # type: ignore[arg-type]  # as named
-    request_id = world.store.add_request("drain", None, "root", hour, document)
-    world.tick()
-    assert answer(world, request_id) == f"refused: {why}"
-    assert not held(world)
-    assert not world.store.evictions()
-    assert not world.store.rolling_drains()
-
-
-def test_a_beginning_that_passes_before_the_daemon_reads_it_is_now(make_world: Callable[..., World]) -> None:
-    """It was down, or the asker's clock is a little behind: what was asked for in good time is done."""
-    world = make_world()
-    asked_at = world.clock.now() - timedelta(hours=1)
-    document = DrainRequest(nodes="n1", at=asked_at - timedelta(seconds=2)).model_dump_json()
-    request_id = world.store.add_request("drain", None, "root", asked_at, document)
-    world.tick()
-    assert answer(world, request_id) == "drain 1: emptying n1"
-
-
-def test_nothing_is_drained_in_observe_mode_or_while_paused(make_world: Callable[..., World]) -> None:
-    world = make_world(config=config("observe"))
-    request_id = ask(world, "n1")
-    world.tick()
-    assert answer(world, request_id) == "refused: the daemon only observes (daemon.mode)"
-    world.loop.reconfigure(config())
-    world.store.add_request("pause", None, "olga", world.clock.now())
-    request_id = ask(world, "n1")
-    world.tick()
-    assert answer(world, request_id) == "drain 1: emptying n1, when the pause is over (clearway resume)"
-    begun = world.store.eviction(1)
-    world.tick()
-    assert not held(world)
-    world.store.add_request("resume", None, "olga", world.clock.now())
-    world.run_until(lambda: now(world, begun).started_at is not None, 10)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "why"),
-    [
-        ("n99", "n99 is not a node of this cluster"),
-        ("n[1-", "brackets that do not match"),
-        ("partition=none", "'partition=none' names no node of this cluster"),
-        ("rack=7", "'rack=7' is neither a host list nor partition=NAME or feature=NAME"),
-    ],
-)
-def test_nodes_that_do_not_exist(make_world: Callable[..., World], nodes: str, why: str) -> None:
-    world = make_world()
-    request_id = ask(world, nodes)
-    world.tick()
-    assert why in answer(world, request_id)
-    assert not world.store.evictions()
-    assert not held(world)
-
-
-def test_a_whole_partition(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    begun = drain(world, "partition=urgent")
-    world.run_until(lambda: now(world, begun).started_at is not None, 10)
-    assert len(held(world)) == 8
-
-
-def test_a_garbled_request_is_refused(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    for kind, document in (("drain", ""), ("drain", '{"nodes": "n1", "colour": 3}'), ("undrain", "{")):
-        request_id = world.store.add_request(kind, None, "root", world.clock.now(), document)
-        world.tick()
-        assert answer(world, request_id).startswith("refused: ")
-    assert not held(world)
-
-
-def test_slurm_refuses_to_drain(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    saver(world, "n1")
-    request_id = ask(world, "n[1-2]")
-    context = CycleContext(world.backend.snapshot(), world.config, world.clock.now())
-    world.loop._cycle.requests.handle(world.store.pending_requests(), context)
-    world.backend.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
-    world.run_until(world.settled, 10)
-    (eviction,) = world.store.evictions()
-    assert eviction.state is EvictionState.CANCELLED
-    assert answer(world, request_id).startswith("drain 1")
-    assert held(world) == {"n2": "in between"}
 
 
 def test_urgent_jobs_and_protected_users_are_in_the_way_unless_forced(make_world: Callable[..., World]) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from clearway.config.configuration import Config
 from clearway.model.operations import EvictionState, PreemptionState
 from tests.simulation.killing import End, Interruption, MortalDaemon
-from tests.simulation.test_moves import moving, nodes_of, serial, wide
+from tests.simulation.moving_jobs import moving, nodes_of, serial, wide
 from tests.simulation.world import World
 
 

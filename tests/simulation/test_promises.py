@@ -10,8 +10,8 @@ from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.model.operations import Eviction
 from clearway.model.problem import Action
+from tests.simulation.drains import drain, now
 from tests.simulation.killing import End, Interruption, MortalDaemon
-from tests.simulation.test_drain import drain, now
 from tests.simulation.test_shared_bandwidth import NODE_MIB_S, occupy, saving, shared
 from tests.simulation.world import World
 

@@ -18,7 +18,7 @@ from clearway.model.orders import MoveKind, RelocationOrder
 from clearway.model.plan import OperationPlan, RelocationPlan
 from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.simulation.jobs import Program
-from tests.simulation.test_drain import answer, ask, drain, empty, held, saver, undrain
+from tests.simulation.drains import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config
 
 T = TurnState

@@ -49,8 +49,8 @@ def impatient(backend: PyslurmBackend) -> Iterator[None]:
 
 def pid_of(backend: PyslurmBackend) -> int:
     backend.snapshot()
-    assert backend.worker_pid is not None
-    return backend.worker_pid
+    assert backend._worker.pid is not None
+    return backend._worker.pid
 
 
 def test_a_killed_worker_costs_one_call(backend: PyslurmBackend) -> None:

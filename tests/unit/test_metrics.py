@@ -25,8 +25,7 @@ from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
-from clearway.telemetry.daemon_metrics import failure_kind
-from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.metrics import Metrics, failure_kind
 from clearway.telemetry.work_metrics import saved_node_s
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 

@@ -12,16 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import clearway
 from clearway.api import (
-    calibration_routes,
-    cluster_routes,
     drain_routes,
     eviction_routes,
     health_routes,
-    relocation_routes,
+    reading_routes,
     request_routes,
-    rolling_routes,
     schemas,
-    walltime_routes,
     what_if_routes,
 )
 from clearway.api.context import Context
@@ -56,25 +52,22 @@ def create_app(context: Context) -> FastAPI:
         },
     )
     app.state.context = context
-    for routes in (
-        cluster_routes,
-        eviction_routes,
-        calibration_routes,
-        walltime_routes,
-        what_if_routes,
-        request_routes,
-        drain_routes,
-        relocation_routes,
-        rolling_routes,
+    for router in (
+        reading_routes.snapshot,
+        eviction_routes.router,
+        reading_routes.learned,
+        what_if_routes.router,
+        request_routes.router,
+        drain_routes.router,
+        drain_routes.moves,
+        drain_routes.rolling,
     ):
-        app.include_router(routes.router, prefix=API)
+        app.include_router(router, prefix=API)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)
     app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(StarletteHTTPException, _refused)
-    app.add_exception_handler(UnknownEvictionError, _unknown)
-    app.add_exception_handler(StoreError, _store_failed)
-    app.add_exception_handler(Exception, _failed)
+    for kind in (StarletteHTTPException, UnknownEvictionError, StoreError, Exception):
+        app.add_exception_handler(kind, _failed)
     return app
 
 
@@ -97,7 +90,9 @@ class BoundedBody:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._largest:
-            await self._refusal(scope, receive, send)
+            # The rest of the body is not read: the connection must not be used again.
+            answer = _problem(413, f"a body may have {self._largest} bytes", {"Connection": "close"})
+            await answer(scope, receive, send)
             return
         seen = 0
 
@@ -110,11 +105,6 @@ class BoundedBody:
             return message
 
         await self._app(scope, counted, send)
-
-    async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The rest of the body is not read: the connection must not be used again.
-        answer = _problem(413, f"a body may have {self._largest} bytes", {"Connection": "close"})
-        await answer(scope, receive, send)
 
 
 def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -132,20 +122,14 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
     return _problem(422, f"{place or 'body'}: {what}")
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for this type
-    return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
-
-
-async def _unknown(_: Request, error: Exception) -> JSONResponse:
-    return _problem(404, str(error))
-
-
-async def _store_failed(_: Request, error: Exception) -> JSONResponse:
-    get_logger().error("request failed", error=str(error))
-    return _problem(503, "the database does not answer; the daemon's log says why")
-
-
 async def _failed(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case StarletteHTTPException():
+            return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
+        case UnknownEvictionError():
+            return _problem(404, str(error))
+        case StoreError():
+            get_logger().error("request failed", error=str(error))
+            return _problem(503, "the database does not answer; the daemon's log says why")
     get_logger().error("request failed", path=request.url.path, error=str(error), exc_info=error)
     return _problem(500, "internal error; the daemon's log says more")

@@ -61,15 +61,14 @@ class Context:
     backend: str = ""
     _planner_free: threading.Lock = field(default_factory=threading.Lock)
 
-    def planning_context(self, report: CycleReport, *, counts: bool = True) -> PlanningContext:
-        """What the loop would plan from, on this snapshot; ``counts``: with those of earlier preemptions."""
+    def planning_context(self, report: CycleReport) -> PlanningContext:
+        """What the loop would plan from in its next cycle if nothing changed."""
         snapshot = report.snapshot
-        holders = [job.job_id for job in snapshot.jobs if job.state.holds_nodes]
         return PlanningContext(
             snapshot=snapshot,
             config=self.config(),
             now=snapshot.taken_at,
-            preempted=self.store.preemption_counts(holders) if counts else {},
+            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
             under_way=under_way_by(report.open_evictions),
             history=self.history(),
             actions=self.checkpointers,

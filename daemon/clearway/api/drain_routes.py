@@ -1,57 +1,154 @@
-"""Empty nodes and bring them back: requests like all others, and what a drain would do.
+"""Nodes that are emptied and brought back, and jobs that are moved: requests like all others, and what-ifs.
 
 The token's name must be allowed to drain, by the configuration or by the rights that Slurm gives a user of that name.
 The loop checks it.
 """
 
-from fastapi import APIRouter, HTTPException, Response
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query
 
 from clearway.api import schemas, views
-from clearway.api.context import Actor, Daemon, Report
-from clearway.api.request_routes import REFUSALS, ask
+from clearway.api.context import Context, Daemon, Report
+from clearway.api.request_routes import REFUSALS, Ask
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.drain.rolling import preview
 from clearway.drain.selection import chosen_nodes
 from clearway.execution.node_hold import not_ours_to_drain
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
+from clearway.model.orders import DrainOrder, MoveKind
+from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
+from clearway.model.rolling import RollingDrain
+from clearway.relocation.controller import jobs_left
+from clearway.relocation.plan import plan_moves
+from clearway.store.base import LARGEST_ID
 
 router = APIRouter(tags=["drains"])
+moves = APIRouter(tags=["moves"])
+rolling = APIRouter(prefix="/rolling-drains", tags=["drains"])
+
+RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
 
 
 @router.post("/drains", status_code=202, responses=REFUSALS)
-def drain(daemon: Daemon, actor: Actor, wish: DrainRequest, response: Response) -> schemas.RequestView:
+def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
 
     When the request is handled its ``eviction_id`` names the drain, which is an eviction like others; that of a rolling
     one its ``rolling_id``.
     """
-    return ask(daemon, response, RequestKind.DRAIN, None, actor, wish.model_dump_json())
+    return ask(RequestKind.DRAIN, document=wish.model_dump_json())
 
 
 @router.post("/undrains", status_code=202, responses=REFUSALS)
-def undrain(daemon: Daemon, actor: Actor, wish: UndrainRequest, response: Response) -> schemas.RequestView:
+def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     """Let nodes take jobs again that a drain has emptied."""
-    return ask(daemon, response, RequestKind.UNDRAIN, None, actor, wish.model_dump_json())
+    return ask(RequestKind.UNDRAIN, document=wish.model_dump_json())
 
 
 @router.post(
-    "/drains/what-if", responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}}
+    "/drains/what-if",
+    name="what_if",
+    responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}},
 )
-def what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
+def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
     """How the jobs on these nodes would leave; changes nothing and needs no token."""
     if wish.rolling is not None:
         raise HTTPException(422, "rolling: ask rolling-drains/what-if")
-    snapshot = report.snapshot
-    try:
-        wish.check_times(snapshot.taken_at)
-        nodes = chosen_nodes(wish.nodes, snapshot)
-    except DrainError as error:
-        raise HTTPException(422, str(error)) from None
-    why = not_ours_to_drain(nodes, snapshot)
+    order = _order(wish, report.snapshot)
+    why = not_ours_to_drain(order.nodes, report.snapshot)
     if why:
         raise HTTPException(409, why)
     with daemon.planning():
-        context = daemon.planning_context(report, counts=False)
-        plan = plan_drain(wish.order(nodes, "what-if"), context, daemon.planner)
-    return views.what_if_view(snapshot.taken_at, plan)
+        plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
+    return views.what_if_view(report.snapshot.taken_at, plan)
+
+
+def _order(wish: DrainRequest, snapshot: ClusterSnapshot) -> DrainOrder:
+    try:
+        wish.check_times(snapshot.taken_at)
+        return wish.order(chosen_nodes(wish.nodes, snapshot), "what-if")
+    except DrainError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+@moves.post("/compactions", status_code=202, responses=REFUSALS)
+def compact(ask: Ask) -> schemas.RequestView:
+    """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty.
+
+    When the request is handled its ``eviction_id`` names what was begun, which is an eviction like others.
+    """
+    return ask(RequestKind.COMPACT)
+
+
+@moves.post("/promotions", status_code=202, responses=REFUSALS)
+def promote(ask: Ask) -> schemas.RequestView:
+    """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
+    return ask(RequestKind.PROMOTE)
+
+
+@moves.post("/compactions/what-if")
+def compaction(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a compaction would move now, and why others stay; changes nothing and needs no token."""
+    return _moves_what_if(MoveKind.COMPACTION, daemon, report)
+
+
+@moves.post("/promotions/what-if")
+def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+    """Which jobs a promotion would move now, and why others stay; changes nothing and needs no token."""
+    return _moves_what_if(MoveKind.PROMOTION, daemon, report)
+
+
+def _moves_what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
+    with daemon.planning():
+        context = daemon.planning_context(report)
+        jobs = jobs_left(kind, daemon.store, context.config, context.now)
+        plan = plan_moves(kind, context, jobs=jobs, actor="what-if")
+    # Moves have no deadline, so nothing to trade.
+    return views.what_if_view(context.now, plan).model_copy(update={"curve": None})
+
+
+@rolling.get("")
+def rolling_drains(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of rolling drains")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest rolling drains to skip")] = 0,
+) -> schemas.RollingList:
+    """Rolling drains, newest first."""
+    found = daemon.store.rolling_drains(limit=limit + 1, offset=offset)
+    items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
+    return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
+
+
+@rolling.get("/{rolling_id}")
+def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
+    """One rolling drain, with the turn of each of its nodes."""
+    found = _existing(daemon, rolling_id)
+    return views.view(schemas.RollingView, found, found.order)
+
+
+@rolling.post("/{rolling_id}/cancel", status_code=202, responses=REFUSALS)
+def cancel(daemon: Daemon, ask: Ask, rolling_id: RollingId) -> schemas.RequestView:
+    """Begin no more of its drains, and cancel what is not empty yet; empty nodes stay drained."""
+    _existing(daemon, rolling_id)
+    return ask(RequestKind.CANCEL_ROLLING, rolling_id=rolling_id)
+
+
+def _existing(daemon: Context, rolling_id: int) -> RollingDrain:
+    found = daemon.store.rolling_drain(rolling_id)
+    if found is None:
+        raise HTTPException(404, f"no rolling drain {rolling_id}")
+    return found
+
+
+@rolling.post("/what-if", name="what_if")
+def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.RollingWhatIf:
+    """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
+    order = _order(wish, report.snapshot)
+    snapshot, context = report.snapshot, daemon.planning_context(report)
+    with daemon.planning():
+        found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
+    return views.view(schemas.RollingWhatIf, snapshot, found, skipped=dict(found.skipped))

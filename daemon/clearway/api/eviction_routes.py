@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 
 from clearway.api import plan_schemas, schemas, views
 from clearway.api.context import Daemon
-from clearway.model.operations import EvictionState
+from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/evictions", tags=["evictions"])
@@ -17,19 +17,7 @@ _LOADED_AT_ONCE = 5
 
 EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
 
-_GROUPS = {
-    "planned": (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED),
-    "active": tuple(state for state in EvictionState if state.acting),
-    "past": tuple(state for state in EvictionState if state.terminal),
-}
-StateFilter = StrEnum("StateFilter", [*_GROUPS, *(state.value for state in EvictionState)])  # type: ignore[misc]
-
-
-def chosen_states(name: str | None) -> tuple[EvictionState, ...] | None:
-    """The states that a filter stands for; None: all."""
-    if name is None:
-        return None
-    return _GROUPS.get(name) or (EvictionState(name),)
+StateFilter = StrEnum("StateFilter", [*STATE_GROUPS, *(state.value for state in EvictionState)])  # type: ignore[misc]
 
 
 @router.get("")
@@ -43,11 +31,11 @@ def evictions(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest evictions to skip")] = 0,
 ) -> schemas.EvictionList:
     """Evictions, newest first."""
-    states = chosen_states(state.value if state else None)
+    states = None if state is None else STATE_GROUPS.get(state.value) or (EvictionState(state.value),)
     found: dict[int, schemas.EvictionSummary] = {}  # by id: one that is planned meanwhile shifts the others
     for start in range(offset, offset + limit + 1, _LOADED_AT_ONCE):
         page = daemon.store.evictions(states=states, limit=_LOADED_AT_ONCE, offset=start)
-        found |= {each.eviction_id: views.eviction_summary(each) for each in page}
+        found |= {each.eviction_id: views.eviction_summary(each, schemas.EvictionSummary) for each in page}
         if len(page) < _LOADED_AT_ONCE:
             break
     items = tuple(found.values())
@@ -76,7 +64,7 @@ def explanation(daemon: Daemon, eviction_id: EvictionId) -> plan_schemas.Explana
     explained = daemon.store.explanation(eviction_id)
     if explained is None:
         raise HTTPException(404, f"eviction {eviction_id} is not explained yet")
-    return views.explanation_view(found, explained)
+    return views.view(plan_schemas.ExplanationView, found, **views.explained(found.plan, explained))
 
 
 @router.get("/{eviction_id}/plans")

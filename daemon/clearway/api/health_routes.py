@@ -13,17 +13,16 @@ _UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "
 
 def _health(daemon: Context) -> schemas.Health:
     report, config, age_s = daemon.report(), daemon.config(), daemon.pulse.age_s
-    stale = age_s > config.daemon.stale_after
-    status = "stale" if stale else "ok" if daemon.pulse.beaten else "starting"
+    stale_after_s = config.daemon.stale_after
     return schemas.Health(
-        status=status,
+        status="stale" if age_s > stale_after_s else "ok" if daemon.pulse.beaten else "starting",
         version=clearway.__version__,
         backend=daemon.backend,
         mode=config.daemon.mode,
-        paused=report.paused if report else False,
-        standby=report.standby if report else False,
+        paused=report is not None and report.paused,
+        standby=report is not None and report.standby,
         last_cycle_age_s=age_s,
-        stale_after_s=config.daemon.stale_after,
+        stale_after_s=stale_after_s,
     )
 
 

@@ -3,12 +3,13 @@
 Nothing here calls Slurm. The actor is the name of the token.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Response
 
-from clearway.api import schemas
-from clearway.api.context import Actor, Context, Daemon
+from clearway.api import schemas, views
+from clearway.api.context import Actor, Daemon
 from clearway.api.eviction_routes import EvictionId
 from clearway.model.requests import RequestKind
 from clearway.store.base import LARGEST_ID
@@ -23,28 +24,51 @@ REFUSALS: dict[int | str, dict[str, object]] = {
 }
 
 
+@dataclass(frozen=True)
+class Asking:
+    """Stores a request for the loop, and wakes it."""
+
+    daemon: Daemon
+    actor: Actor
+    response: Response
+
+    def __call__(
+        self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
+    ) -> schemas.RequestView:
+        store, now = self.daemon.store, self.daemon.clock.now()
+        request_id = store.add_request(kind, eviction_id, self.actor, now, document, rolling_id)
+        log.info("request", request=request_id, kind=kind, eviction=eviction_id, actor=self.actor)
+        self.daemon.wake()
+        self.response.headers["Location"] = f"/api/v1/requests/{request_id}"
+        asked = {"kind": kind, "eviction_id": eviction_id, "rolling_id": rolling_id, "created_at": now}
+        return views.view(schemas.RequestView, self, request_id=request_id, **asked, handled_at=None, result="")
+
+
+Ask = Annotated[Asking, Depends()]
+
+
 @router.post("/evictions/{eviction_id}/approve", status_code=202, responses=REFUSALS)
-def approve(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
+def approve(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Let an eviction that awaits approval be carried out."""
-    return ask(daemon, response, RequestKind.APPROVE, eviction_id, actor)
+    return ask(RequestKind.APPROVE, eviction_id)
 
 
 @router.post("/evictions/{eviction_id}/cancel", status_code=202, responses=REFUSALS)
-def cancel(daemon: Daemon, actor: Actor, eviction_id: EvictionId, response: Response) -> schemas.RequestView:
+def cancel(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Undo what can be undone: jobs that have not passed their point of no return stay."""
-    return ask(daemon, response, RequestKind.CANCEL, eviction_id, actor)
+    return ask(RequestKind.CANCEL, eviction_id)
 
 
 @router.post("/pause", status_code=202, responses=REFUSALS)
-def pause(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+def pause(ask: Ask) -> schemas.RequestView:
     """Begin nothing new; what has passed its point of no return is followed to its end."""
-    return ask(daemon, response, RequestKind.PAUSE, None, actor)
+    return ask(RequestKind.PAUSE)
 
 
 @router.post("/resume", status_code=202, responses=REFUSALS)
-def resume(daemon: Daemon, actor: Actor, response: Response) -> schemas.RequestView:
+def resume(ask: Ask) -> schemas.RequestView:
     """End a pause."""
-    return ask(daemon, response, RequestKind.RESUME, None, actor)
+    return ask(RequestKind.RESUME)
 
 
 @router.get("/requests/{request_id}")
@@ -56,30 +80,3 @@ def request(
     if found is None:
         raise HTTPException(404, f"no request {request_id}")
     return schemas.RequestView.model_validate(found)
-
-
-def ask(
-    daemon: Context,
-    response: Response,
-    kind: RequestKind,
-    eviction_id: int | None,
-    actor: str,
-    document: str = "",
-    rolling_id: int | None = None,
-) -> schemas.RequestView:
-    """Store a request for the loop, and wake it."""
-    now = daemon.clock.now()
-    request_id = daemon.store.add_request(kind, eviction_id, actor, now, document, rolling_id)
-    log.info("request", request=request_id, kind=kind, eviction=eviction_id, actor=actor)
-    daemon.wake()
-    response.headers["Location"] = f"/api/v1/requests/{request_id}"
-    return schemas.RequestView(
-        request_id=request_id,
-        kind=kind,
-        eviction_id=eviction_id,
-        rolling_id=rolling_id,
-        actor=actor,
-        created_at=now,
-        handled_at=None,
-        result="",
-    )

@@ -1,8 +1,9 @@
 """What the API answers. Units are in the names: ``_s`` seconds, ``_node_s`` node-seconds; times are aware UTC."""
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from clearway.api.plan_schemas import Answer, CurveView, PlanView, VerdictView
 from clearway.config.configuration import Mode
@@ -262,7 +263,9 @@ class RequestView(Answer):
 class TurnView(Answer):
     node: str = Field(description="its name")
     state: TurnState = Field(description="waiting, emptying, away (empty, not back yet), over or skipped")
-    drain_id: int | None = Field(description="the newest eviction that was to empty it; null: none yet")
+    drain_id: Annotated[int | None, BeforeValidator(lambda number: number or None)] = Field(
+        description="the newest eviction that was to empty it; null: none yet"
+    )
     note: str = Field(description="why it was skipped or set back, as a sentence")
 
 

@@ -67,10 +67,9 @@ def _read(file: Path) -> str:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     if len(text) > _LARGEST_FILE:
         raise ConfigError(f"{file}: larger than {_LARGEST_FILE} bytes")
-    try:
-        return text.decode("ascii")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file}: holds something other than ASCII") from None
+    if not text.isascii():
+        raise ConfigError(f"{file}: holds something other than ASCII")
+    return text.decode("ascii")
 
 
 def _parse(text: str, file: Path) -> tuple[tuple[str, bytes], ...]:

@@ -3,7 +3,6 @@
 Changes nothing and needs no token. One plan is made at a time, and the input is bounded by the cluster's size.
 """
 
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException
@@ -11,16 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from clearway.api import schemas, views
 from clearway.api.context import Daemon, Report
-from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
-from clearway.model.plan import NoPlan, Preemptor
+from clearway.model.plan import NoPlan
+from clearway.preemption.detection import imagined
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
 
 router = APIRouter(tags=["what-if"])
 
 LONGEST_DELAY_S = 7 * 86_400.0
-_JOB_ID = "0"  # no job of Slurm's has it
 
 
 class WhatIf(BaseModel):
@@ -44,29 +42,15 @@ class WhatIf(BaseModel):
 )
 def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfView:
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
-    preemptor = _preemptor(question, report.snapshot)
-    with daemon.planning():
-        decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
-    budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
-    return views.what_if_view(report.snapshot.taken_at, decision, budget=budget)
-
-
-def _preemptor(question: WhatIf, snapshot: ClusterSnapshot) -> Preemptor:
+    snapshot = report.snapshot
     known = sorted({partition for node in snapshot.nodes for partition in node.partitions})
     if question.partition is not None and question.partition not in known:
         raise HTTPException(422, f"partition: there is none of this name; there are {', '.join(known[:20])}")
     if question.nodes > len(snapshot.nodes):
         raise HTTPException(422, f"nodes: the cluster has {len(snapshot.nodes)}")
-    job = Job(
-        job_id=_JOB_ID,
-        user="",
-        name="what-if",
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        partitions=tuple(known) if question.partition is None else (question.partition,),
-        num_nodes=question.nodes,
-        submit_time=snapshot.taken_at,
-        priority=1,
-    )
-    deadline = snapshot.taken_at + timedelta(seconds=question.max_delay)
-    return Preemptor(job, "what-if", question.max_delay, deadline)
+    partitions = tuple(known) if question.partition is None else (question.partition,)
+    preemptor = imagined(question.nodes, question.max_delay, partitions, snapshot.taken_at)
+    with daemon.planning():
+        decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
+    budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
+    return views.what_if_view(snapshot.taken_at, decision, budget=budget)

@@ -1,7 +1,7 @@
 """``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
 
 import getpass
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -10,55 +10,54 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
-from clearway.cli import demo, relocation, render, walltime_chain
 from clearway.cli import launcher as launcher_files
-from clearway.cli.drain import drain_nodes, rolling_app, undrain
+from clearway.cli import render, walltime_chain
+from clearway.cli.calibration import show as show_calibration
+from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
 from clearway.cli.options import (
+    BAD_INPUT,
     DEFAULT_CONFIG,
-    FAILED,
     ConfigOption,
     EvictionId,
     Output,
     OutputOption,
     ask,
+    commands,
     complain,
     configuration,
-    duration_option,
     errors,
     stored,
+    with_options,
 )
-from clearway.cli.plan_file import BAD_INPUT, run_plan_file
-from clearway.cli.sweep_options import SweepOptions, sweeping
+from clearway.cli.plan_file import run_plan_file
+from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
+from clearway.estimates.history import read_history
+from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
-from clearway.model.operations import EvictionState
+from clearway.model.operations import STATE_GROUPS
 from clearway.model.requests import RequestKind
 
-app = typer.Typer(
-    help="Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
-    no_args_is_help=True,
+app = commands(
+    "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
     add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-evictions_app = typer.Typer(help="Planned, active and past evictions.", no_args_is_help=True, rich_markup_mode=None)
+evictions_app = commands("Planned, active and past evictions.")
 app.add_typer(evictions_app, name="evictions")
 app.add_typer(walltime_app, name="walltime")
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-app.command("compact")(relocation.compact)
-app.command("promote")(relocation.promote)
+app.command()(compact)
+app.command()(promote)
 
 
-class Which(StrEnum):
-    PLANNED = "planned"
-    ACTIVE = "active"
-    PAST = "past"
-    ALL = "all"
+Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]
 
 
 @app.command()
@@ -83,11 +82,8 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     settings = configuration(file)
     from clearway import bootstrap  # noqa: PLC0415 - see serve
 
-    try:
+    with errors(BAD_INPUT, f"{file}: planning.planner: "):
         bootstrap.open_planner(settings)
-    except ClearwayError as error:
-        complain(f"{file}: planning.planner: {error}")
-        raise typer.Exit(BAD_INPUT) from None
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 
@@ -122,7 +118,10 @@ def plan(
         raise typer.Exit(BAD_INPUT)
     if problem is not None:
         raise typer.Exit(run_plan_file(problem, planner, output.value))
-    delay_s = duration_option(max_delay)
+    try:
+        delay_s = parse_duration_s(max_delay)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     settings = configuration(config)
     with errors():
         from clearway.cli import dry_run  # noqa: PLC0415 - see serve
@@ -149,13 +148,8 @@ def calibration(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
-    from clearway.cli.calibration import show  # noqa: PLC0415 - see serve
-    from clearway.estimates.learning import History  # noqa: PLC0415
-
-    settings = configuration(config)
     with stored(config) as store:
-        records = store.checkpoint_history(), store.restart_history()
-        show(History(*records, settings.learning, settings.costs), datetime.now(UTC), limit, output.value)
+        show_calibration(read_history(store, configuration(config)), datetime.now(UTC), limit, output.value)
 
 
 @app.command()
@@ -169,8 +163,9 @@ def explain(
         eviction = store.eviction(eviction_id)
         explanation = store.explanation(eviction_id)
         if explanation is None:
-            complain(f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles")
-            raise typer.Exit(FAILED)
+            raise ClearwayError(
+                f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles"
+            )
         show(eviction, explanation, output.value)
 
 
@@ -182,14 +177,11 @@ def walltime_advice(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Time limits and run times of the jobs of this name that the daemon has seen end."""
-    from clearway.estimates.run_times import RunKey, advice_on, sentence  # noqa: PLC0415 - see serve
-
     key = RunKey(user or getpass.getuser(), name)
     with stored(config) as store:
         found = advice_on(store.runs_of(key))
-    if found is None:
-        complain(f"no job {name!r} of user {key.user!r} has been seen to end")
-        raise typer.Exit(FAILED)
+        if found is None:
+            raise ClearwayError(f"no job {name!r} of user {key.user!r} has been seen to end")
     if output is Output.JSON:
         render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
     else:
@@ -198,20 +190,14 @@ def walltime_advice(
 
 @evictions_app.command("list")
 def list_evictions(
-    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which.ALL,
+    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which["all"],
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List evictions, newest first."""
-    states = {
-        Which.PLANNED: [EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED],
-        Which.ACTIVE: [state for state in EvictionState if state.acting],
-        Which.PAST: [state for state in EvictionState if state.terminal],
-        Which.ALL: None,
-    }[which]
     with stored(config) as store:
-        render.evictions(store.evictions(states=states, limit=limit), output.value)
+        render.evictions(store.evictions(states=STATE_GROUPS.get(which.value), limit=limit), output.value)
 
 
 @evictions_app.command("show")
@@ -226,104 +212,52 @@ def show_eviction(
 @evictions_app.command()
 def approve(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Let a planned eviction be carried out."""
-    ask(RequestKind.APPROVE, eviction_id, config)
+    ask(RequestKind.APPROVE, config, eviction_id)
 
 
 @evictions_app.command()
 def cancel(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
-    ask(RequestKind.CANCEL, eviction_id, config)
+    ask(RequestKind.CANCEL, config, eviction_id)
 
 
 @app.command()
 def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
-    ask(RequestKind.PAUSE, None, config)
+    ask(RequestKind.PAUSE, config)
 
 
 @app.command()
 def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Go on after `clearway pause`."""
-    ask(RequestKind.RESUME, None, config)
+    ask(RequestKind.RESUME, config)
 
 
 app.command("drain")(drain_nodes)
-app.command("undrain")(undrain)
+app.command()(undrain)
 
 
 @app.command()
-@sweeping
-def simulate(
-    sweep: SweepOptions,
-    trace: Annotated[
-        Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
-    ] = None,
-    sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of the machine; default: as the trace says.")] = None,
-    processors_per_node: Annotated[int, typer.Option(min=1, help="Processors of the trace that make one node.")] = 1,
-    scheduler: Annotated[str | None, typer.Option(help="Schedulers, separated by commas; default: fcfs,easy.")] = None,
-    exact_limits: Annotated[
-        bool, typer.Option("--exact-limits", help="Take the actual run times as time limits.")
-    ] = False,
-    urgent_queue: Annotated[
-        list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
-    ] = None,
-    inject_urgent: Annotated[
-        bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the random urgent jobs and swap times.")] = 0,
-    save_swf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the recorded jobs that ran to this file, as SWF.")
-    ] = None,
-    from_sacct: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
-        ),
-    ] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_options
+def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:
     """Replay a recorded workload under one or more schedulers, and print the results."""
-    from clearway.cli.simulate import Question  # noqa: PLC0415 - see serve
-    from clearway.cli.simulate import simulate as run  # noqa: PLC0415
-    from clearway.cli.simulate_site import SiteQuestion, simulate_site  # noqa: PLC0415
+    from clearway.cli.simulate import simulate as run  # noqa: PLC0415 - see serve
+    from clearway.cli.simulate_site import simulate_site  # noqa: PLC0415
 
-    if (trace is None) == (from_sacct is None):
+    if (asked.trace is None) == (asked.from_sacct is None):
         raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
-    if config is not None or trace is None:
-        if config is None:
+    with errors(BAD_INPUT):
+        if asked.trace is not None and asked.config is None:
+            # Workers elsewhere have other working directories.
+            run(replace(asked, trace=asked.trace.resolve()), sweep, output.value)
+            return
+        if asked.config is None:
             raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
-        if trace is not None and not sacct:
+        if asked.trace is not None and not asked.sacct:
             raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
-        if scheduler or urgent_queue or exact_limits or inject_urgent or processors_per_node != 1 or save_swf:
+        if asked.changes_the_record:
             raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
-        site = SiteQuestion(config=config, file=trace, period=from_sacct, nodes=nodes, seed=seed)
-        try:
-            simulate_site(site, sweep, output.value)
-        except ClearwayError as error:
-            complain(str(error))
-            raise typer.Exit(BAD_INPUT) from None
-        return
-    question = Question(
-        file=trace.resolve(),  # workers elsewhere have other working directories
-        sacct=sacct,
-        nodes=nodes,
-        processors_per_node=processors_per_node,
-        schedulers=tuple(dict.fromkeys(name.strip() for name in (scheduler or "fcfs,easy").split(","))),
-        exact_limits=exact_limits,
-        urgent_queues=tuple(urgent_queue or ()),
-        inject_urgent=inject_urgent,
-        seed=seed,
-    )
-    try:
-        run(question, sweep, output.value, save_swf)
-    except ClearwayError as error:
-        complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
+        simulate_site(asked, asked.config, sweep, output.value)
 
 
 @app.command("simulate-cluster")
@@ -334,6 +268,8 @@ def simulate_cluster(
     seed: Annotated[int, typer.Option(help="Seed of the random jobs.")] = 7,
 ) -> None:
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
+    from clearway.cli import demo  # noqa: PLC0415 - see serve
+
     with errors():
         raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed))
 

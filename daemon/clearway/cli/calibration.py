@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from datetime import datetime
 
+from rich.console import Group
+
 from clearway.cli import render
 from clearway.estimates.learning import Calibration, History
 from clearway.model.durations import format_duration
@@ -30,23 +32,17 @@ def show(history: History, now: datetime, limit: int, output: str) -> None:
     if not history.keys:
         print("no checkpoint has been asked for yet")
         return
-    right = ("saved", "failed", "actual/predicted", "in time")
-    by_name = render.table("checkpointer", *right, right=right)
+    right = (">saved", ">failed", ">actual/predicted", ">in time")
+    by_name = render.table("checkpointer", *right)
     for name in history.checkpointers:
         by_name.add_row(name, *_figures(history.calibration(checkpointer=name)))
-    by_key = render.table("user", "application", "checkpointer", *right, "next", "", right=(*right, "next"))
+    by_key = render.table("user", "application", "checkpointer", *right, ">next", "")
     for key in keys:
         estimate = history.estimate(*key, 1)
+        expected = "-" if estimate is None else format_duration(estimate.checkpoint_s)
         why = "" if history.trusted(*key, now) else f"not asked: {history.failures_in_a_row(*key)} failures in a row"
-        by_key.add_row(
-            *key,
-            *_figures(history.calibration(key=key)),
-            "-" if estimate is None else format_duration(estimate.checkpoint_s),
-            why,
-        )
-    render.console().print(by_name)
-    print()
-    render.console().print(by_key)
+        by_key.add_row(*key, *_figures(history.calibration(key=key)), expected, why)
+    render.console().print(Group(by_name, "", by_key))
     if len(history.keys) > limit:
         print(f"... and {len(history.keys) - limit} more")
 

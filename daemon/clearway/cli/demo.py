@@ -8,10 +8,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
@@ -59,31 +60,29 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
     return 0 if good else 1
 
 
+@dataclass
 class Story:
-    def __init__(
-        self, out: Console, daemon: bootstrap.Daemon, cluster: SimulatedCluster, clock: ScaledClock, speed: float
-    ) -> None:
-        self._out = out
-        self._daemon = daemon
-        self._cluster = cluster
-        self._clock = clock
-        self._speed = speed
-        self._limit = time.monotonic() + _LIMIT_S
-        self._told: dict[str, PreemptionState] = {}
-        self._if_killed: dict[str, float] = {}  # node-seconds, by job, as the plan that first chose it says
+    out: Console
+    daemon: bootstrap.Daemon
+    cluster: SimulatedCluster
+    clock: ScaledClock
+    speed: float
+    _limit: float = field(default_factory=lambda: time.monotonic() + _LIMIT_S)
+    _told: dict[str, PreemptionState] = field(default_factory=dict)
+    _if_killed: dict[str, float] = field(default_factory=dict)  # node-seconds, by job, of the first plan that chose it
 
     def tell(self, address: str) -> bool:
-        out, cluster = self._out, self._cluster
+        out, cluster = self.out, self.cluster
         running = cluster.running()
         busy = sum(entry.job.num_nodes for entry in running)
         out.print(Text("Clearway on a simulated cluster", style="bold"))
         out.print(
             f"{len(cluster.nodes):,} nodes, {busy:,} of them busy with {len(running)} jobs "
-            f"(like Scenario-3 of the CoSim paper); one second here is {format_duration(self._speed)} there."
+            f"(like Scenario-3 of the CoSim paper); one second here is {format_duration(self.speed)} there."
         )
         out.print(f"REST API: {address}/api/v1/evictions   what it offers: {address}/api/v1/openapi.json\n")
 
-        submitted = self._clock.now()
+        submitted = self.clock.now()
         cluster.advance(submitted)
         urgent = cluster.submit(
             Program(work_s=theta.URGENT_WORK_S, exit_s=1.0),
@@ -94,19 +93,16 @@ class Story:
             priority=1_000,
         )
         self._step(submitted, f"Job {urgent} (tsunami-forecast) needs {theta.NODES_NEEDED:,} nodes within 15 minutes.")
-        if not self._until(lambda: bool(self._daemon.store.evictions(limit=1))):
+        if not self._until(lambda: bool(self.daemon.store.evictions(limit=1))):
             return self._fail("no plan was made")
         eviction = self._newest()
-        out.print()
-        out.print(render.curve_table(eviction.plan.curve, eviction.plan.chosen))
-        out.print()
-        out.print(render.verdict_table(eviction.plan.verdicts, {}))
-        out.print()
+        curve = render.curve_table(eviction.plan.curve, eviction.plan.chosen)
+        out.print(Group("", curve, "", render.verdict_table(eviction.plan.verdicts, {}), ""))
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:
             return self._fail("the urgent job did not start")
-        start = cluster.jobs[urgent].job.start_time or self._clock.now()
+        start = cluster.jobs[urgent].job.start_time or self.clock.now()
         margin_s = (eviction.plan.deadline - start).total_seconds()
         text = f"Job {urgent} starts on its {theta.NODES_NEEDED:,} nodes, {format_duration(abs(margin_s))} "
         self._step(start, Text(text + ("before its deadline." if margin_s >= 0 else "TOO LATE."), style="bold green"))
@@ -114,18 +110,19 @@ class Story:
         back = self._until(lambda: self._newest().state.terminal, self._progress)
         final = self._newest()
         away = sum(p.state not in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
+        returned = f"{away} not back yet" if away else "All jobs are back"
         lost = render.node_hours(final.actual_lost_node_s)
         killed_all = self.killing_would_lose(p.job_id for p in final.preemptions)
         self._step(
-            self._clock.now(),
-            f"{_returned(away)}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
+            self.clock.now(),
+            f"{returned}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
             f"{render.node_hours(killed_all)}.",
         )
         why = what_failed(margin_s, over=back, away=away)
         return not why or self._fail(why)
 
     def _newest(self) -> Operation:
-        newest = self._daemon.store.evictions(limit=1)[0]
+        newest = self.daemon.store.evictions(limit=1)[0]
         self.remember(newest.plan.problem.candidates)
         return newest
 
@@ -152,9 +149,8 @@ class Story:
         }
         for p in self._newest().preemptions:
             if p.state is not self._told.get(p.job_id) and p.state in words:
-                self._step(
-                    p.state_since or self._clock.now(), f"Job {p.job_id} ({p.job.num_nodes} nodes) {words[p.state]}."
-                )
+                text = f"Job {p.job_id} ({p.job.num_nodes} nodes) {words[p.state]}."
+                self._step(p.state_since or self.clock.now(), text)
             self._told[p.job_id] = p.state
 
     def _until(self, done: Callable[[], bool], each_time: Callable[[], None] = lambda: None) -> bool:
@@ -168,10 +164,10 @@ class Story:
 
     def _step(self, at: datetime, text: str | Text) -> None:
         line = Text().append(f"{at.astimezone():%H:%M:%S}  ", style="dim")
-        self._out.print(line.append_text(text if isinstance(text, Text) else Text(text)))
+        self.out.print(line.append_text(text if isinstance(text, Text) else Text(text)))
 
     def _fail(self, why: str) -> bool:
-        self._out.print(Text(f"Failed: {why}.", style="bold red"))
+        self.out.print(Text(f"Failed: {why}.", style="bold red"))
         return False
 
 
@@ -185,7 +181,3 @@ def what_failed(margin_s: float, *, over: bool, away: int) -> str:
     if away:
         return "not all preempted jobs came back"
     return "" if over else "the eviction was not over in time"
-
-
-def _returned(away: int) -> str:
-    return f"{away} not back yet" if away else "All jobs are back"

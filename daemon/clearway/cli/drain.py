@@ -1,9 +1,11 @@
-"""``clearway drain``, ``undrain`` and ``rolling``."""
+"""``clearway drain``, ``undrain``, ``rolling``, ``compact`` and ``promote``."""
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -15,25 +17,26 @@ from clearway.cli.options import (
     Output,
     OutputOption,
     ask,
-    complain,
+    commands,
     configuration,
     errors,
-    poll_until,
     stored,
 )
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import DrainError
-from clearway.model.operations import Operation
-from clearway.model.orders import Parallel
+from clearway.model.operations import EvictionState
+from clearway.model.orders import MoveKind, Parallel
 from clearway.model.plan import NoPlan
-from clearway.model.requests import RequestKind
+from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain, TurnState
 from clearway.store.base import LARGEST_ID, Store
 
-rolling_app = typer.Typer(
-    help="Drains of a few nodes at a time: clearway drain --rolling.", no_args_is_help=True, rich_markup_mode=None
-)
+rolling_app = commands("Drains of a few nodes at a time: clearway drain --rolling.")
+_POLL_S = 0.5
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
@@ -62,7 +65,7 @@ def drain_nodes(
         bool,
         typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    dry_run: DryRunOption = False,
     config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -81,24 +84,7 @@ def drain_nodes(
         )
     if dry_run:
         _dry_run(wish, config, output)
-    quiet = output is Output.JSON
-    request = ask(RequestKind.DRAIN, None, config, wish.model_dump_json(), quiet=quiet)
-    failed = request.refused
-    more: dict[str, object] = {}
-    outcome = ""
-    if wait and request.eviction_id is not None:
-        with stored(config) as store:
-            eviction = poll_until(partial(_emptied, store, request.eviction_id))
-        more, outcome, failed = render.summary(eviction), eviction.outcome, eviction.started_at is None
-    elif wait and request.rolling_id is not None:
-        with stored(config) as store:
-            ended = poll_until(partial(_over, store, request.rolling_id))
-        more, outcome, failed = rolling_view.summary(ended), ended.outcome, bool(ended.nodes(TurnState.SKIPPED))
-    if quiet:
-        render.print_json(render.answered(request) | more)
-    elif outcome:
-        print(render.visible(outcome))
-    raise typer.Exit(FAILED if failed else 0)
+    _order(RequestKind.DRAIN, config, output, _emptied if wait else None, wish.model_dump_json())
 
 
 def undrain(
@@ -109,59 +95,111 @@ def undrain(
     """Let nodes take jobs again that `clearway drain` has emptied."""
     with errors():
         wish = new_request(UndrainRequest, nodes=nodes)
-    quiet = output is Output.JSON
-    request = ask(RequestKind.UNDRAIN, None, config, wish.model_dump_json(), quiet=quiet)
-    if quiet:
-        render.print_json(render.answered(request))
-        raise typer.Exit(FAILED if request.refused else 0)
+    _order(RequestKind.UNDRAIN, config, output, document=wish.model_dump_json())
 
 
-def _dry_run(wish: DrainRequest, config: Path, output: Output) -> NoReturn:
+def compact(
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
+    if dry_run:
+        _dry_run(MoveKind.COMPACTION, config, output)
+    _order(RequestKind.COMPACT, config, output, _arrived if wait else None)
+
+
+def promote(
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
+    if dry_run:
+        _dry_run(MoveKind.PROMOTION, config, output)
+    _order(RequestKind.PROMOTE, config, output, _arrived if wait else None)
+
+
+def _dry_run(wish: DrainRequest | MoveKind, config: Path, output: Output) -> NoReturn:
     from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
 
     with stored(config) as store:
-        if wish.rolling is None:
-            answer = dry_run.drain(configuration(config), store, wish)
-            render.what_if(answer, output.value)
-            raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
-        found = dry_run.rolling_drain(configuration(config), store, wish)
-        rolling_view.preview(found, output.value)
-        raise typer.Exit(FAILED if found.skipped else 0)
+        settings = configuration(config)
+        if isinstance(wish, DrainRequest) and wish.rolling is not None:
+            found = dry_run.rolling_drain(settings, store, wish)
+            rolling_view.preview(found, output.value)
+            raise typer.Exit(FAILED if found.skipped else 0)
+        answer = (
+            dry_run.moves(wish, settings, store) if isinstance(wish, MoveKind) else dry_run.drain(settings, store, wish)
+        )
+        render.what_if(answer, output.value)
+        raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
+
+
+Ended = tuple[dict[str, Any], str, bool]  # what it is for programs, its outcome, and whether that was wanted
+
+
+def _order(
+    kind: RequestKind,
+    config: Path,
+    output: Output,
+    ended: Callable[[Store, OperatorRequest], Ended | None] | None = None,
+    document: str = "",
+) -> NoReturn:
+    """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
+    quiet = output is Output.JSON
+    request = ask(kind, config, document=document, quiet=quiet)
+    told, outcome, good = render.answered(request), "", not request.refused
+    if ended is not None and (request.eviction_id or request.rolling_id) is not None:
+        with stored(config) as store:
+            while (found := ended(store, request)) is None:
+                time.sleep(_POLL_S)
+        more, outcome, good = found
+        told |= more
+    if quiet:
+        render.print_json(told)
+    elif outcome:
+        print(render.visible(outcome))
+    raise typer.Exit(0 if good else FAILED)
 
 
 def _point_in_time(text: str, now: datetime) -> datetime:
-    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30``."""
-    try:
+    """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30`` (here, unless it names its zone)."""
+    with suppress(ValueError):
         return now + timedelta(seconds=parse_duration_s(text))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         clock = datetime.strptime(text, "%H:%M")  # noqa: DTZ007 - a time of this machine's day
-    except ValueError:
-        clock = None
-    try:
-        if clock is None:
-            found = datetime.fromisoformat(text)
-            return (found if found.tzinfo is not None else found.astimezone()).astimezone(UTC)
-    except ValueError:
-        wanted = f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}"
-        raise typer.BadParameter(wanted) from None
-    today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
-    return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
+        today = now.astimezone().replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+        return (today if today > now else today + timedelta(days=1)).astimezone(UTC)
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).astimezone(UTC)
+    raise typer.BadParameter(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}")
 
 
-def _emptied(store: Store, eviction_id: int) -> Operation | None:
-    """The drain when its nodes are empty, or when it has ended without."""
-    eviction = store.eviction(eviction_id)
-    return eviction if eviction.started_at is not None or eviction.state.terminal else None
+def _emptied(store: Store, request: OperatorRequest) -> Ended | None:
+    """When the nodes are empty or the drain has ended without; of a rolling one, when its last turn is over."""
+    if request.eviction_id is None:
+        rolling = _rolling(store, request.rolling_id or 0)
+        skipped = rolling.nodes(TurnState.SKIPPED)
+        return (rolling_view.summary(rolling), rolling.outcome, not skipped) if rolling.state.terminal else None
+    e = store.eviction(request.eviction_id)
+    empty = e.started_at is not None
+    return (render.summary(e), e.outcome, empty) if empty or e.state.terminal else None
 
 
-def _over(store: Store, rolling_id: int) -> RollingDrain | None:
-    """The rolling drain when the turn of its last node is over, or when it was cancelled."""
-    rolling = store.rolling_drain(rolling_id)
-    if rolling is None:
+def _arrived(store: Store, request: OperatorRequest) -> Ended | None:
+    """When the jobs have arrived, or it has ended without."""
+    e = store.eviction(request.eviction_id or 0)
+    return (render.summary(e), e.outcome, e.state is EvictionState.COMPLETED) if e.state.terminal else None
+
+
+def _rolling(store: Store, rolling_id: int) -> RollingDrain:
+    found = store.rolling_drain(rolling_id)
+    if found is None:
         raise DrainError(f"no rolling drain {rolling_id}")
-    return rolling if rolling.state.terminal else None
+    return found
 
 
 @rolling_app.command("list")
@@ -181,14 +219,10 @@ def show_rolling(
 ) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
     with stored(config) as store:
-        found = store.rolling_drain(rolling_id)
-        if found is None:
-            complain(f"no rolling drain {rolling_id}")
-            raise typer.Exit(FAILED)
-        rolling_view.one(found, output.value)
+        rolling_view.one(_rolling(store, rolling_id), output.value)
 
 
 @rolling_app.command("cancel")
 def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
-    ask(RequestKind.CANCEL_ROLLING, None, config, rolling_id=rolling_id)
+    ask(RequestKind.CANCEL_ROLLING, config, rolling_id=rolling_id)

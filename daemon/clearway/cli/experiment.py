@@ -1,6 +1,5 @@
 """``clearway experiment``: the papers' experiments again, each one command."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from clearway.cli import render
-from clearway.cli.plan_file import BAD_INPUT
-from clearway.cli.sweep_options import SweepOptions, open_sweep, sweeping
+from clearway.cli.options import BAD_INPUT, commands, errors, with_options
+from clearway.cli.sweep_options import SweepOptions, open_sweep
 from clearway.model.errors import ClearwayError
 
-experiment_app = typer.Typer(
-    help="The papers' experiments again; each makes a report.", no_args_is_help=True, rich_markup_mode=None
-)
+experiment_app = commands("The papers' experiments again; each makes a report.")
 
 Traces = Annotated[Path, typer.Option(help="Folder of the recorded workloads (Standard Workload Format).")]
 Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; created if absent.")]
@@ -33,35 +29,36 @@ def cosim(out: Out) -> None:
 
 
 @experiment_app.command()
-@sweeping
-def stochastic(out: Out, sweep: SweepOptions) -> None:
+@with_options
+def stochastic(out: Out, *, sweep: SweepOptions) -> None:
     """Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper, beside our values."""
     with _reports("stochastic", out) as reports, open_sweep(sweep) as workers:
         reports.stochastic(out, workers)
 
 
 @experiment_app.command()
-@sweeping
-def urgent(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
+@with_options
+def urgent(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """Urgent jobs on recorded workloads: Figures 10 to 13, 16 and 17 and Table 2 of the UJFB paper, beside ours."""
     with _reports("urgent", out) as reports, open_sweep(sweep) as workers:
         reports.urgent(out, traces, seeds, workers)
 
 
 @experiment_app.command()
-@sweeping
-def realtime(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
+@with_options
+def realtime(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """Real-time jobs among batch jobs: Figures 3 to 7 and Table 3 of the WCJS paper, with Clearway beside them."""
     with _reports("realtime", out) as reports, open_sweep(sweep) as workers:
         reports.realtime(out, traces, seeds, workers)
 
 
 @experiment_app.command()
-@sweeping
+@with_options
 def compaction(
     out: Out,
-    sweep: SweepOptions,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random days of jobs.")] = _DAYS,
+    *,
+    sweep: SweepOptions,
 ) -> None:
     """Moving running jobs: Figures 3 and 4 and Table 2 of the Slurm+DMTCP paper, beside ours; simulation only."""
     with _reports("compaction", out) as reports, open_sweep(sweep) as workers:
@@ -69,12 +66,13 @@ def compaction(
 
 
 @experiment_app.command()
-@sweeping
+@with_options
 def drain(
     traces: Traces,
     out: Out,
-    sweep: SweepOptions,
     seed: Annotated[int, typer.Option(help="Seed of the random times and nodes.")] = 0,
+    *,
+    sweep: SweepOptions,
 ) -> None:
     """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
     with _reports("drain", out) as reports, open_sweep(sweep) as workers:
@@ -82,8 +80,8 @@ def drain(
 
 
 @experiment_app.command(name="all")
-@sweeping
-def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> None:
+@with_options
+def every(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """All experiments, each in its own folder, and index.html with links to them."""
     with _reports("all", out) as reports:
         entries = reports.every(out, traces, seeds, _DAYS, sweep)
@@ -94,12 +92,11 @@ def every(traces: Traces, out: Out, sweep: SweepOptions, seeds: Seeds = 3) -> No
 @contextmanager
 def _reports(experiment: str, out: Path) -> Iterator[ModuleType]:
     """A folder that cannot be written is an error at once; every error is one line."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
+    with errors(BAD_INPUT, f"experiment {experiment}: "):
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            from clearway.cli import experiment_reports  # noqa: PLC0415 - the other commands start quicker without
 
-        yield experiment_reports
-    except (OSError, ClearwayError) as error:
-        what = f"{error.filename or out}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        print(f"clearway: {render.visible(f'experiment {experiment}: {what}')}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+            yield experiment_reports
+        except OSError as error:
+            raise ClearwayError(f"{error.filename or out}: {error.strerror}") from None

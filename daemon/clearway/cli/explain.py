@@ -1,42 +1,48 @@
 """What ``clearway explain`` prints: what every other decision would have cost."""
 
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 
+from clearway.api.views import explained
 from clearway.bootstrap import open_planner
-from clearway.cli.render import console, curve_table, node_hours, print_json, purpose, table, visible, what_if, when
+from clearway.cli.render import (
+    Columns,
+    console,
+    curve_table,
+    listing,
+    node_hours,
+    print_json,
+    purpose,
+    visible,
+    what_if,
+    when,
+)
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
-from clearway.model.explanation import Alternative, Explanation
+from clearway.model.explanation import Alternative, Explanation, RuleOutcome
 from clearway.model.operations import Operation
 from clearway.model.plan import Choice, Cost, NoPlan, OperationPlan, Plan
-from clearway.model.problem import Action, Candidate, EvictionProblem
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.preemption.explanation import explain
 
 _SHOWN = 20
-_NODE_HOURS = "node-h lost"
-_MORE = "more than the plan"
+_NODE_HOURS = ">node-h lost"
 
 
 def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     """Of an eviction, as a table for people or as JSON."""
     plan = eviction.plan
     if output == "json":
-        print_json({"eviction_id": eviction.eviction_id} | as_json(plan, explanation))
+        print_json({"eviction_id": eviction.eviction_id} | explained(plan, explanation))
         return
-    out = console()
-    out.print(
-        visible(
-            f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
-            f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
-        )
+    head = (
+        f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
+        f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
     )
-    out.print()
-    out.print(tables(plan, explanation))
+    console().print(Group(visible(head), "", tables(plan, explanation)))
 
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
@@ -47,48 +53,18 @@ def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
     clock = SystemClock()
     ends = clock.monotonic() + config.planning.explanation_time
     explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
-    what_if(answer, output, explanation=as_json(answer, explanation))
+    what_if(answer, output, explanation=explained(answer, explanation))
     if output != "json":
-        out = console()
-        out.print()
-        out.print(tables(answer, explanation))
-
-
-def as_json(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
-    """The same names as in the REST API."""
-    own = explanation.cost
-
-    def with_more(each: Any) -> dict[str, Any]:
-        more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
-        return asdict(each) | {"more_lost_work_node_s": more}
-
-    return {
-        "planner": plan.curve.planner,
-        "exact": plan.curve.exact,
-        "gap_ratio": plan.curve.gap,
-        "complete": explanation.complete,
-        "cost": asdict(own),
-        "alternatives": [with_more(each) for each in explanation.alternatives],
-        "later": [asdict(each) for each in explanation.later],
-        "rules": [with_more(each) for each in explanation.rules],
-    }
+        console().print(Group("", tables(answer, explanation)))
 
 
 def tables(plan: OperationPlan, explanation: Explanation) -> Group:
     """Every question with its answers, the most frequent question first."""
-    candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
-    by_choice: dict[Choice, list[Alternative]] = {Choice.CHOSEN: [], Choice.SPARED: []}
-    for each in explanation.alternatives:
-        by_choice[each.choice].append(each)
-    parts: list[Any] = [
-        _chosen_table(plan, by_choice[Choice.CHOSEN], explanation.cost, candidates),
-        "",
-        _spared_table(plan.problem, by_choice[Choice.SPARED], explanation.cost, candidates),
-        "",
-        _rules_table(plan, explanation),
-        "",
-        curve_table(plan.curve, plan.chosen),
-    ]
+    own, alternatives = explanation.cost, explanation.alternatives
+    chosen = [each for each in alternatives if each.choice is Choice.CHOSEN]
+    spared = [each for each in alternatives if each.choice is Choice.SPARED]
+    parts: list[Any] = [_chosen_table(plan, chosen, own), "", _spared_table(plan.problem, spared, own), ""]
+    parts += [_rules_table(plan, explanation), "", curve_table(plan.curve, plan.chosen)]
     last = max((point.max_delay_s for point in plan.curve.points), default=0)
     parts += [
         f"With a delay of {format_duration(later.max_delay_s)}: {_in_words(later.cost)}." for later in explanation.later
@@ -130,16 +106,15 @@ def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
         return "?"
     if other is None:
         return "not possible in time"
-    lost = other.lost_work_node_s - own.lost_work_node_s
+    lost, back = other.lost_work_node_s - own.lost_work_node_s, other.return_node_s - own.return_node_s
+    longer, more = other.checkpoint_s - own.checkpoint_s, other.preemptees - own.preemptees
     if lost:
         return f"{_signed(lost)} node-hours"
-    if other.return_node_s != own.return_node_s:
-        return f"{_signed(other.return_node_s - own.return_node_s)} node-hours to come back"
-    if other.checkpoint_s != own.checkpoint_s:
-        longer = other.checkpoint_s - own.checkpoint_s
+    if back:
+        return f"{_signed(back)} node-hours to come back"
+    if longer:
         return f"{'+' if longer > 0 else '-'}{format_duration(abs(longer))} of checkpoints"
-    if other.preemptees != own.preemptees:
-        more = other.preemptees - own.preemptees
+    if more:
         return f"{more:+d} job{'s' * (abs(more) != 1)} preempted"
     return "nothing: ties go to smaller job ids"
 
@@ -150,53 +125,45 @@ def _signed(node_s: float) -> str:
     return f"{hours:+,.1f}" if abs(hours) >= 0.05 else f"{hours:+,.2g}"
 
 
-def _chosen_table(
-    plan: OperationPlan, chosen: list[Alternative], own: Cost, candidates: dict[str, Candidate]
-) -> Table | str:
+def _chosen_table(plan: OperationPlan, chosen: list[Alternative], own: Cost) -> Table | str:
     if not chosen:
         return "No job has to be preempted."
     actions = {planned.job_id: planned for planned in plan.chosen.actions}
     names = {job.job_id: job.display_id for job in plan.leaving}
-    made = table(
-        "job", "nodes", "action", _NODE_HOURS, "sparing it would cost", title="Why these jobs",
-        right=("nodes", _NODE_HOURS),
-    )  # fmt: skip
-    for each in chosen:
-        planned = actions[each.job_id]
-        made.add_row(
-            names.get(each.job_id, each.job_id),
-            str(candidates[each.job_id].nodes),
-            planned.action.shown,
-            node_hours(planned.lost_work_node_s),
-            _difference(own, each.cost, known=each.known),
-        )
-    return made
+    nodes = {candidate.job_id: candidate.nodes for candidate in plan.problem.candidates}
+    columns: Columns = {
+        "job": lambda each: names.get(each.job_id, each.job_id),
+        ">nodes": lambda each: nodes[each.job_id],
+        "action": lambda each: actions[each.job_id].action.shown,
+        _NODE_HOURS: lambda each: node_hours(actions[each.job_id].lost_work_node_s),
+        "sparing it would cost": lambda each: _difference(own, each.cost, known=each.known),
+    }
+    return listing(chosen, columns, "Why these jobs")
 
 
-def _spared_table(
-    problem: EvictionProblem, spared: list[Alternative], own: Cost, candidates: dict[str, Candidate]
-) -> Table | str:
+def _spared_table(problem: EvictionProblem, spared: list[Alternative], own: Cost) -> Table | str:
     if not spared:
         return "No other job could have been preempted."
-    known = sorted(
-        (each for each in spared if each.known and each.cost is not None), key=lambda each: (each.cost, each.job_id)
-    )
-    shown = known[:_SHOWN]
-    made = table(
-        "job", "nodes", "cheapest action", _NODE_HOURS, "preempting it would cost", title="Why not the other jobs",
-        right=("nodes", _NODE_HOURS),
-    )  # fmt: skip
-    for each in shown:
-        candidate = candidates[each.job_id]
-        in_time = problem.in_time(candidate.options)
-        cheapest = min(in_time, key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s))
-        made.add_row(
-            each.job_id,
-            str(candidate.nodes),
-            cheapest.action.shown if cheapest.action is not Action.END else "its own end",
-            node_hours(cheapest.lost_work_node_s),
-            _difference(own, each.cost),
-        )
+    candidates = {candidate.job_id: candidate for candidate in problem.candidates}
+    known = [each for each in spared if each.known and each.cost is not None]
+    shown = sorted(known, key=lambda each: (each.cost, each.job_id))[:_SHOWN]
+
+    def cheapest(each: Alternative) -> Option:
+        in_time = problem.in_time(candidates[each.job_id].options)
+        return min(in_time, key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s))
+
+    def action(each: Alternative) -> str:
+        found = cheapest(each).action
+        return found.shown if found is not Action.END else "its own end"
+
+    columns: Columns = {
+        "job": lambda each: each.job_id,
+        ">nodes": lambda each: candidates[each.job_id].nodes,
+        "cheapest action": action,
+        _NODE_HOURS: lambda each: node_hours(cheapest(each).lost_work_node_s),
+        "preempting it would cost": lambda each: _difference(own, each.cost),
+    }
+    made = listing(shown, columns, "Why not the other jobs")
     if len(spared) > len(shown):
         made.add_row("...", "", f"and {len(spared) - len(shown)} more", "", "(-o json shows all)")
     return made
@@ -204,16 +171,11 @@ def _spared_table(
 
 def _rules_table(plan: OperationPlan, explanation: Explanation) -> Table:
     own = explanation.cost
-    made = table(
-        "rule", _NODE_HOURS, _MORE, "jobs", title="What simple rules would have lost", right=(_NODE_HOURS, "jobs")
-    )
-    made.add_row(f"this plan ({plan.curve.planner})", node_hours(own.lost_work_node_s), "", str(own.preemptees))
-    for each in explanation.rules:
-        cost = each.cost
-        made.add_row(
-            each.rule,
-            node_hours(cost.lost_work_node_s if cost else None),
-            _difference(own, cost) if cost != own else "",
-            str(cost.preemptees) if cost else "-",
-        )
-    return made
+    columns: Columns = {
+        "rule": lambda each: each.rule,
+        _NODE_HOURS: lambda each: node_hours(each.cost.lost_work_node_s if each.cost else None),
+        "more than the plan": lambda each: _difference(own, each.cost) if each.cost != own else "",
+        ">jobs": lambda each: each.cost.preemptees if each.cost else "-",
+    }
+    rows = (RuleOutcome(f"this plan ({plan.curve.planner})", own), *explanation.rules)
+    return listing(rows, columns, "What simple rules would have lost")

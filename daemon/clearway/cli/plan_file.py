@@ -11,16 +11,15 @@ from typing import Any
 
 from rich.table import Table
 
+from clearway.cli.options import BAD_INPUT
 from clearway.cli.problem_file import read_problem
-from clearway.cli.render import console, print_json, table
+from clearway.cli.render import console, picked, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
-
-BAD_INPUT = 2
 
 
 def run_plan_file(path: Path, planner_name: str, output: str) -> int:
@@ -36,15 +35,12 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
         print(str(error).replace("\n", "\\n"), file=sys.stderr)
         return BAD_INPUT
     if output == "json":
-        print_json(curve_to_json(curve, proof=_shares_nodes(problem)))
+        named = any(candidate.node_names for candidate in problem.candidates)
+        # Where nodes have names, not every plan can be proven.
+        print_json(curve_to_json(curve, proof=named or problem.needs is not None))
     else:
         console().print(_curve_table(problem, curve))
     return 0
-
-
-def _shares_nodes(problem: EvictionProblem) -> bool:
-    """Whether nodes have names, so that not every plan can be proven."""
-    return problem.needs is not None or any(candidate.node_names for candidate in problem.candidates)
 
 
 def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
@@ -59,33 +55,25 @@ def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
 
 def _point_to_json(point: CurvePoint) -> dict[str, Any]:
     return {
-        "max_delay_s": point.max_delay_s,
-        "feasible": point.feasible,
-        "lost_work_node_s": point.lost_work_node_s,
-        "checkpoint_s": point.checkpoint_s,
-        "nodes_freed": point.nodes_freed,
+        **picked(point, "max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed"),
         **({"return_node_s": point.return_node_s} if point.return_node_s else {}),
-        "actions": [{"job_id": planned.job_id, "action": planned.action.value} for planned in point.actions],
+        "actions": [picked(planned, "job_id", "action") for planned in point.actions],
     }
 
 
 def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:
-    back = ("return",) if any(point.return_node_s for point in curve.points) else ()
-    right = ("within", "lost node-hours", *back, "checkpoint time", "nodes freed")
-    made = table(*right, "actions", title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})", right=right)
+    back = (">return",) if any(point.return_node_s for point in curve.points) else ()
+    columns = (">within", ">lost node-hours", *back, ">checkpoint time", ">nodes freed", "actions")
+    made = table(*columns, title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})")
     if not curve.exact and curve.gap:
         made.caption = f"Not proven: up to {curve.gap:.1%} of the lost work may be needless"
     for point in curve.points:
         within = format_duration(point.max_delay_s)
         if not point.feasible:
-            made.add_row(within, "-", *("-" for _ in back), "-", "-", "not possible")
+            made.add_row(within, *("-" for _ in columns[1:-1]), "not possible")
             continue
-        made.add_row(
-            within,
-            f"{(point.lost_work_node_s or 0) / 3_600:,.2f}",
-            *(f"{point.return_node_s / 3_600:,.2f}" for _ in back),
-            format_duration(point.checkpoint_s or 0),
-            str(point.nodes_freed),
-            ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions) or "none",
-        )
+        lost, returns = (f"{node_s / 3_600:,.2f}" for node_s in (point.lost_work_node_s or 0, point.return_node_s))
+        saving = format_duration(point.checkpoint_s or 0)
+        actions = ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions)
+        made.add_row(within, lost, *(returns for _ in back), saving, point.nodes_freed, actions or "none")
     return made

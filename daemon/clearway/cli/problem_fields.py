@@ -5,7 +5,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from clearway.cli.problem_errors import TEXT, WANTED
@@ -37,12 +37,6 @@ def _printable(value: str) -> str:
     return value
 
 
-def _action(value: object) -> Action:
-    if not isinstance(value, str) or value not in set(Action):
-        raise ValueError(WANTED["action"])
-    return Action(value)
-
-
 _Seconds = Annotated[int, Field(ge=0, le=MOST_SECONDS)]
 _Amount = Annotated[int, Field(ge=0, le=MOST_OF_A_RESOURCE)]
 # What a schema can say of text that is not printable in every dialect of regular expressions.
@@ -57,9 +51,7 @@ _LostWork = Annotated[
     PlainValidator(_number),
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": MOST_LOST_WORK_NODE_S}),
 ]
-_Action = Annotated[
-    Action, PlainValidator(_action), PlainSerializer(str), WithJsonSchema({"type": "string", "enum": [*Action]})
-]
+_Action = Annotated[Action, Field(strict=False), WithJsonSchema({"type": "string", "enum": [*Action]})]
 
 
 def _not_both(one: str, other: str, *, least: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -191,23 +183,10 @@ class CandidateFields(_Strict):
 
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
-            return tuple(
-                Option(
-                    each.action,
-                    each.lost_work_node_s,
-                    each.checkpoint_s,
-                    each.ready_s,
-                    each.return_node_s,
-                    each.file_system_s,
-                )
-                for each in self.options
-            )
-        options = [Option(Action.KILL, lost_work_node_s=self.lost_work_node_s)]
-        if self.app_checkpoint_s is not None:
-            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=self.app_checkpoint_s))
-        if self.sys_checkpoint_s is not None:
-            options.append(Option(Action.SYS_CHECKPOINT, checkpoint_s=self.sys_checkpoint_s))
-        return tuple(options)
+            return tuple(Option(**dict(each)) for each in self.options)
+        saving = {Action.APP_CHECKPOINT: self.app_checkpoint_s, Action.SYS_CHECKPOINT: self.sys_checkpoint_s}
+        saved = [Option(action, checkpoint_s=time_s) for action, time_s in saving.items() if time_s is not None]
+        return (Option(Action.KILL, lost_work_node_s=self.lost_work_node_s), *saved)
 
 
 class ProblemFields(_Strict):

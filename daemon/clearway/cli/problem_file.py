@@ -13,7 +13,6 @@ or names them. It has ``options``, or the three costs of the CoSim paper; null m
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -118,28 +117,18 @@ def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResourc
         free = not option.lost_work_node_s and not option.checkpoint_s
         cost = "lost_work_node_s" if option.lost_work_node_s else "checkpoint_s"
         demand(option.action is not Action.END or free, f"{place}.options[{index}].{cost}", "must be 0 for end")
+    for_the_rules = fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
     if "nodes" in given:
         beside = next((field for field in ("holds", "holds_by_node") if field in given), "")
         demand(not beside, f"{place}.{beside}", "must not be given without node_names")
-        return Candidate(fields.job_id, fields.nodes, fields.ways(), **_for_the_rules(fields))
+        return Candidate(fields.job_id, fields.nodes, fields.ways(), **for_the_rules)
     for index, name in enumerate(fields.node_names):
         at = f"{place}.node_names[{index}]"
         demand(fields.node_names.index(name) == index, at, f"{shown(name)} is named twice")
         demand(not typed or name in nodes, at, f"{shown(name)} is not among nodes")
     holds = _holds(place, fields, nodes, typed=typed)
-    return Candidate(
-        job_id=fields.job_id,
-        nodes=len(fields.node_names),
-        options=fields.ways(),
-        node_names=tuple(fields.node_names),
-        holds=holds,
-        **_for_the_rules(fields),
-    )
-
-
-def _for_the_rules(fields: CandidateFields) -> dict[str, Any]:
-    """What only the rules use."""
-    return fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
+    names = tuple(fields.node_names)
+    return Candidate(fields.job_id, len(names), fields.ways(), names, holds, **for_the_rules)
 
 
 def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> tuple[Amounts, ...]:
@@ -149,16 +138,14 @@ def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources],
     field = min(given)
     demand(typed, f"{place}.{field}", "must not be given without needs")
     demand(len(given) == 1, f"{place}.holds_by_node", "must not be given beside holds")
-    if field == "holds":
-        return tuple(_on_node(f"{place}.holds", fields.holds, nodes[name].has, name) for name in fields.node_names)
-    for name in fields.holds_by_node:
-        demand(name in fields.node_names, f"{place}.holds_by_node.{key(name)}", "is not among node_names")
+    by_node = fields.holds_by_node if field == "holds_by_node" else dict.fromkeys(fields.node_names, fields.holds)
+    at = {name: f"{place}.{field}" + (f".{key(name)}" if field == "holds_by_node" else "") for name in by_node}
+    named = set(fields.node_names)
+    for name in by_node:
+        demand(name in named, at[name], "is not among node_names")
     for name in fields.node_names:
-        demand(name in fields.holds_by_node, f"{place}.holds_by_node.{key(name)}", "is missing")
-    return tuple(
-        _on_node(f"{place}.holds_by_node.{key(name)}", fields.holds_by_node[name], nodes[name].has, name)
-        for name in fields.node_names
-    )
+        demand(name in by_node, f"{place}.{field}.{key(name)}", "is missing")
+    return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
 
 
 def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amounts:

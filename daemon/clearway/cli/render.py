@@ -6,11 +6,13 @@ theirs reaches the terminal.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
-from rich.console import Console, Group, OverflowMethod, RenderableType
+from rich.console import Console, Group, JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +27,7 @@ from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 
 T = TypeVar("T")
+Columns = dict[str, Callable[[Any], object]]
 
 _ANSWER_LIMIT_S = 15.0
 _BAR = 40
@@ -40,11 +43,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-class _VisibleTable(Table):
-    """A table whose plain cells are shown as they are."""
+class VisibleTable(Table):
+    """A table whose cells are shown as they are."""
 
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
+    def add_row(self, *cells: object, **options: Any) -> None:
+        super().add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in cells), **options)
 
 
 def console() -> Console:
@@ -52,7 +55,15 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, default=str))
+    """Times as ISO 8601; what JSON does not know otherwise, as text."""
+    print(
+        json.dumps(value, indent=2, default=lambda each: each.isoformat() if hasattr(each, "isoformat") else str(each))
+    )
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """These attributes of it, for programs."""
+    return {name: getattr(record, name) for name in names}
 
 
 def node_hours(node_s: float | None) -> str:
@@ -70,14 +81,25 @@ def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -
     return found
 
 
-def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
-    made = _VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
-    for name in columns:
+def table(*columns: str, title: str = "") -> VisibleTable:
+    """A table without rows; a column whose name begins with ``>`` is aligned to the right."""
+    made = VisibleTable(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        name = column.removeprefix(">")
         # Only sentences are broken on a narrow screen: half an id or half a time is of no use, and the rest of a
         # number that was cut must not be taken for the number.
         sentence = name in _SENTENCES
         overflow: OverflowMethod = "fold" if sentence else "ellipsis"
-        made.add_column(name, justify="right" if name in right else "left", overflow=overflow, no_wrap=not sentence)
+        justify: JustifyMethod = "left" if name == column else "right"
+        made.add_column(name, justify=justify, overflow=overflow, no_wrap=not sentence)
+    return made
+
+
+def listing(rows: Iterable[Any], columns: Columns, title: str = "") -> VisibleTable:
+    """A row for each of these, by the columns that say what of it they show."""
+    made = table(*columns, title=title)
+    for row in rows:
+        made.add_row(*(cell(row) for cell in columns.values()))
     return made
 
 
@@ -86,19 +108,14 @@ def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
 
 def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
-    back = ("return node-hours",) if any(point.return_node_s for point in curve.points) else ()
-    numbers = ("may wait", "lost node-hours", *back)
-    made = table(*numbers, "", title="Trade-off: delay against lost work", right=numbers)
+    back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
+    made = table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
     most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
-    before: tuple[Any, ...] | None = None
-    for point in curve.points:
-        key = (point.feasible, point.cost)
-        if key == before:
-            continue
-        before = key
+    for _, alike in groupby(curve.points, key=lambda point: (point.feasible, point.cost)):
+        point = next(alike)
         if not point.feasible:
-            nothing = ["-" for _ in numbers[1:]]
-            made.add_row(format_duration(point.max_delay_s), *nothing, Text("not possible", style="dim"))
+            nothing = ["-" for _ in back]
+            made.add_row(format_duration(point.max_delay_s), "-", *nothing, Text("not possible", style="dim"))
             continue
         lost = point.lost_work_node_s or 0.0
         bar = Text("█" * round(_BAR * lost / most) or "▏")
@@ -114,43 +131,36 @@ def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
 def verdict_table(verdicts: Sequence[Verdict], names: dict[str, str]) -> Table:
     made = table("job", "", "why", title="Every job, with the reason")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
-    order = {Choice.CHOSEN: 0, Choice.SPARED: 1, Choice.EXEMPT: 2}
-    exempt = 0
-    for verdict in sorted(verdicts, key=lambda v: (order[v.choice], v.job_id)):
-        exempt += verdict.choice is Choice.EXEMPT
-        if exempt > _EXEMPT_SHOWN:
-            continue
+    order = list(style)
+    shown = sorted(verdicts, key=lambda v: (order.index(v.choice), v.job_id))
+    more = sum(v.choice is Choice.EXEMPT for v in verdicts) - _EXEMPT_SHOWN
+    for verdict in shown[:-more] if more > 0 else shown:
         job = names.get(verdict.job_id, verdict.job_id)
         made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), verdict.reason)
-    if exempt > _EXEMPT_SHOWN:
-        made.add_row("...", "", f"and {exempt - _EXEMPT_SHOWN} more exempt jobs (-o json shows all)")
+    if more > 0:
+        made.add_row("...", "", f"and {more} more exempt jobs (-o json shows all)")
     return made
 
 
 def preemption_table(eviction: Operation) -> Table:
-    made = table(
-        "job", "user", "nodes", "action", "state", "node-h\nlost", "node-h\nplanned", "note",
-        right=("nodes", "node-h\nlost", "node-h\nplanned"),
-    )  # fmt: skip
-    for p in sorted(eviction.preemptions, key=lambda p: p.order):
-        made.add_row(
-            p.job.display_id,
-            p.job.user,
-            str(p.job.num_nodes),
-            p.action.shown,
-            p.state.value,
-            node_hours(p.actual_lost_node_s),
-            node_hours(p.predicted_lost_node_s),
-            p.note,
-        )
-    return made
+    columns: Columns = {
+        "job": lambda p: p.job.display_id,
+        "user": lambda p: p.job.user,
+        ">nodes": lambda p: p.job.num_nodes,
+        "action": lambda p: p.action.shown,
+        "state": lambda p: p.state.value,
+        ">node-h\nlost": lambda p: node_hours(p.actual_lost_node_s),
+        ">node-h\nplanned": lambda p: node_hours(p.predicted_lost_node_s),
+        "note": lambda p: p.note,
+    }
+    return listing(sorted(eviction.preemptions, key=lambda p: p.order), columns)
 
 
 # -- commands --------------------------------------------------------------------------------------------------
 
 
 def status(store: Store, now: datetime, output: str) -> None:
-    beat = store.get_value(HEARTBEAT)
+    beat = store.get_value(HEARTBEAT) or {}
     age_s = (now - datetime.fromisoformat(beat["at"])).total_seconds() if beat else None
     open_ones = store.open_evictions()
     rolling = store.open_rolling_drains()
@@ -158,9 +168,9 @@ def status(store: Store, now: datetime, output: str) -> None:
     if output == "json":
         print_json(
             {
-                "last_heartbeat": beat["at"] if beat else None,
+                "last_heartbeat": beat.get("at"),
                 "heartbeat_age_s": age_s,
-                "backend": beat["backend"] if beat else None,
+                "backend": beat.get("backend"),
                 "paused": paused,
                 "open_evictions": [summary(e) for e in open_ones],
                 "open_rolling_drains": {each.rolling_id: progress(each) for each in rolling},
@@ -168,7 +178,7 @@ def status(store: Store, now: datetime, output: str) -> None:
         )
         return
     out = console()
-    if beat is None or age_s is None:
+    if age_s is None:
         out.print("The daemon has not run with this database yet.")
     else:
         out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {beat['backend']}.")
@@ -184,28 +194,20 @@ def status(store: Store, now: datetime, output: str) -> None:
 
 def answered(request: OperatorRequest) -> dict[str, Any]:
     """What the daemon answered to a request, for programs."""
-    return {
-        "request_id": request.request_id,
-        "result": request.result,
-        "refused": request.refused,
-        "eviction_id": request.eviction_id,
-        "rolling_id": request.rolling_id,
-    }
+    return picked(request, "request_id", "result", "refused", "eviction_id", "rolling_id")
 
 
 def summary(e: Operation) -> dict[str, Any]:
     return {
-        "eviction_id": e.eviction_id,
-        "state": e.state.value,
-        "mode": e.mode,
+        **picked(e, "eviction_id", "state", "mode"),
         "preemptor": e.subject.display_id,
         "user": e.subject.user,
         "drain": compress(e.drained_nodes) if isinstance(e, Drain | Relocation) else None,
-        "move": e.order.kind.value if isinstance(e, Relocation) else None,
+        "move": e.order.kind if isinstance(e, Relocation) else None,
         "nodes_needed": e.plan.nodes_needed,
-        "created_at": e.created_at.isoformat(),
-        "deadline": e.plan.deadline.isoformat(),
-        "started_at": e.started_at.isoformat() if e.started_at else None,
+        "created_at": e.created_at,
+        "deadline": e.plan.deadline,
+        "started_at": e.started_at,
         "preemptees": len(e.plan.preemptees),
         "predicted_lost_work_node_s": e.predicted_lost_node_s,
         "actual_lost_work_node_s": e.actual_lost_node_s,
@@ -217,19 +219,19 @@ def evictions(found: Sequence[Operation], output: str) -> None:
     if output == "json":
         print_json([summary(e) for e in found])
         return
-    narrow = console().width < _NARROW  # then the outcome, a sentence, needs the room more
-    made = table(
-        "no.", "state", "for", *(() if narrow else ("nodes", "planned")), "jobs", "node-h\nlost", "outcome",
-        right=("no.", "nodes", "jobs", "node-h\nlost"),
-    )  # fmt: skip
-    for e in found:
-        lost = e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s
-        made.add_row(
-            str(e.eviction_id), e.state.value, _goal(e),
-            *(() if narrow else (str(e.plan.nodes_needed), f"{e.created_at.astimezone():%m-%d %H:%M}")),
-            str(len(e.plan.preemptees)), node_hours(lost), e.outcome,
-        )  # fmt: skip
-    console().print(made if found else "There are none.")
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        "for": _goal,
+        ">nodes": lambda e: e.plan.nodes_needed,
+        "planned": lambda e: f"{e.created_at.astimezone():%m-%d %H:%M}",
+        ">jobs": lambda e: len(e.plan.preemptees),
+        ">node-h\nlost": lambda e: node_hours(e.actual_lost_node_s if e.state.terminal else e.predicted_lost_node_s),
+        "outcome": lambda e: e.outcome,
+    }
+    if console().width < _NARROW:  # then the outcome, a sentence, needs the room more
+        del columns[">nodes"], columns["planned"]
+    console().print(listing(found, columns) if found else "There are none.")
 
 
 def _goal(e: Operation) -> str:
@@ -257,31 +259,21 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
             summary(e)
             | {
                 "placement": e.placement,
-                "placement_nodes": list(e.plan.placement_nodes),
+                "placement_nodes": e.plan.placement_nodes,
                 "switch": switch or None,
                 "note": note,
                 "preemptions": [
-                    {
-                        "job_id": p.job_id,
-                        "action": p.action.value,
-                        "state": p.state.value,
-                        "reason": p.reason,
-                        "predicted_lost_work_node_s": p.predicted_lost_node_s,
-                        "actual_lost_work_node_s": p.actual_lost_node_s,
-                        "note": p.note,
-                    }
+                    picked(p, "job_id", "action", "state", "reason")
+                    | {"predicted_lost_work_node_s": p.predicted_lost_node_s}
+                    | {"actual_lost_work_node_s": p.actual_lost_node_s, "note": p.note}
                     for p in e.preemptions
                 ],
                 "verdicts": _verdicts(e.plan.verdicts),
                 "curve": _points(e.plan.curve.points),
                 "steps": [
-                    {
-                        "at": s.intended_at.isoformat(),
-                        "job_id": s.job_id,
-                        "kind": s.kind,
-                        "result": s.result or "unknown",
-                        "detail": s.detail,
-                    }
+                    {"at": s.intended_at}
+                    | picked(s, "job_id", "kind")
+                    | {"result": s.result or "unknown", "detail": s.detail}
                     for s in steps
                 ],
             }
@@ -295,40 +287,27 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
         f"by {e.plan.curve.planner}.{f' It was {note}.' if note else ''}\n"
     )
     names = {p.job_id: p.job.display_id for p in e.preemptions}
-    made = table("at", "job", "step", "result", "detail", title="What was done")
-    for s in steps:
-        made.add_row(when(s.intended_at), s.job_id or "", s.kind, s.result or "unknown", s.detail)
-    out.print(
-        Group(
-            preemption_table(e),
-            "",
-            curve_table(e.plan.curve, e.plan.chosen),
-            "",
-            verdict_table(e.plan.verdicts, names),
-            "",
-            made,
-        )
-    )
+    done: Columns = {
+        "at": lambda s: when(s.intended_at),
+        "job": lambda s: s.job_id or "",
+        "step": lambda s: s.kind,
+        "result": lambda s: s.result or "unknown",
+        "detail": lambda s: s.detail,
+    }
+    curve, verdicts = curve_table(e.plan.curve, e.plan.chosen), verdict_table(e.plan.verdicts, names)
+    out.print(Group(preemption_table(e), "", curve, "", verdicts, "", listing(steps, done, title="What was done")))
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
-    return [{"job_id": v.job_id, "choice": v.choice.value, "code": v.code, "reason": v.reason} for v in verdicts]
+def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    return [asdict(verdict) for verdict in verdicts]
 
 
 def _points(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
-    fields = ("max_delay_s", "feasible", "lost_work_node_s", "return_node_s")
-    return [{name: getattr(point, name) for name in fields} for point in points]
+    return [picked(point, "max_delay_s", "feasible", "lost_work_node_s", "return_node_s") for point in points]
 
 
-def _move(order: RelocationOrder) -> dict[str, Any]:
-    return {
-        "moves": [
-            {"job_id": m.job_id, "source": m.source, "target": m.target, "processors": m.processors}
-            for m in order.moves
-        ],
-        "gain_node_s": order.gain_node_s,
-        "cost_node_s": order.cost_node_s,
-    }
+def _moves(order: RelocationOrder) -> dict[str, Any]:
+    return {"moves": [asdict(move) for move in order.moves]} | picked(order, "gain_node_s", "cost_node_s")
 
 
 def _nothing_to_trade(plan: OperationPlan) -> bool:
@@ -357,11 +336,9 @@ def what_if(answer: OperationPlan | NoPlan, output: str, **more: Any) -> None:
                 "feasible": plan is not None,
                 "why_not": answer.why if isinstance(answer, NoPlan) else None,
                 "lost_work_node_s": plan.chosen.lost_work_node_s if plan else None,
-                "nodes": list(plan.placement_nodes) if plan else [],
-                "actions": [{"job_id": a.job_id, "action": a.action.value} for a in plan.chosen.actions]
-                if plan
-                else [],
-                "move": _move(plan.order) if isinstance(plan, RelocationPlan) else None,
+                "nodes": plan.placement_nodes if plan else (),
+                "actions": [picked(action, "job_id", "action") for action in (plan.chosen.actions if plan else ())],
+                "move": _moves(plan.order) if isinstance(plan, RelocationPlan) else None,
                 "verdicts": _verdicts(answer.verdicts),
                 "curve": _points(curve.points if curve else ()),
             }

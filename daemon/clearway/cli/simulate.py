@@ -1,19 +1,16 @@
 """``clearway simulate``: a recorded workload under other schedulers."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
-from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
+from clearway.cli.options import complain
+from clearway.cli.sweep_options import ReplayOptions, SweepOptions, each_done
 from clearway.config import plugins
 from clearway.model.errors import SimulationError
 from clearway.simulation.engine import Scheduler, replay
@@ -28,69 +25,62 @@ _NO_DECIMALS_FROM = 1_000
 _WORTH_A_BAR = 20_000  # jobs: fewer are done before a bar could be read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is asked: a trace, a machine, schedulers."""
-
-    file: Path
-    sacct: bool = False  # what sacct has answered, else SWF
-    nodes: int | None = None
-    processors_per_node: int = 1
-    schedulers: tuple[str, ...] = ("fcfs", "easy")
-    exact_limits: bool = False
-    urgent_queues: tuple[str, ...] = ()
-    inject_urgent: bool = False
-    seed: int = 0
-
-
-def simulate(question: Question, sweep: SweepOptions, output: str, save: Path | None = None) -> None:
-    """Replay and print; ``save`` is where the record goes in Standard Workload Format.
+def simulate(asked: ReplayOptions, sweep: SweepOptions, output: str) -> None:
+    """Replay and print.
 
     Raises:
         ClearwayError: with one line that says which file, scheduler or number cannot be used.
     """
-    for name in question.schedulers:
+    for name in asked.schedulers:
         _scheduler(name)
-    trace, nodes = _read(question)
+    trace, nodes = _read(asked)
     tell_left_out(trace, nodes)
-    if save is not None:
-        _save(question, save)
-    if alone(sweep, len(question.schedulers)):
-        found = []
-        for name in question.schedulers:
-            with progress_bar(name, len(trace.jobs)) as tick:
-                found.append(_replayed(question, name, tick))
-    else:
-        with open_sweep(sweep, len(question.schedulers), quiet=True) as workers:
-            found = workers(_replayed, [(question, name) for name in question.schedulers], lambda each: each.scheduler)
+    if asked.save_swf is not None:
+        _save(asked, asked.save_swf)
+    tasks = {name: (asked, name) for name in asked.schedulers}
+    found = each_done(sweep, _replayed, tasks, lambda each: each.scheduler, len(trace.jobs), _WORTH_A_BAR)
     if output == "json":
         render.print_json(replayed_trace(trace, nodes) | {"schedulers": [each.as_json() for each in found]})
     else:
         render.console().print(_page(trace, nodes, found))
 
 
-def _recorded(question: Question) -> Trace:
-    return read_sacct(question.file) if question.sacct else read_swf(question.file)
+def _recorded(asked: ReplayOptions) -> Trace:
+    file = asked.trace or Path()
+    return read_sacct(file) if asked.sacct else read_swf(file)
 
 
-def _save(question: Question, path: Path) -> None:
+def _save(asked: ReplayOptions, path: Path) -> None:
     try:
         with path.open("x", encoding="utf-8") as out:  # never over an existing file
-            write_swf(_recorded(question), out)
+            write_swf(_recorded(asked), out)
     except OSError as error:
         raise SimulationError(f"cannot write {path}: {error.strerror}") from None
 
 
 @lru_cache(maxsize=1)
-def _read(question: Question) -> tuple[Trace, int]:
-    """The jobs and the nodes; once in every process."""
-    trace = _recorded(question)
-    nodes = question.nodes
+def _read(asked: ReplayOptions) -> tuple[Trace, int]:
+    """The jobs as they are replayed, and the nodes; once in every process."""
+    trace = _recorded(asked)
+    nodes = asked.nodes
     if nodes is None:
         if trace.size is None:
-            raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
-        nodes = -(-trace.size // question.processors_per_node)
-    return _prepared(trace, question, nodes), nodes
+            raise SimulationError(f"{asked.trace} does not say how large the machine is; give --nodes")
+        nodes = -(-trace.size // asked.processors_per_node)
+    trace = trace.on_nodes(asked.processors_per_node)
+    if asked.exact_limits:
+        trace = trace.with_exact_limits()
+    if asked.urgent_queue:
+        trace = trace.with_urgent_queues(asked.urgent_queue)
+        if not any(job.urgent for job in trace.jobs):
+            queues = sorted({job.queue for job in trace.jobs})
+            known = ", ".join(
+                f"{each} ({trace.queues[each]})" if each in trace.queues else str(each) for each in queues
+            )
+            raise SimulationError(f"no job is in the queue {', '.join(asked.urgent_queue)}; there are {known}")
+    if asked.inject_urgent:
+        trace = trace.with_jobs(urgent_jobs(trace, nodes, asked.seed, asked.processors_per_node))
+    return trace, nodes
 
 
 def _scheduler(name: str) -> Scheduler:
@@ -98,26 +88,9 @@ def _scheduler(name: str) -> Scheduler:
     return made
 
 
-def _replayed(question: Question, name: str, tick: Callable[[int], None] | None = None) -> Measures:
-    trace, nodes = _read(question)
-    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=question.seed, progress=tick))
-
-
-def _prepared(trace: Trace, question: Question, nodes: int) -> Trace:
-    trace = trace.on_nodes(question.processors_per_node)
-    if question.exact_limits:
-        trace = trace.with_exact_limits()
-    if question.urgent_queues:
-        trace = trace.with_urgent_queues(question.urgent_queues)
-        if not any(job.urgent for job in trace.jobs):
-            queues = sorted({job.queue for job in trace.jobs})
-            known = ", ".join(
-                f"{each} ({trace.queues[each]})" if each in trace.queues else str(each) for each in queues
-            )
-            raise SimulationError(f"no job is in the queue {', '.join(question.urgent_queues)}; there are {known}")
-    if question.inject_urgent:
-        trace = trace.with_jobs(urgent_jobs(trace, nodes, question.seed, question.processors_per_node))
-    return trace
+def _replayed(asked: ReplayOptions, name: str, tick: Callable[[int], None] | None = None) -> Measures:
+    trace, nodes = _read(asked)
+    return measure(replay(trace.jobs, nodes, _scheduler(name), seed=asked.seed, progress=tick))
 
 
 def tell_left_out(trace: Trace, nodes: int) -> None:
@@ -138,20 +111,7 @@ def tell_left_out(trace: Trace, nodes: int) -> None:
     if too_large:
         lines.append(f"{trace.name}: {too_large:,} jobs are larger than {nodes:,} nodes; left out")
     for line in lines:
-        print(f"clearway: {render.visible(line)}", file=sys.stderr)
-
-
-@contextmanager
-def progress_bar(what: str, jobs: int, worth: int = _WORTH_A_BAR) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, for long runs."""
-    console = Console(stderr=True)
-    if jobs < worth or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=jobs)
-        yield lambda ended: progress.update(task, completed=ended)
+        complain(line)
 
 
 def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
@@ -166,30 +126,27 @@ def replayed_trace(trace: Trace, nodes: int) -> dict[str, Any]:
     }
 
 
-def _page(trace: Trace, nodes: int, found: list[Measures]) -> Group:
-    numbers = ("jobs", "wait", "response", "slowdown", "p95", "bounded")
+def _page(trace: Trace, nodes: int, found: Sequence[Measures]) -> Group:
     replayed = sum(job.size <= nodes for job in trace.jobs)
     title = f"{trace.name}: {replayed:,} jobs, {nodes:,} nodes; means, times in hours"
-    jobs = render.table("scheduler", "of", *numbers, title=title, right=numbers)
+    numbers = (">jobs", ">wait", ">response", ">slowdown", ">p95", ">bounded")
+    jobs = render.table("scheduler", "of", *numbers, title=title)
     jobs.collapse_padding = True  # seven-digit slowdowns fit 80 columns
     for each in found:
         for name, (count, spreads) in each.jobs.items():
             if name != "all" or len(each.jobs) == 1 or "urgent" not in each.jobs:
                 jobs.add_row(each.scheduler, name, f"{count:,}", *_cells(spreads))
-    numbers = ("used", "productive", "preempted", "lost h", "saved h", "lateness")
+    columns: render.Columns = {
+        "scheduler": lambda each: each.scheduler,
+        ">used": lambda each: f"{each.utilisation:.1%}",
+        ">productive": lambda each: f"{each.productive_utilisation:.1%}",
+        ">preempted": lambda each: f"{each.preemptions:,}",
+        ">lost h": lambda each: f"{each.lost_node_h:,.1f}",
+        ">saved h": lambda each: f"{each.saved_node_h:,.1f}",
+        ">lateness": lambda each: "-" if each.urgent_lateness is None else f"{each.urgent_lateness:,.2f}",
+    }
     title = "The machine; preemptions, node-hours lost and saved, Urgent Lateness"
-    machine = render.table("scheduler", *numbers, title=title, right=numbers)
-    for each in found:
-        machine.add_row(
-            each.scheduler,
-            f"{each.utilisation:.1%}",
-            f"{each.productive_utilisation:.1%}",
-            f"{each.preemptions:,}",
-            f"{each.lost_node_h:,.1f}",
-            f"{each.saved_node_h:,.1f}",
-            "-" if each.urgent_lateness is None else f"{each.urgent_lateness:,.2f}",
-        )
-    return Group(jobs, Text(), machine)
+    return Group(jobs, Text(), render.listing(found, columns, title))
 
 
 def _cells(spreads: dict[str, Spread]) -> tuple[str, ...]:

@@ -1,16 +1,15 @@
 """``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
-from clearway.cli.simulate import progress_bar, replayed_trace, tell_left_out
-from clearway.cli.sweep_options import SweepOptions, alone, open_sweep
+from clearway.cli.options import complain
+from clearway.cli.simulate import replayed_trace, tell_left_out
+from clearway.cli.sweep_options import ReplayOptions, SweepOptions, each_done
 from clearway.config import plugins
 from clearway.config.configuration import Config, load_config
 from clearway.experiments.site_study import (
@@ -33,83 +32,57 @@ _SACCT_TIMEOUT_S = 600.0  # months of a busy site
 _WORTH_A_BAR = 1_000  # jobs: wherever an urgent one waits, every event is a decision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteQuestion:
-    """A period, or a file with what sacct has answered; ``nodes`` None: as many as Slurm has now."""
-
-    config: Path
-    file: Path | None = None
-    period: tuple[str, str] | None = None
-    nodes: int | None = None
-    seed: int = 0
-
-
-def simulate_site(question: SiteQuestion, sweep: SweepOptions, output: str) -> None:
+def simulate_site(asked: ReplayOptions, settings: Path, sweep: SweepOptions, output: str) -> None:
     """Replay and print.
 
     Raises:
         ClearwayError: with one line that says which file, command or setting cannot be used.
     """
-    config = load_config(question.config)
+    config = load_config(settings)
     # The configured one first; of a rule that is the configured one there is no second run.
     names = dict.fromkeys((config.planning.planner, *RULES))
     planners = [(name, plugins.load(plugins.PLANNERS, name)) for name in names]
-    trace = _record(question, config)
+    trace = _record(asked, config)
     urgent = find_urgent(trace, config.preemptors)
-    nodes = question.nodes or _nodes(question, config)
+    nodes = asked.nodes or _nodes(asked, config)
     tell_left_out(trace, nodes)
-    record = _Record(mark_urgent(trace, urgent), urgent, nodes, question.seed)
-    courses = tuple(schedulers(record.trace, config, planners))
-    if alone(sweep, len(courses)):
-        runs = []
-        for course in courses:
-            with progress_bar(course[0], len(trace.jobs), _WORTH_A_BAR) as tick:
-                runs.append(_run(record, *course, tick))
-    else:
-        with open_sweep(sweep, len(courses), quiet=True) as workers:
-            runs = workers(_run, [(record, *course) for course in courses], lambda run: run.name)
+    marked = mark_urgent(trace, urgent)
+    given = (marked, urgent, nodes, asked.seed)
+    tasks = {course[0]: (*given, *course) for course in schedulers(marked, config, planners)}
+    runs = each_done(sweep, _run, tasks, lambda run: run.name, len(trace.jobs), _WORTH_A_BAR)
     if output == "json":
         own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [run.as_json() for run in runs]}
         render.print_json(replayed_trace(trace, nodes) | own)
         return
     for line in untold(config):
-        print(f"clearway: {line}", file=sys.stderr)
+        complain(line)
     render.console().print(_page(trace, nodes, urgent, runs))
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What every run replays."""
-
-    trace: Trace
-    urgent: UrgentJobs
-    nodes: int
-    seed: int
-
-
 def _run(
-    record: _Record, name: str, planner: str | None, scheduler: Scheduler, tick: Callable[[int], None] | None = None
-) -> SiteRun:
-    replayed = replay(record.trace.jobs, record.nodes, scheduler, seed=record.seed, progress=tick)
-    return evaluate(name, planner, replayed, record.urgent)
+    trace: Trace, urgent: UrgentJobs, nodes: int, seed: int, name: str, planner: str | None, scheduler: Scheduler,
+    tick: Callable[[int], None] | None = None,
+) -> SiteRun:  # fmt: skip
+    replayed = replay(trace.jobs, nodes, scheduler, seed=seed, progress=tick)
+    return evaluate(name, planner, replayed, urgent)
 
 
 def _commands(config: Config) -> Commands:
     return Commands(timeout_s=_SACCT_TIMEOUT_S, slurm_conf=str(config.slurm.conf) if config.slurm.conf else None)
 
 
-def _record(question: SiteQuestion, config: Config) -> Trace:
-    if question.file is not None:
-        return sacct.read_sacct(question.file)
-    start, end = question.period or ("", "")
+def _record(asked: ReplayOptions, config: Config) -> Trace:
+    if asked.trace is not None:
+        return sacct.read_sacct(asked.trace)
+    start, end = asked.from_sacct or ("", "")
     answer = _commands(config).run(sacct.command(start, end), env=sacct.ENVIRONMENT)
     name = f"{start} to {end}"
     return ran(sacct.parse_sacct(answer.split("\n"), name), f"sacct, {name}")
 
 
-def _nodes(question: SiteQuestion, config: Config) -> int:
-    if question.file is not None:
-        raise SimulationError(f"{question.file} does not say how large the machine is; give --nodes")
+def _nodes(asked: ReplayOptions, config: Config) -> int:
+    if asked.trace is not None:
+        raise SimulationError(f"{asked.trace} does not say how large the machine is; give --nodes")
     answer = _commands(config).run(("sinfo", "--all", "--Node", "--noheader", "--format=%N"))
     nodes = len(set(answer.split()))  # a line for each partition of a node
     if not nodes:
@@ -117,26 +90,23 @@ def _nodes(question: SiteQuestion, config: Config) -> int:
     return nodes
 
 
-def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: list[SiteRun]) -> Group:
+def _page(trace: Trace, nodes: int, urgent: UrgentJobs, runs: Sequence[SiteRun]) -> Group:
     rules = ", ".join(f"{count:,} by {name}" for name, count in urgent.by_rule().items())
     head = f"{trace.name}: {len(trace.jobs):,} jobs on {nodes:,} nodes; urgent: {rules}"
     planner = next((run.planner for run in runs if run.name == "clearway"), None)
-    numbers = ("wait", "p95", "longest", "late", "others", "lost h", "jobs hit")
-    title = "Waiting of urgent jobs, and of the others, in minutes; node-hours lost"
-    made = render.table("run", *numbers, title=title, right=numbers)
-    for run in runs:
-        wait = run.urgent_wait_s
-        made.add_row(
-            run.name,
-            *(_short(value / 60) for value in (wait.mean, wait.p95, wait.largest)),
-            f"{run.late:,}",
-            "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
-            _short(run.lost_node_h),
-            f"{run.preempted_jobs:,}",
-        )
-    return Group(
-        Text(render.visible(head)), Text(f"clearway plans by {planner}, the runs below it by their names"), Text(), made
-    )
+    columns: render.Columns = {
+        "run": lambda run: run.name,
+        ">wait": lambda run: _short(run.urgent_wait_s.mean / 60),
+        ">p95": lambda run: _short(run.urgent_wait_s.p95 / 60),
+        ">longest": lambda run: _short(run.urgent_wait_s.largest / 60),
+        ">late": lambda run: f"{run.late:,}",
+        ">others": lambda run: "-" if run.other_wait_s is None else _short(run.other_wait_s.mean / 60),
+        ">lost h": lambda run: _short(run.lost_node_h),
+        ">jobs hit": lambda run: f"{run.preempted_jobs:,}",
+    }
+    made = render.listing(runs, columns, "Waiting of urgent jobs, and of the others, in minutes; node-hours lost")
+    by_name = f"clearway plans by {planner}, the runs below it by their names"
+    return Group(Text(render.visible(head)), Text(by_name), Text(), made)
 
 
 def _short(value: float) -> str:

@@ -1,15 +1,14 @@
 """The options of commands that compute many tasks, and the workers that they ask for."""
 
-import functools
-import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,6 +19,8 @@ from clearway.experiments.sweeps.base import Sweep, Workers
 from clearway.experiments.sweeps.local import local_workers
 from clearway.experiments.sweeps.signals import answered
 from clearway.model.errors import SimulationError
+
+R = TypeVar("R")
 
 
 class Cluster(StrEnum):
@@ -45,23 +46,48 @@ class SweepOptions:
     memory: Annotated[str | None, typer.Option(help="With slurm: the memory of a job, such as 8GiB.")] = None
 
 
-def sweeping(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these options in place of its last parameter, ``sweep``, which receives them as one record."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    hints = get_type_hints(SweepOptions, include_extras=True)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(SweepOptions(), name), annotation=hint)
-        for name, hint in hints.items()
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    trace: Annotated[
+        Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
+    ] = None
+    sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of the machine; default: as the trace says.")] = None
+    processors_per_node: Annotated[int, typer.Option(min=1, help="Processors of the trace that make one node.")] = 1
+    scheduler: Annotated[str | None, typer.Option(help="Schedulers, separated by commas; default: fcfs,easy.")] = None
+    exact_limits: Annotated[bool, typer.Option("--exact-limits", help="Take the actual run times as time limits.")] = (
+        False
+    )
+    urgent_queue: Annotated[
+        list[str] | None, typer.Option(help="Jobs of this queue (name or number) are urgent; may be repeated.")
+    ] = field(default=None, hash=False)
+    inject_urgent: Annotated[
+        bool, typer.Option("--inject-urgent", help="Add an urgent job at a busy moment of every 720 hours.")
+    ] = False
+    seed: Annotated[int, typer.Option(help="Seed of the random urgent jobs and swap times.")] = 0
+    save_swf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the recorded jobs that ran to this file, as SWF.")
+    ] = None
+    from_sacct: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="START END", help="Ask sacct for this period (times as sacct reads them, UTC)."),
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
+        ),
+    ] = None
 
-    @functools.wraps(command)
-    def with_options(*arguments: Any, **options: Any) -> None:
-        asked = SweepOptions(**{name: options.pop(name) for name in hints})
-        command(*arguments, **options, sweep=asked)
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.strip() for name in (self.scheduler or "fcfs,easy").split(",")))
 
-    kept = [parameter for parameter in own if parameter.name != "sweep"]
-    with_options.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
-    return with_options
+    @property
+    def changes_the_record(self) -> bool:
+        """Whether something is asked that a site's configuration, or the machine of its record, says itself."""
+        asked = self.scheduler or self.urgent_queue or self.exact_limits or self.inject_urgent or self.save_swf
+        return bool(asked) or self.processors_per_node != 1
 
 
 @contextmanager
@@ -75,6 +101,28 @@ def open_sweep(options: SweepOptions, tasks: int | None = None, *, quiet: bool =
     """
     with _ended_properly(), _workers(options, tasks) as workers, _progress(quiet=quiet) as told:
         yield Sweep(workers, told)
+
+
+def each_done(
+    options: SweepOptions,
+    work: Callable[..., R],
+    tasks: Mapping[str, tuple[Any, ...]],
+    name: Callable[[R], str],
+    jobs: int,
+    worth: int,
+) -> Sequence[R]:
+    """What ``work`` makes of each of these tasks, which replay so many ``jobs``.
+
+    This process does them, with a bar from ``worth`` jobs on, where one process would do them all.
+    """
+    if not alone(options, len(tasks)):
+        with open_sweep(options, len(tasks), quiet=True) as workers:
+            return workers(work, list(tasks.values()), name)
+    found = []
+    for what, task in tasks.items():
+        with _replay_bar(what, jobs, worth) as tick:
+            found.append(work(*task, tick))
+    return found
 
 
 def alone(options: SweepOptions, tasks: int) -> bool:
@@ -98,14 +146,8 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
         raise SimulationError(
             f"--cluster slurm needs Dask: pip install 'clearway[cluster]' ({error.name or error} is missing)"
         ) from None
-    wanted = SlurmJobs(
-        jobs=min(options.jobs or 4, tasks or sys.maxsize),
-        processes=options.processes,
-        memory=options.memory,
-        partition=options.partition,
-        account=options.account,
-        walltime=options.walltime,
-    )
+    same = {name: getattr(options, name) for name in ("processes", "memory", "partition", "account", "walltime")}
+    wanted = SlurmJobs(jobs=min(options.jobs or 4, tasks or sys.maxsize), **same)
     with slurm_workers(wanted, lambda line: tell(f"clearway: {line}")) as workers:
         yield workers
 
@@ -151,3 +193,16 @@ def _ended_properly() -> Iterator[None]:
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     with answered(lambda _: end, *numbers):
         yield
+
+
+@contextmanager
+def _replay_bar(what: str, jobs: int, worth: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal, for long runs."""
+    console = Console(stderr=True)
+    if jobs < worth or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=jobs)
+        yield lambda ended: progress.update(task, completed=ended)

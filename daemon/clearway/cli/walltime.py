@@ -1,12 +1,9 @@
 """``clearway walltime``: how long to ask for, and after which requests to checkpoint."""
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import render
-from clearway.cli.options import DEFAULT_CONFIG, Output, OutputOption
-from clearway.cli.plan_file import BAD_INPUT
+from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, commands, errors, with_options
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
@@ -26,11 +22,7 @@ from clearway.walltime.fit import best_fit
 from clearway.walltime.model import Costs, SequencePlan
 from clearway.walltime.request_sequence import Strategy, chunks, plan
 
-walltime_app = typer.Typer(
-    help="How long to ask for: walltime requests for jobs of unknown length.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+walltime_app = commands("How long to ask for: walltime requests for jobs of unknown length.")
 
 MOST_CHUNKS = 200_000
 """More take hundreds of MiB; a larger epsilon or fewer --chunks is the way out."""
@@ -51,124 +43,97 @@ class Unit(StrEnum):
         return {"h": 3_600.0, "m": 60.0, "s": 1.0}[self.value]
 
 
-DistributionOption = Annotated[
-    str,
-    typer.Option(
-        help="How long jobs last: exponential:rate=1.0, weibull:scale=1.0,shape=0.5, gamma:shape=2,rate=2, "
-        "lognormal:mu=3.0,sigma=0.5, pareto:scale=1.5,shape=3, truncnormal:mu=8,variance=2,low=1,high=20, "
-        "uniform:low=1,high=20, beta:a=2,b=2, boundedpareto:low=1,high=20,shape=2.1; samples:FILE (one time a line); "
-        "sacct:user=USER,name=NAME[,days=90] (completed jobs in Slurm's accounting), "
-        "history:user=USER,name=NAME (the daemon's database)."
-    ),
-]
-UnitOption = Annotated[Unit, typer.Option(help="Unit of the distribution's parameters, and of the times in a file.")]
-CheckpointOption = Annotated[float, typer.Option(help="Duration of a checkpoint, seconds.")]
-RestartOption = Annotated[float, typer.Option(help="Duration of a restart, seconds.")]
-AlphaOption = Annotated[float, typer.Option(help="Cost per second requested.")]
-BetaOption = Annotated[float, typer.Option(help="Cost per second used.")]
-GammaOption = Annotated[float, typer.Option(help="Cost per request, in the same unit.")]
-EpsilonOption = Annotated[float, typer.Option(help="Allowed excess over the least cost (0.1: 10 %).")]
-StrategyOption = Annotated[
-    Strategy, typer.Option(help="Best checkpoints, all, or none; -per: requests of equal steps.")
-]
-ChunksOption = Annotated[
-    int | None,
-    typer.Option(
-        "--chunks", help="Number of steps that the times are cut into; default: by epsilon or the best period."
-    ),
-]
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML), for history:.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceOptions:
+    """What a sequence of requests is planned for."""
+
+    distribution: Annotated[
+        str,
+        typer.Option(
+            help="How long jobs last: exponential:rate=1.0, weibull:scale=1.0,shape=0.5, gamma:shape=2,rate=2, "
+            "lognormal:mu=3.0,sigma=0.5, pareto:scale=1.5,shape=3, truncnormal:mu=8,variance=2,low=1,high=20, "
+            "uniform:low=1,high=20, beta:a=2,b=2, boundedpareto:low=1,high=20,shape=2.1; samples:FILE (one time a "
+            "line); sacct:user=USER,name=NAME[,days=90] (completed jobs in Slurm's accounting), "
+            "history:user=USER,name=NAME (the daemon's database)."
+        ),
+    ]
+    unit: Annotated[Unit, typer.Option(help="Unit of the distribution's parameters, and of the times in a file.")] = (
+        Unit.HOURS
+    )
+    checkpoint_s: Annotated[float, typer.Option(help="Duration of a checkpoint, seconds.")] = 360.0
+    restart_s: Annotated[float, typer.Option(help="Duration of a restart, seconds.")] = 360.0
+    alpha: Annotated[float, typer.Option(help="Cost per second requested.")] = 1.0
+    beta: Annotated[float, typer.Option(help="Cost per second used.")] = 0.0
+    gamma: Annotated[float, typer.Option(help="Cost per request, in the same unit.")] = 0.0
+    epsilon: Annotated[float, typer.Option(help="Allowed excess over the least cost (0.1: 10 %).")] = 1.0
+    strategy: Annotated[
+        Strategy, typer.Option(help="Best checkpoints, all, or none; -per: requests of equal steps.")
+    ] = Strategy.DYN_PROG_COUNT
+    chunk_count: Annotated[
+        int | None,
+        typer.Option(
+            "--chunks", help="Number of steps that the times are cut into; default: by epsilon or the best period."
+        ),
+    ] = None
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML), for history:.")
+    ] = DEFAULT_CONFIG
+
+    @property
+    def costs(self) -> Costs:
+        """Raises ``WalltimeError`` where one is negative, or asking costs nothing."""
+        return Costs(self.checkpoint_s, self.restart_s, self.alpha, self.beta, self.gamma)
+
+    def plan(self, times: Distribution, costs: Costs) -> SequencePlan:
+        """The plan, small enough for an interactive command.
+
+        Raises:
+            WalltimeError: see ``request_sequence.plan``; or it is too large.
+        """
+        if isinstance(times, Discrete) and not self.strategy.periodic:
+            steps = len(times.values)
+        elif self.chunk_count is None and self.strategy.periodic:
+            steps = 0
+        else:
+            steps = chunks(times, costs, self.epsilon) if self.chunk_count is None else self.chunk_count
+        if steps > MOST_CHUNKS:
+            raise WalltimeError(f"{steps:,} steps are more than {MOST_CHUNKS:,}: take a larger --epsilon, or --chunks")
+        end = time.monotonic() + LONGEST_S
+
+        def in_time() -> None:
+            if time.monotonic() > end:
+                raise WalltimeError(f"not done within {LONGEST_S:g} s: take a larger --epsilon, or fewer --chunks")
+
+        return plan(self.strategy, times, costs, epsilon=self.epsilon, count=self.chunk_count, proceed=in_time)
 
 
 @walltime_app.command("plan")
-def plan_requests(
-    distribution: DistributionOption,
-    unit: UnitOption = Unit.HOURS,
-    checkpoint_s: CheckpointOption = 360.0,
-    restart_s: RestartOption = 360.0,
-    alpha: AlphaOption = 1.0,
-    beta: BetaOption = 0.0,
-    gamma: GammaOption = 0.0,
-    epsilon: EpsilonOption = 1.0,
-    strategy: StrategyOption = Strategy.DYN_PROG_COUNT,
-    chunk_count: ChunksOption = None,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_options
+def plan_requests(asked: SequenceOptions, output: OutputOption = Output.TABLE) -> None:
     """The sequence of walltime requests, and of checkpoints, of least expected cost."""
-    with bad_input("plan"):
-        costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
-        samples, times = read_distribution(distribution, unit.seconds, config)
-        planned = made_plan(strategy, times, costs, epsilon, chunk_count)
+    with errors(BAD_INPUT, "walltime plan: "):
+        costs = asked.costs
+        samples, times = read_distribution(asked.distribution, asked.unit.seconds, asked.config)
+        planned = asked.plan(times, costs)
     if output is Output.JSON:
         render.print_json(asdict(planned))
     else:
-        show(planned, times, samples, unit.seconds)
-
-
-@contextmanager
-def bad_input(command: str) -> Iterator[None]:
-    """What cannot be planned is one line on standard error, exit status 2."""
-    try:
-        yield
-    except WalltimeError as error:
-        print(f"clearway: {render.visible(f'walltime {command}: {error}')}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
-
-
-def made_plan(
-    strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None
-) -> SequencePlan:
-    """The plan, small enough for an interactive command.
-
-    Raises:
-        WalltimeError: see ``request_sequence.plan``; or it is too large.
-    """
-    _check_size(strategy, times, costs, epsilon, chunk_count)
-    end = time.monotonic() + LONGEST_S
-
-    def in_time() -> None:
-        if time.monotonic() > end:
-            raise WalltimeError(f"not done within {LONGEST_S:g} s: take a larger --epsilon, or fewer --chunks")
-
-    return plan(strategy, times, costs, epsilon=epsilon, count=chunk_count, proceed=in_time)
-
-
-def _check_size(strategy: Strategy, times: Distribution, costs: Costs, epsilon: float, chunk_count: int | None) -> None:
-    if isinstance(times, Discrete) and not strategy.periodic:
-        count = len(times.values)
-    elif chunk_count is not None:
-        count = chunk_count
-    elif strategy.periodic:
-        return
-    else:
-        count = chunks(times, costs, epsilon)
-    if count > MOST_CHUNKS:
-        raise WalltimeError(f"{count:,} steps are more than {MOST_CHUNKS:,}: take a larger --epsilon, or --chunks")
-
-
-# -- for people ------------------------------------------------------------------------------------------------
+        show(planned, times, samples, asked.unit.seconds)
 
 
 def show(planned: SequencePlan, times: Distribution, samples: Floats | None, unit_s: float) -> None:
     """The requests, how likely each is needed, and what all that costs."""
     ends = np.array([request.milestone_s for request in planned.sequence])
     needed = np.append(1.0, times.survival(ends[:-1]))
-    right = ("request", "ask for", "work done", "needed")
-    rows = render.table(
-        "request", "ask for", "work done", "checkpoint", "needed", "", title="Walltime requests, in turn", right=right
-    )
-    for number, (request, share) in enumerate(zip(planned.sequence, needed, strict=True), 1):
-        rows.add_row(
-            str(number),
-            format_duration(request.request_s),
-            format_duration(request.milestone_s),
-            "yes" if request.checkpoint else "no",
-            f"{share:.2%}" if share >= 0.0001 else "< 0.01%",
-            Text("█" * round(_SHORT_BAR * share) or "▏"),
-        )
+    columns: render.Columns = {
+        ">request": lambda row: row[0],
+        ">ask for": lambda row: format_duration(row[1].request_s),
+        ">work done": lambda row: format_duration(row[1].milestone_s),
+        "checkpoint": lambda row: "yes" if row[1].checkpoint else "no",
+        ">needed": lambda row: f"{row[2]:.2%}" if row[2] >= 0.0001 else "< 0.01%",
+        "": lambda row: Text("█" * round(_SHORT_BAR * row[2]) or "▏"),
+    }
+    rows = render.listing(zip(count(1), planned.sequence, needed, strict=False), columns, "Walltime requests, in turn")
     ratio = planned.expected_cost / planned.omniscient_cost
     longest = times.high / planned.expected_cost
     notes = [

@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Annotated
 import typer
 
 from clearway.cli import render
-from clearway.cli import walltime as options
-from clearway.cli.options import DEFAULT_CONFIG, Output, OutputOption
+from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
+from clearway.cli.walltime import SequenceOptions
 from clearway.cli.walltime_samples import read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
@@ -36,10 +36,8 @@ from clearway.walltime.chain import (
     standing,
 )
 from clearway.walltime.model import Costs, SequencePlan
-from clearway.walltime.request_sequence import Strategy
 
 DEFAULT_CHAINS = Path("~/.clearway/chains")
-REFUSED = 1
 _OURS = re.compile(r"(--time|--array|--no-requeue|--open-mode)(=|$)|-[ta]")
 _SBATCH_TIMEOUT_S = 60.0
 
@@ -48,27 +46,18 @@ ChainsOption = Annotated[
 ]
 
 
+@with_options
 def submit(
     sbatch: Annotated[list[str], typer.Argument(help="Arguments of sbatch, after --: its options and the script.")],
-    distribution: options.DistributionOption,
-    unit: options.UnitOption = options.Unit.HOURS,
-    checkpoint_s: options.CheckpointOption = 360.0,
-    restart_s: options.RestartOption = 360.0,
-    alpha: options.AlphaOption = 1.0,
-    beta: options.BetaOption = 0.0,
-    gamma: options.GammaOption = 0.0,
-    epsilon: options.EpsilonOption = 1.0,
-    strategy: options.StrategyOption = Strategy.DYN_PROG_COUNT,
-    chunk_count: options.ChunksOption = None,
-    config: options.ConfigOption = DEFAULT_CONFIG,
+    asked: SequenceOptions,
     chains: ChainsOption = DEFAULT_CHAINS,
 ) -> None:
     """Submit a job that requests one walltime after another, as planned, until its program has ended."""
-    with options.bad_input("submit"):
-        costs = Costs(checkpoint_s, restart_s, alpha, beta, gamma)
-        _, times = read_distribution(distribution, unit.seconds, config)
+    with errors(BAD_INPUT, "walltime submit: "):
+        costs = asked.costs
+        _, times = read_distribution(asked.distribution, asked.unit.seconds, asked.config)
         _check_arguments(sbatch)
-        planned = options.made_plan(strategy, times, costs, epsilon, chunk_count)
+        planned = asked.plan(times, costs)
         folder = _make_folder(chains.expanduser(), planned, costs, sbatch)
     _submit(folder, planned, sbatch)
 
@@ -95,26 +84,14 @@ def status(
         if forget and state is not None and state.stage.over:
             shutil.rmtree(folder)
             continue
-        known = {"request": None, "asked_s": None, "saved_s": None, "code": None} if state is None else asdict(state)
-        rows.append(
-            {
-                "chain": folder.name,
-                "job_id": job,
-                "state": said,
-                "request": known["request"],
-                "requests": count,
-                "asked_s": known["asked_s"],
-                "saved_s": known["saved_s"],
-                "exit_code": known["code"],
-            }
-        )
+        known = defaultdict(lambda: None, {} if state is None else asdict(state))
+        row: dict[str, object] = {"chain": folder.name, "job_id": job, "state": said, "request": known["request"]}
+        row |= {"requests": count, "asked_s": known["asked_s"], "saved_s": known["saved_s"], "exit_code": known["code"]}
+        rows.append(row)
     if output is Output.JSON:
         render.print_json(rows)
     else:
         _show(rows, where)
-
-
-# -- submitting ------------------------------------------------------------------------------------------------
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
@@ -135,10 +112,8 @@ def _check_arguments(sbatch: Sequence[str]) -> None:
                     raise WalltimeError(f"{script}, line {number}: a chain is one job and no array")
                 _check_export(word, f"{script}, line {number}")
     if texts and not any("clearway-run" in text for text in texts.values()):
-        print(
-            f"clearway: {render.visible(str(next(iter(texts))))} does not start clearway-run: unless your site adds "
-            "it, only the first request is made",
-            file=sys.stderr,
+        complain(
+            f"{next(iter(texts))} does not start clearway-run: unless your site adds it, only the first request is made"
         )
 
 
@@ -179,14 +154,14 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = error.strerror if isinstance(error, OSError) else f"no answer within {_SBATCH_TIMEOUT_S:g} s"
-        print(f"clearway: walltime submit: sbatch: {why}", file=sys.stderr)
+        complain(f"walltime submit: sbatch: {why}")
         if isinstance(error, OSError):
             shutil.rmtree(folder)
-        raise typer.Exit(REFUSED) from None
+        raise typer.Exit(FAILED) from None
     job = done.stdout.strip().partition(";")[0]
     if done.returncode != 0 or not job.isdecimal():
         shutil.rmtree(folder)  # sbatch has said why
-        raise typer.Exit(done.returncode or REFUSED)
+        raise typer.Exit(done.returncode or FAILED)
     (folder / "job").write_text(f"{job}\n")
     requests = len(planned.sequence)
     print(
@@ -195,16 +170,13 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
     )
 
 
-# -- the state of chains --------------------------------------------------------------------------------------------
-
-
 def _queue() -> dict[str, SlurmView] | None:
     """What Slurm says of all jobs of this user; None, with the reason on standard error, when it does not answer."""
     user = f"--user={getpass.getuser()}"
     try:
         return parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
     except SlurmError as error:
-        print(f"clearway: Slurm does not say where the jobs are: {render.visible(str(error))}", file=sys.stderr)
+        complain(f"Slurm does not say where the jobs are: {error}")
         return None
 
 
@@ -219,14 +191,16 @@ def _show(rows: Sequence[dict[str, object]], where: Path) -> None:
     if not rows:
         print(f"no chains in {render.visible(str(where))}")
         return
-    right = ("job", "request", "asks for", "work saved")
-    table = render.table("chain", "job", "state", "request", "asks for", "work saved", right=right)
-    for row in rows:
-        table.add_row(
-            render.visible(str(row["chain"])),
-            str(row["job_id"]) or "-",
-            render.visible(str(row["state"])),
-            "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
-            *(format_duration(each) if isinstance(each := row[key], float) else "-" for key in ("asked_s", "saved_s")),
-        )
-    render.console().print(table)
+    columns: render.Columns = {
+        "chain": lambda row: row["chain"],
+        ">job": lambda row: row["job_id"] or "-",
+        "state": lambda row: row["state"],
+        ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+        ">asks for": lambda row: _duration(row["asked_s"]),
+        ">work saved": lambda row: _duration(row["saved_s"]),
+    }
+    render.console().print(render.listing(rows, columns))
+
+
+def _duration(seconds: object) -> str:
+    return format_duration(seconds) if isinstance(seconds, float) else "-"

@@ -1,10 +1,11 @@
 """Where ``--distribution`` gets run times from: its own words, a file, Slurm's accounting, the daemon's database."""
 
+from contextlib import closing
 from pathlib import Path
 
 from clearway.config.configuration import load_config
 from clearway.estimates.run_times import RunKey
-from clearway.model.errors import ClearwayError, WalltimeError
+from clearway.model.errors import WalltimeError
 from clearway.slurm.parse import elapsed_times
 from clearway.slurm.process import Commands
 from clearway.walltime.distributions import Distribution, Floats, checked_samples, empirical, parse
@@ -18,7 +19,7 @@ def read_distribution(specification: str, unit_s: float, config: Path) -> tuple[
     """What --distribution says, in seconds; and the samples if it is made of them.
 
     Raises:
-        WalltimeError: nothing can be planned for it.
+        ClearwayError: nothing can be planned for it.
     """
     kind, _, rest = specification.partition(":")
     if kind == "samples":
@@ -71,11 +72,7 @@ def _from_sacct(rest: str) -> list[float]:
     if not days.isdecimal():
         raise WalltimeError(f"sacct: days={days!r:.20} is not a number of days")
     command = elapsed_times.command(asked["user"], asked["name"], int(days))
-    try:
-        answer = Commands(timeout_s=_SACCT_TIMEOUT_S).run(command)
-    except ClearwayError as error:
-        raise WalltimeError(str(error)) from None
-    found = elapsed_times.read(answer)
+    found = elapsed_times.read(Commands(timeout_s=_SACCT_TIMEOUT_S).run(command))
     if not found:
         asked_for = f"no job {asked['name']!r} of user {asked['user']!r}"
         raise WalltimeError(f"sacct: {asked_for} has completed in the last {days} days")
@@ -86,14 +83,8 @@ def _from_history(rest: str, config: Path) -> list[float]:
     from clearway.bootstrap import open_store  # noqa: PLC0415 - the other sources need no database
 
     asked = _asked("history", rest)
-    try:
-        store = open_store(load_config(config))
-        try:
-            records = store.runs_of(RunKey(asked["user"], asked["name"]))
-        finally:
-            store.close()
-    except ClearwayError as error:
-        raise WalltimeError(str(error)) from None
+    with closing(open_store(load_config(config))) as store:
+        records = store.runs_of(RunKey(asked["user"], asked["name"]))
     if not records:
         raise WalltimeError(f"history: no job {asked['name']!r} of user {asked['user']!r} has been seen to end")
     return [each.run_s for each in records]

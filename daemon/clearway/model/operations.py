@@ -78,6 +78,13 @@ class EvictionState(StrEnum):
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
 
 
+STATE_GROUPS = {  # as operators ask for them
+    "planned": tuple(state for state in EvictionState if not state.acting and not state.terminal),
+    "active": tuple(state for state in EvictionState if state.acting),
+    "past": tuple(state for state in EvictionState if state.terminal),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """One preemptee, how it leaves, and how far that has come. Times are None until they happen."""

@@ -76,14 +76,14 @@ def _complex(features: str) -> bool:
     return any(character in features for character in "|[]()*!,:")
 
 
-def imagined(nodes: int, max_delay_s: float, partition: str, now: datetime) -> Preemptor:
+def imagined(nodes: int, max_delay_s: float, partitions: tuple[str, ...], now: datetime) -> Preemptor:
     """A preemptor that is not submitted, for questions of the form "what if"."""
     job = Job(
         job_id="what-if",
         user="",
         state=JobState.PENDING,
         raw_state="PENDING",
-        partitions=(partition,),
+        partitions=partitions,
         num_nodes=nodes,
         submit_time=now,
     )

@@ -10,17 +10,18 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
+from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
-from clearway.slurm.guards import checked
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
+from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
@@ -49,9 +50,8 @@ class CliBackend(GuardedBackend):
     ) -> None:
         commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf, bin_dir=bin_dir, env=env or {})
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
-        self._columns: tuple[str, ...] | None = None  # of squeue, once it was asked which it has
         self._excluded: dict[str, tuple[str, ...]] = {}
-        self._excluded_at: datetime | None = None
+        self._excluded_at = NEVER
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -74,28 +74,13 @@ class CliBackend(GuardedBackend):
     def close(self) -> None:
         """Nothing is kept open between commands."""
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> ClusterSnapshot:
-        taken_at = self._now()
+    def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         text, token = self._squeue()
-        jobs, skipped = parse.read_jobs(text, token, self._job_columns())
-        self._requeue_delay.saw_all(jobs)
-        nodes, skipped_nodes = parse.read_nodes(
-            self._scontrol("--details", "show", "node")
-        )  # which tell of GPUs in use
-        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
-        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
-        queries = 2 + self._refresh_excluded(jobs, taken_at) + preempt_queries + topology_queries
-        return ClusterSnapshot(
-            taken_at=taken_at,
-            jobs=tuple(self._with_excluded(job) for job in jobs),
-            nodes=tuple(nodes),
-            skipped=(*skipped, *skipped_nodes, *self._skipped_reservations),
-            queries=queries,
-            preempt_priorities=priorities,
-            topology=topology,
-        )
+        jobs, skipped = parse.read_jobs(text, token, self._job_columns)
+        # The details tell of GPUs in use.
+        nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
+        queries = 2 + self._refresh_excluded(jobs, now)
+        return [self._with_excluded(job) for job in jobs], nodes, skipped + skipped_nodes, queries
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)
@@ -120,28 +105,27 @@ class CliBackend(GuardedBackend):
         token = secrets.token_hex(8)
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
-            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns())}), token
+            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token
         except SlurmRefusedError as error:
             if _UNKNOWN_JOB.search(str(error)):
                 return "", token
             raise
 
+    @cached_property
     def _job_columns(self) -> tuple[str, ...]:
         """Asked once: it is the client on this machine that knows them."""
-        if self._columns is None:
-            try:
-                known = self._commands.run(["squeue", "--helpFormat"])
-            except SlurmRefusedError:
-                known = ""  # a release that does not tell
-            self._columns = parse.job_columns(known)
-        return self._columns
+        try:
+            known = self._commands.run(["squeue", "--helpFormat"])
+        except SlurmRefusedError:
+            known = ""  # a release that does not tell
+        return parse.job_columns(known)
 
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         """The job as it is now, and how to name it to scontrol; None when Slurm does not know it."""
         if not job_id.isdecimal():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
         text, token = self._squeue("--states=all", f"--jobs={job_id}")
-        rows, _ = parse.split_rows(text, token, self._job_columns())
+        rows, _ = parse.split_rows(text, token, self._job_columns)
         # For an array or a heterogeneous job squeue lists every part.
         for row in rows:
             if row["JobID"] == job_id:
@@ -161,7 +145,7 @@ class CliBackend(GuardedBackend):
         asking = {job.job_id for job in jobs if job.state is JobState.PENDING or job.state.holds_nodes}
         if not asking:
             return 0
-        fresh = self._excluded_at is not None and abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
+        fresh = abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
         if fresh and asking <= self._excluded.keys():
             return 0
         self._excluded = dict.fromkeys(asking, ())  # a job that is gone by now must not be asked for again
@@ -181,8 +165,6 @@ class CliBackend(GuardedBackend):
     def _with_excluded(self, job: Job) -> Job:
         excluded = self._excluded.get(job.job_id, ())
         return replace(job, excluded_nodes=excluded) if excluded else job
-
-    # ---- changes -----------------------------------------------------------------------------------------------
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
         update = ("scontrol", "--oneliner", "update", f"JobId={target}")
@@ -208,17 +190,16 @@ class CliBackend(GuardedBackend):
         self._scontrol(
             "create",
             "reservation",
-            f"ReservationName={checked(reservation.name)}",
+            f"ReservationName={reservation.name}",
             "StartTime=now",
             f"Duration={max(1, math.ceil(seconds / 60))}",  # minutes; 0 would be a reservation without end
-            f"Users={','.join(map(checked, reservation.users))}",
-            f"Nodes={parse.compress(map(checked, reservation.nodes))}",
-            *([f"Flags={','.join(map(checked, reservation.flags))}"] if reservation.flags else []),
+            f"Users={','.join(reservation.users)}",
+            f"Nodes={parse.compress(reservation.nodes)}",
+            *([f"Flags={','.join(reservation.flags)}"] if reservation.flags else []),
         )
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        hosts = parse.compress(map(checked, nodes))
-        self._scontrol("update", f"ReservationName={checked(reservation)}", f"Nodes={hosts}")
+        self._scontrol("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
@@ -226,10 +207,10 @@ class CliBackend(GuardedBackend):
         self._scontrol("update", f"ReservationName={checked(name)}", f"EndTime={local}")
 
     def _delete(self, reservation: str) -> None:
-        self._scontrol("delete", f"ReservationName={checked(reservation)}")
+        self._scontrol("delete", f"ReservationName={reservation}")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        return parse.node_status(self._scontrol("show", "node", checked(node)))
+        return parse.node_status(self._scontrol("show", "node", node))
 
     def _set_drained(self, node: str, reason: str | None) -> None:
         # Not RESUME, which would also bring back a node that is DOWN.

@@ -6,18 +6,19 @@ does not run. Between the look and the act is a gap of some milliseconds that no
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum, auto
 
-from clearway.model.cluster import FIRST, AdminLevel, Job, JobState, Reservation, Skipped
+from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.slurm import rights
-from clearway.slurm.guards import LEAVING, ON_NODES, checked, require_run
 from clearway.slurm.parse import NodeStatus
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import PreemptReader, TopologyReader
+
+_LEAVING = (JobState.PENDING, JobState.COMPLETING)
+_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
 
 class Act(Enum):
@@ -54,6 +55,10 @@ class GuardedBackend(ABC):
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     @abstractmethod
+    def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
+        """All jobs that hold nodes or wait, all nodes, what could not be read, and how many queries that took."""
+
+    @abstractmethod
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         """The job as it is now, and how ``_act`` names it; None when Slurm does not know it."""
 
@@ -82,13 +87,27 @@ class GuardedBackend(ABC):
     @abstractmethod
     def reservations(self) -> tuple[Reservation, ...]: ...
 
-    # ---- jobs --------------------------------------------------------------------------------------------------
+    def snapshot(self) -> ClusterSnapshot:
+        taken_at = self._now()
+        jobs, nodes, skipped, queries = self._read(taken_at)
+        self._requeue_delay.saw_all(jobs)
+        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
+        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
+        return ClusterSnapshot(
+            taken_at=taken_at,
+            jobs=tuple(jobs),
+            nodes=tuple(nodes),
+            skipped=(*skipped, *self._skipped_reservations),
+            queries=queries + preempt_queries + topology_queries,
+            preempt_priorities=priorities,
+            topology=topology,
+        )
 
     def requeue(self, job: Job) -> None:
         current, target = self._known(job.job_id)
-        if current.state in LEAVING:
+        if current.state in _LEAVING:
             return
-        require_run(current, job, *ON_NODES)
+        _require_run(current, job, *_ON_NODES)
         if current.state is JobState.SUSPENDED:
             # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
             self._act(Act.RESUME, target)
@@ -100,14 +119,14 @@ class GuardedBackend(ABC):
             return
         if current.state is JobState.PENDING and job.state is not JobState.PENDING:
             return  # the run is over; what waits now is not what was decided on
-        require_run(current, job, JobState.PENDING, *ON_NODES)
+        _require_run(current, job, JobState.PENDING, *_ON_NODES)
         self._act_unless(Refusal.FINISHED, Act.CANCEL, target)
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
         if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
             raise SlurmRefusedError(f"{signal!r} is not a signal")
         current, target = self._known(job.job_id)
-        require_run(current, job, JobState.RUNNING)
+        _require_run(current, job, JobState.RUNNING)
         self._act(Act.SIGNAL_BATCH if batch_only else Act.SIGNAL_STEPS, target, signal)
 
     def suspend(self, job: Job) -> None:
@@ -118,7 +137,7 @@ class GuardedBackend(ABC):
 
     def _suspend_or_resume(self, job: Job, act: Act, before: JobState, after: JobState) -> None:
         current, target = self._known(job.job_id)
-        require_run(current, job, before, after)
+        _require_run(current, job, before, after)
         if current.state is before:
             self._act(act, target)
 
@@ -162,13 +181,13 @@ class GuardedBackend(ABC):
             if not self._says(error, refusal):
                 raise
 
-    # ---- reservations ------------------------------------------------------------------------------------------
-
     def create_reservation(self, reservation: Reservation) -> None:
         if reservation.end_time <= self._now():
             raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
         if not reservation.users or not reservation.nodes:
             raise SlurmRefusedError(f"reservation {reservation.name} needs users and nodes")
+        for name in (reservation.name, *reservation.users, *reservation.nodes, *reservation.flags):
+            checked(name)
         try:
             self._create(reservation)
         except SlurmRefusedError:
@@ -180,26 +199,24 @@ class GuardedBackend(ABC):
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         if not nodes:
             raise SlurmRefusedError(f"reservation {name} needs nodes")
-        self._move(name, nodes)
+        self._move(checked(name), tuple(map(checked, nodes)))
 
     def delete_reservation(self, name: str) -> None:
         try:
-            self._delete(name)
+            self._delete(checked(name))
         except SlurmRefusedError:
             if any(item.name == name for item in self.reservations()):
                 raise
 
-    # ---- nodes and rights --------------------------------------------------------------------------------------
-
     def drain(self, node: str, reason: str) -> None:
-        status = self._node_status(node)
+        status = self._node_status(checked(node))
         if status.reason and status.reason != reason:
             raise SlurmRefusedError(f"node {node} has another reason: {status.reason[:120]}")
         if not status.drained:
             self._set_drained(node, reason)
 
     def undrain(self, node: str, reason: str) -> None:
-        status = self._node_status(node)
+        status = self._node_status(checked(node))
         if not status.drained:
             return
         if status.reason != reason:
@@ -210,4 +227,20 @@ class GuardedBackend(ABC):
         self._commands.run(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
 
     def admin_level(self, user: str) -> AdminLevel:
-        return rights.admin_level(self._commands, user)
+        """From Slurm's accounting: neither squeue nor pyslurm's records show it."""
+        query = ["sacctmgr", "--noheader", "--parsable2", "show", "user", checked(user), "format=AdminLevel"]
+        try:
+            word = self._commands.run(query).strip().lower()
+        except SlurmRefusedError:
+            return AdminLevel.NONE
+        return AdminLevel(word) if word in set(AdminLevel) else AdminLevel.NONE
+
+
+def _require_run(current: Job, decided: Job, *states: JobState) -> None:
+    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
+    if current.state not in states:
+        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
+    if current.run != decided.run:
+        raise JobNotRunningError(
+            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
+        )

@@ -5,8 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from clearway.model.errors import SlurmError
-from clearway.slurm.guards import checked
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, checked
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
 _LEFT = _ALIVE + ",COMPLETING"  # their processes may still write

@@ -37,6 +37,16 @@ _UNREACHABLE = re.compile(
 )
 
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
+
+
+def checked(name: str) -> str:
+    """A name that goes into a list of names, where a comma or a bracket would make it several."""
+    if not _NAME.fullmatch(name):
+        raise SlurmRefusedError(f"{name[:80]!r} is not a name that Slurm takes")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Commands:
     """Runs Slurm's commands. ``timeout_s`` holds for each of them."""

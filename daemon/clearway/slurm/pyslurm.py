@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from clearway.model.cluster import ClusterSnapshot, Job, Reservation
+from clearway.model.cluster import Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
-from clearway.slurm.guards import checked
 from clearway.slurm.parse import FieldError
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, checked
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.requeue_delay import RequeueDelay
 
@@ -47,11 +46,6 @@ class PyslurmBackend(GuardedBackend):
         """How often the worker had to be replaced, because it hung or crashed."""
         return self._worker.restarts
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The worker's process id while it runs."""
-        return self._worker.pid
-
     def available(self) -> str | None:
         """Why this backend cannot be used now, in one line; None when it can."""
         try:
@@ -63,26 +57,12 @@ class PyslurmBackend(GuardedBackend):
     def close(self) -> None:
         self._worker.close()
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> ClusterSnapshot:
-        taken_at = self._now()
+    def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:  # noqa: ARG002
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
-        jobs, skipped_jobs = records.read_jobs(found["jobs"])
-        self._requeue_delay.saw_all(jobs)
+        jobs, skipped = records.read_jobs(found["jobs"])
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
-        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
-        topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
-        return ClusterSnapshot(
-            taken_at=taken_at,
-            jobs=tuple(jobs),
-            nodes=tuple(nodes),
-            skipped=(*skipped_jobs, *skipped_nodes, *self._skipped_reservations),
-            queries=(2 if reservations is None else 3) + preempt_queries + topology_queries,
-            preempt_priorities=priorities,
-            topology=topology,
-        )
+        return jobs, nodes, skipped + skipped_nodes, 2 if reservations is None else 3
 
     def job(self, job_id: str) -> Job | None:
         if not job_id.isdecimal() or not job_id.isascii():
@@ -99,8 +79,6 @@ class PyslurmBackend(GuardedBackend):
         found, skipped = records.read_reservations(self._worker.call("reservations"))
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
-
-    # ---- changes -----------------------------------------------------------------------------------------------
 
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         current = self.job(job_id)
@@ -123,25 +101,24 @@ class PyslurmBackend(GuardedBackend):
     def _create(self, reservation: Reservation) -> None:
         self._worker.call(
             "create_reservation",
-            name=checked(reservation.name),
-            nodes=parse.compress(map(checked, reservation.nodes)),
-            users=[checked(user) for user in reservation.users],
+            name=reservation.name,
+            nodes=parse.compress(reservation.nodes),
+            users=list(reservation.users),
             flags=[_PYSLURM_FLAGS.get(flag, flag) for flag in reservation.flags],
             end_time=math.ceil(reservation.end_time.timestamp()),
         )
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        hosts = parse.compress(map(checked, nodes))
-        self._worker.call("update_reservation", name=checked(reservation), nodes=hosts)
+        self._worker.call("update_reservation", name=reservation, nodes=parse.compress(nodes))
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         self._worker.call("extend_reservation", name=checked(name), end_time=math.ceil(end_time.timestamp()))
 
     def _delete(self, reservation: str) -> None:
-        self._worker.call("delete_reservation", name=checked(reservation))
+        self._worker.call("delete_reservation", name=reservation)
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        nodes, skipped = records.read_nodes([self._worker.call("node", name=checked(node))], [])
+        nodes, skipped = records.read_nodes([self._worker.call("node", name=node)], [])
         if skipped:
             raise SlurmUnavailableError(f"node {node} cannot be read: {skipped[0].why}")
         return parse.NodeStatus(parse.node_status(f"State={nodes[0].raw_state}").drained, nodes[0].reason)

@@ -82,9 +82,7 @@ class WorkerProcess:
         wait_s = self._not_before - self._monotonic()
         if wait_s > 0:
             raise SlurmUnavailableError(f"pyslurm failed ({self._last_failure}); next try in {wait_s:.0f} s")
-        environment = dict(os.environ)
-        if self._conf is not None:
-            environment["SLURM_CONF"] = self._conf
+        environment = os.environ | ({} if self._conf is None else {"SLURM_CONF": self._conf})
         if self._failures:
             self.restarts += 1
         try:
@@ -101,12 +99,11 @@ class WorkerProcess:
 
     def _exchange(self, name: str, args: dict[str, object], deadline: float) -> Any:
         process = self._process
-        assert process is not None  # noqa: S101 - for the type checker
-        assert process.stdin is not None  # noqa: S101
+        assert process is not None and process.stdin and process.stdout  # noqa: S101, PT018 - for the type checker
         try:
             process.stdin.write(frame({"call": name, "args": args}))
             process.stdin.flush()
-            reply = self._receive(process, deadline)
+            reply = self._receive(process.stdout.fileno(), deadline)
         except TimeoutError:
             self._failed(f"{name} took longer than {self._timeout_s:g} s")
             raise SlurmTimeoutError(f"pyslurm: {name} did not answer within {self._timeout_s:g} s") from None
@@ -118,9 +115,7 @@ class WorkerProcess:
             return reply["ok"]
         raise self._error(name, reply["error"])
 
-    def _receive(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        descriptor = process.stdout.fileno()
+    def _receive(self, descriptor: int, deadline: float) -> dict[str, Any]:
         (length,) = LENGTH.unpack(self._read(descriptor, LENGTH.size, deadline))
         if length > MAX_FRAME:
             raise ValueError("an answer without end")
@@ -176,11 +171,6 @@ class WorkerProcess:
 
     def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what was not sent any more
-                    pipe.close()
+        if process is not None:
+            with suppress(OSError), process:  # its pipes are closed, which fails for what was not sent any more
+                process.kill()

@@ -40,7 +40,7 @@ def read_jobs(records: Sequence[Record]) -> tuple[list[Job], list[Skipped]]:
 
 def read_nodes(records: Sequence[Record], reservations: Sequence[Record]) -> tuple[list[Node], list[Skipped]]:
     """All nodes; ``reservations`` names those that cover them."""
-    names = _names_by_node(reservations)
+    names = {node: each.name for each in read_reservations(reservations)[0] for node in each.nodes}
     return _read("node", "name", records, lambda record: _read_node(record, names))
 
 
@@ -52,6 +52,9 @@ def read_job(record: Record) -> Job:
     """One job. Raises FieldError for a value that cannot be read."""
     if "unreadable" in record:
         raise FieldError(_text(record, "unreadable"))
+    job_id = _number(record, "id")
+    if job_id < 1:
+        raise FieldError(f"id is {job_id}")
     word = _text(record, "state")
     nodes = parse.expand(_text(record, "allocated_nodes"))
     state = parse.job_state(word, on_nodes=bool(nodes))
@@ -65,7 +68,7 @@ def read_job(record: Record) -> Job:
     het_id = _number(record, "heterogeneous_id")
     time_limit_min = record.get("time_limit")
     return Job(
-        job_id=str(_job_id(record)),
+        job_id=str(job_id),
         user=_text(record, "user_name"),
         state=state,
         raw_state=word,
@@ -108,13 +111,6 @@ def read_job(record: Record) -> Job:
         het_job_id=str(het_id) if het_id else None,
         het_job_offset=_number(record, "heterogeneous_offset") if het_id else None,
     )
-
-
-def _job_id(record: Record) -> int:
-    job_id = _number(record, "id")
-    if job_id < 1:
-        raise FieldError(f"id is {job_id}")
-    return job_id
 
 
 def _array(record: Record) -> tuple[str | None, int | None, int]:
@@ -195,11 +191,6 @@ def _meaning(state: str) -> Node:
     return nodes[0]
 
 
-def _names_by_node(records: Sequence[Record]) -> dict[str, str]:
-    reservations, _ = read_reservations(records)
-    return {node: reservation.name for reservation in reservations for node in reservation.nodes}
-
-
 def _read_reservation(record: Record) -> Reservation:
     if "unreadable" in record:
         raise FieldError(_text(record, "unreadable"))
@@ -247,11 +238,9 @@ def _may_hold_nodes(kind: str, record: Record) -> bool:
 
 def _text(record: Record, key: str) -> str:
     value = record.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
         raise FieldError(f"{key} is {str(value)[:40]!r}, not a text")
-    return value
+    return value or ""
 
 
 def _texts(record: Record, key: str) -> tuple[str, ...]:

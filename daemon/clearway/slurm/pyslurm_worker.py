@@ -58,6 +58,15 @@ class _Empty(str):
         return " "
 
 
+def _of_job(method: str) -> Callable[["Calls", int], None]:
+    """The call that is this method of pyslurm's job."""
+
+    def call(self: "Calls", job_id: int) -> None:
+        getattr(self._pyslurm.Job(job_id), method)()
+
+    return call
+
+
 class Calls:
     """What the worker can be asked; each public method is a call, its arguments come from the request."""
 
@@ -117,29 +126,20 @@ class Calls:
 
     # ---- jobs --------------------------------------------------------------------------------------------------
 
-    def requeue(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).requeue()
-
-    def cancel(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).cancel()
+    requeue = _of_job("requeue")
+    cancel = _of_job("cancel")
+    suspend = _of_job("suspend")
+    resume = _of_job("unsuspend")
+    release = _of_job("release")
 
     def send_signal(self, job_id: int, name: str, steps: str) -> None:
         self._pyslurm.Job(job_id).send_signal(name, steps=steps)
-
-    def suspend(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).suspend()
-
-    def resume(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).unsuspend()
 
     def start_now(self, job_id: int) -> None:
         self._modify(job_id, begin_time=int(time.time()))
 
     def set_priority(self, job_id: int, priority: int) -> None:
         self._modify(job_id, priority=priority)
-
-    def release(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).release()
 
     def set_reservation(self, job_id: int, reservation: str) -> None:
         self._modify(job_id, reservations=reservation or _Empty())

@@ -35,15 +35,13 @@ class RequeueDelay:
 
     def saw(self, job: Job) -> None:
         """One job, looked at by itself."""
-        key = _requeue_of(job)
-        if key:
+        if key := _requeue_of(job):
             self._since.setdefault(key, self._now())
 
     def before_start(self, job: Job) -> None:
         """Return once this waiting job may start at once."""
         self.saw(job)
-        key = _requeue_of(job)
-        if key:
+        if key := _requeue_of(job):
             left_s = DELAY_S - (self._now() - self._since[key]).total_seconds()
             if left_s > 0:
                 self._sleep(min(left_s, DELAY_S))

@@ -4,7 +4,8 @@ Both readers are given what runs a command of Slurm and returns what it prints.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 
 from clearway.model.cluster import Job, JobState, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
@@ -13,6 +14,7 @@ from clearway.slurm.parse import FieldError, preempt, read_leaf_switches
 PRIORITIES_EVERY_S = 600.0
 TOPOLOGY_EVERY_S = 300.0
 TOPOLOGY_AGAIN_S = 60.0  # after a failure
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 Run = Callable[[Sequence[str]], str]
 
@@ -26,27 +28,23 @@ class PreemptReader:
 
     def __init__(self) -> None:
         self._known = PreemptPriorities()
-        self._read_at: datetime | None = None
+        self._read_at = NEVER
 
     def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, int]:
         """The priorities, and how many queries that took now."""
-        if self._read_at is not None and abs((now - self._read_at).total_seconds()) < PRIORITIES_EVERY_S:
+        if abs((now - self._read_at).total_seconds()) < PRIORITIES_EVERY_S:
             return self._known, 0
-        self._read_at = now
-        try:
+        self._read_at, queries = now, 1
+        with suppress(SlurmError):
             of_qos = preempt.sorts_by_qos(run(["scontrol", "show", "config"]))
-        except SlurmError:
-            return self._known, 1
-        try:
+            queries = 2
             if of_qos:
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
                 self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
             else:
                 tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
                 self._known = PreemptPriorities(tiers)
-        except SlurmError:
-            pass
-        return self._known, 2
+        return self._known, queries
 
 
 class TopologyReader:
@@ -58,16 +56,15 @@ class TopologyReader:
 
     def __init__(self) -> None:
         self._known = Topology()
-        self._read_at: datetime | None = None
+        self._read_at = NEVER
 
     def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> tuple[Topology, int]:
         """The topology, and how many queries that took now."""
         if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
             return Topology(), 0
-        if self._read_at is not None:
-            age_s = abs((now - self._read_at).total_seconds())
-            if age_s < (TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S):
-                return self._known, 0
+        every_s = TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S
+        if abs((now - self._read_at).total_seconds()) < every_s:
+            return self._known, 0
         self._read_at = now
         try:
             switch_of = read_leaf_switches(run(["scontrol", "show", "topology"]))

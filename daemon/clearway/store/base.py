@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from clearway.estimates.learning import Requeued
-from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.estimates.history import HistoryStore
 from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import OperationPlan
-from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
@@ -30,60 +28,52 @@ class CycleState:
     usage: Usage
 
 
-class Store(Protocol):
-    """Raises ``StoreError`` when the database cannot be used."""
+class Store(HistoryStore, Protocol):
+    """Raises ``StoreError`` when the database cannot be used.
+
+    Records that are kept for learning: the same one again replaces the first (and is not new: False), and those read
+    are the newest of each key (a bounded number), newest first.
+    """
 
     def create_eviction(self, eviction: O) -> O:
         """Store plan, problem, curve, reasons and preemptions; returns it with its id."""
-        ...
 
     def save_eviction(self, eviction: Operation) -> None:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included)."""
-        ...
 
     def eviction(self, eviction_id: int) -> Operation:
         """Everything of one eviction; raises ``UnknownEvictionError``."""
-        ...
 
     def open_evictions(self) -> tuple[Operation, ...]:
         """All that are not in a terminal state, by id."""
-        ...
 
     def cycle_state(self, usage_since: datetime, names: Sequence[str]) -> CycleState:
         """Everything that each cycle asks for, in one transaction; ``names`` are those of small values."""
-        ...
 
     def evictions(
         self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[Operation, ...]:
         """Newest first."""
-        ...
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
-        ...
 
     def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
         """Keep what explains a plan; a plan that was explained already keeps its first explanation."""
-        ...
 
     def explanation(self, eviction_id: int) -> Explanation | None:
         """Of the newest plan that has one; None when there is none, or no such eviction."""
-        ...
 
     def unexplained(self, since: datetime) -> tuple[int, ...]:
         """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
-        ...
 
     def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
         """Store the intent of an act, before the act; returns the step's id."""
-        ...
 
     def finish_step(self, step_id: int, at: datetime, result: str, detail: str = "") -> None: ...
 
     def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
         """Something noticed rather than done: a step of kind "event", finished at once."""
-        ...
 
     def steps(self, eviction_id: int) -> tuple[StepRecord, ...]: ...
 
@@ -97,17 +87,13 @@ class Store(Protocol):
         rolling_id: int | None = None,
     ) -> int: ...
 
-    def pending_requests(self) -> tuple[OperatorRequest, ...]: ...
-
     def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
         """Store what has become of it, with the operation that it has led to."""
-        ...
 
     def request(self, request_id: int) -> OperatorRequest | None: ...
 
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
         """Returns it with its id."""
-        ...
 
     def save_rolling_drain(self, rolling: RollingDrain) -> None: ...
 
@@ -115,55 +101,21 @@ class Store(Protocol):
 
     def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
         """All that are not in a terminal state, by id."""
-        ...
 
     def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
         """Newest first."""
-        ...
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""
-        ...
 
     def usage_since(self, since: datetime) -> Usage:
         """Preemptions past their point of no return since then, and the work they lost."""
-        ...
 
     def moved_since(self, kind: MoveKind, since: datetime) -> int:
         """Jobs moved for this that have passed their point of no return since then."""
-        ...
-
-    def record_checkpoint(self, record: CheckpointRecord) -> bool:
-        """Keep the outcome of a checkpoint; the same one again replaces the first. True when it is new."""
-        ...
-
-    def record_restart(self, record: RestartRecord) -> bool:
-        """Keep how a run went on; the same run again replaces what it said before. True when it is new."""
-        ...
-
-    def checkpoint_history(self) -> tuple[CheckpointRecord, ...]:
-        """The newest of each (user, application, checkpointer), newest first; a bounded number."""
-        ...
-
-    def restart_history(self) -> tuple[RestartRecord, ...]:
-        """The newest of each (user, application, checkpointer), newest first; a bounded number."""
-        ...
-
-    def requeued(self) -> tuple[Requeued, ...]:
-        """Preemptees that came back from the queue, newest first; a bounded number."""
-        ...
-
-    def record_runs(self, records: Sequence[RunRecord]) -> None:
-        """Keep how long these runs lasted; the same run again replaces what was said before."""
-        ...
-
-    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
-        """The newest of a user's application, newest first; a bounded number."""
-        ...
 
     def get_value(self, key: str) -> Any:
         """A small JSON value that outlives restarts (paused, the last cycle's summary); None when absent."""
-        ...
 
     def set_value(self, key: str, value: object) -> None: ...
 
@@ -172,14 +124,11 @@ class Store(Protocol):
 
         Times are the callers' own: their clocks must agree to well within ``ttl_s``.
         """
-        ...
 
     def release_lease(self, owner: str) -> None:
         """Let another daemon act at once; nothing happens when another daemon holds the lease."""
-        ...
 
     def prune(self, before: datetime) -> int:
         """Delete what ended before then, with all that hangs on it; returns how many evictions went."""
-        ...
 
     def close(self) -> None: ...

@@ -7,11 +7,11 @@ fails, however long its busy timeout), on the servers a reader sees one moment t
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -19,9 +19,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
@@ -34,9 +31,7 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
     "mysql": "mariadb+pymysql",
 }
-_EXTRAS = {"postgresql": "postgresql", "mariadb": "mariadb"}
-_WRITES = "clearway_writes"
-_SINGLE = "clearway_single"
+_BEGIN = "clearway_begin"  # option of an engine: the statement that begins a transaction on SQLite; "" for none
 
 # What the server drivers get unless the URL says otherwise.
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
@@ -77,16 +72,6 @@ class Database:
         with self.errors(), self.writer.begin() as connection:
             yield connection
 
-    def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What this function returns, in one reading transaction."""
-        with self.reading() as connection:
-            return query(connection, *args, **kwargs)
-
-    def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What this function returns, in one writing transaction."""
-        with self.writing() as connection:
-            return change(connection, *args, **kwargs)
-
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         """For one writing statement, durable when it is done: SQLite needs no BEGIN around it."""
@@ -118,20 +103,19 @@ def open_database(url: str) -> Database:
     """Check the URL, create a SQLite file readable by its owner only, and set up the engine. Does not connect."""
     parsed = _parse(url)
     shown = parsed.set(query={}).render_as_string(hide_password=True)
-    secrets = {parsed.password, *_texts(parsed.query.get("password"))} - {None, ""}
+    secrets = {parsed.password, *parsed.normalized_query.get("password", ())} - {None, ""}
     kind = parsed.get_backend_name()
     try:
         engine = _sqlite(parsed) if kind == "sqlite" else _server(parsed, kind)
     except ImportError as error:
-        extra = _EXTRAS.get(kind, kind)
         raise ConfigError(
-            f"database {shown} needs a driver that is not installed: pip install 'clearway[{extra}]'"
+            f"database {shown} needs a driver that is not installed: pip install 'clearway[{kind}]'"
         ) from error
     except (ArgumentError, NoSuchModuleError, TypeError, ValueError) as error:
         raise ConfigError(f"database {shown} cannot be used: {' '.join(str(error).split())}") from error
     reader = engine if kind == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
-    writer = engine.execution_options(**{_WRITES: True})
-    single = engine.execution_options(**{_SINGLE: True})
+    writer = engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+    single = engine.execution_options(**{_BEGIN: ""})
     return Database(shown, engine, reader, writer, single, tuple(str(secret) for secret in secrets))
 
 
@@ -148,12 +132,6 @@ def _parse(url: str) -> URL:
     if kind != "sqlite" and not parsed.database:
         raise ConfigError(f"the database URL names no database: {hint}")
     return parsed.set(drivername=_DRIVERS[kind])
-
-
-def _texts(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _sqlite(url: URL) -> Engine:
@@ -181,9 +159,8 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if not options.get(_SINGLE, False):
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
+        if begin := connection.get_execution_options().get(_BEGIN, "BEGIN"):
+            connection.exec_driver_sql(begin)
 
     return engine
 

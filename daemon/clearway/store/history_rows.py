@@ -3,50 +3,64 @@
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, Table, and_, delete, func, insert, select, update
 
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.records import CheckpointRecord, Key, RestartRecord
+from clearway.store.rows import record_from
 from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTORY
 
 A_KEY = 200  # of each (user, application, checkpointer) are read: older ones would hardly change a quantile
 AT_ALL = 10_000  # records that are looked at, so that planning stays quick however long the history is
 
+Record = CheckpointRecord | RestartRecord | RunRecord
+R = TypeVar("R", bound=Record)
 
-def write_checkpoint(connection: Connection, record: CheckpointRecord) -> bool:
-    return _write(connection, CHECKPOINT_HISTORY, dataclasses.asdict(record))
+# Where they are kept, and the column that says how old they are.
+_TABLES: dict[type, tuple[Table, str]] = {
+    CheckpointRecord: (CHECKPOINT_HISTORY, "ended_at"),
+    RestartRecord: (RESTART_HISTORY, "started_at"),
+    RunRecord: (RUN_HISTORY, "ended_at"),
+}
 
 
-def write_restart(connection: Connection, record: RestartRecord) -> bool:
-    return _write(connection, RESTART_HISTORY, dataclasses.asdict(record))
+def write(connection: Connection, record: Record) -> bool:
+    """Insert, or replace the row of the same key; whether it is new."""
+    table, values = _TABLES[type(record)][0], dataclasses.asdict(record)
+    keys = [column.name for column in table.primary_key]
+    same = and_(*(table.c[name] == values[name] for name in keys))
+    rest = {name: value for name, value in values.items() if name not in keys}
+    if connection.execute(update(table).where(same).values(rest)).rowcount:
+        return False
+    connection.execute(insert(table).values(values))
+    return True
 
 
 def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
     for record in records:
-        _write(connection, RUN_HISTORY, dataclasses.asdict(record))
+        write(connection, record)
 
 
 def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    return tuple(CheckpointRecord(**_fields(row)) for row in _newest(connection, CHECKPOINT_HISTORY, "ended_at"))
+    return _newest(connection, CheckpointRecord)
 
 
 def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    return tuple(RestartRecord(**_fields(row)) for row in _newest(connection, RESTART_HISTORY, "started_at"))
+    return _newest(connection, RestartRecord)
 
 
 def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
     table = RUN_HISTORY
     same = and_(*(table.c[name] == value for name, value in key._asdict().items()))
     newest = select(table).where(same).order_by(table.c.ended_at.desc(), table.c.job_id, table.c.started_at)
-    return tuple(RunRecord(**_fields(row)) for row in connection.execute(newest.limit(A_KEY)))
+    return tuple(record_from(RunRecord, row) for row in connection.execute(newest.limit(A_KEY)))
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    connection.execute(delete(CHECKPOINT_HISTORY).where(CHECKPOINT_HISTORY.c.ended_at < before))
-    connection.execute(delete(RESTART_HISTORY).where(RESTART_HISTORY.c.started_at < before))
-    connection.execute(delete(RUN_HISTORY).where(RUN_HISTORY.c.ended_at < before))
+    for table, time in _TABLES.values():
+        connection.execute(delete(table).where(table.c[time] < before))
     _prune_runs(connection)
 
 
@@ -62,19 +76,9 @@ def _prune_runs(connection: Connection) -> None:
         connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
-def _write(connection: Connection, table: Table, values: dict[str, Any]) -> bool:
-    """Insert, or replace the row of the same key; whether it is new."""
-    keys = [column.name for column in table.primary_key]
-    same = and_(*(table.c[name] == values[name] for name in keys))
-    rest = {name: value for name, value in values.items() if name not in keys}
-    if connection.execute(update(table).where(same).values(rest)).rowcount:
-        return False
-    connection.execute(insert(table).values(values))
-    return True
-
-
-def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
+def _newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
+    table, time = _TABLES[kind]
 
     def order(of: FromClause) -> list[ColumnElement[Any]]:
         return [of.c[time].desc(), *(of.c[column.name] for column in table.primary_key)]
@@ -85,8 +89,4 @@ def _newest(connection: Connection, table: Table, time: str) -> list[Row[Any]]:
     chosen = ranked.subquery()
     columns = [chosen.c[column.name] for column in table.columns]
     query = select(*columns).where(chosen.c.rank_in_key <= A_KEY).order_by(*order(chosen))
-    return list(connection.execute(query))
-
-
-def _fields(row: Row[Any]) -> dict[str, Any]:
-    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    return tuple(record_from(kind, row) for row in connection.execute(query))

@@ -66,10 +66,7 @@ def _run(connection: Connection, revision: str, *, down: bool) -> None:
     from alembic.util import CommandError  # noqa: PLC0415
 
     try:
-        if down:
-            command.downgrade(config(connection), revision)
-        else:
-            command.upgrade(config(connection), revision)
+        (command.downgrade if down else command.upgrade)(config(connection), revision)
     except CommandError as error:
         raise StoreError(
             f"the database's schema has revision {_revision(connection)}, this Clearway knows none after {HEAD}: "
@@ -83,9 +80,8 @@ def _migrating(database: Database) -> Iterator[Connection]:
     kind = database.engine.dialect.name
     if kind in ("postgresql", "sqlite"):
         with database.writing() as connection:  # on SQLite such a transaction is the lock already
-            if (
-                kind == "postgresql"
-            ):  # held until the transaction ends, which takes the whole migration back on an error
+            if kind == "postgresql":
+                # Held until the transaction ends, which takes the whole migration back on an error.
                 connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
             yield connection
         return

@@ -4,38 +4,58 @@ One transaction a call, durable when it returns; the daemon's loop, the REST thr
 database at the same time. Nothing is remembered between calls but plans that were parsed already: they never change.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from clearway.estimates.learning import Requeued
-from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.errors import StoreError, UnknownEvictionError
-from clearway.model.explanation import Explanation
-from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
-from clearway.model.orders import MoveKind
+from clearway.model.operations import EvictionState, Operation, StepRecord
 from clearway.model.plan import OperationPlan
-from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
-from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows, state_rows
+from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows
 from clearway.store.base import CycleState
 from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, STEPS
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, ROLLING_DRAINS, STEPS
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 _LEASE = "daemon"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
+    query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
+    return tuple(_request(row) for row in connection.execute(query))
+
+
+def _request(row: Row[Any]) -> OperatorRequest:
+    return rows.record_from(OperatorRequest, row, document=row.document or "")
+
+
+def _method(
+    function: Callable[Concatenate[Connection, P], T], *, writes: bool = False
+) -> Callable[Concatenate[SqlStore, P], T]:
+    """A method that returns what this function does, in one transaction."""
+
+    def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._database.writing() if writes else self._database.reading() as connection:
+            return function(connection, *args, **kwargs)
+
+    return method
 
 
 class SqlStore:
@@ -71,43 +91,34 @@ class SqlStore:
         return replace(eviction, eviction_id=eviction_id)
 
     def save_eviction(self, eviction: Operation) -> None:
-        """Writes only what differs from what is stored: after a step that is one row or two."""
-        with self._database.writing() as connection:
-            stored = connection.execute(
-                select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction.eviction_id)
-            ).one_or_none()
-            if stored is None:
-                raise UnknownEvictionError(f"no eviction {eviction.eviction_id}")
-            self._keep_plan(connection, eviction)
-            changes = rows.changed(rows.eviction_values(eviction), stored)
-            if changes:
-                connection.execute(
-                    update(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction.eviction_id).values(changes)
-                )
-            preemption_rows.write(connection, eviction.eviction_id, eviction.preemptions)
+        """Writes only what differs from what is stored: after a step that is one row or two.
 
-    def _keep_plan(self, connection: Connection, eviction: Operation) -> None:
-        """Store the plan of a new revision; a plan that is stored is never changed."""
-        made_at = connection.execute(
-            select(PLANS.c.made_at).where(
-                PLANS.c.eviction_id == eviction.eviction_id, PLANS.c.revision == eviction.revision
-            )
-        ).scalar_one_or_none()
-        if made_at is None:
-            values = rows.plan_values(eviction.eviction_id, eviction.revision, eviction.plan)
-            connection.execute(insert(PLANS).values(values))
-        elif made_at != eviction.plan.made_at:
-            raise StoreError(
-                f"eviction {eviction.eviction_id} has another plan of revision {eviction.revision}: "
-                "a plan made anew needs a new revision"
-            )
+        Stores the plan of a new revision; a plan that is stored is never changed.
+        """
+        eviction_id, revision = eviction.eviction_id, eviction.revision
+        plan = and_(PLANS.c.eviction_id == EVICTIONS.c.eviction_id, PLANS.c.revision == revision)
+        query = select(EVICTIONS, PLANS.c.made_at).outerjoin(PLANS, plan).where(EVICTIONS.c.eviction_id == eviction_id)
+        with self._database.writing() as connection:
+            stored = connection.execute(query).one_or_none()
+            if stored is None:
+                raise UnknownEvictionError(f"no eviction {eviction_id}")
+            if stored.made_at is None:
+                connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
+            elif stored.made_at != eviction.plan.made_at:
+                raise StoreError(
+                    f"eviction {eviction_id} has another plan of revision {revision}: "
+                    "a plan made anew needs a new revision"
+                )
+            if changes := rows.changed(rows.eviction_values(eviction), stored):
+                connection.execute(update(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id).values(changes))
+            preemption_rows.write(connection, eviction_id, eviction.preemptions)
 
     def eviction(self, eviction_id: int) -> Operation:
         with self._database.reading() as connection:
-            found = connection.execute(select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id)).all()
-            if not found:
-                raise UnknownEvictionError(f"no eviction {eviction_id}")
-            return self._complete(connection, found)[0]
+            found = self._operations(connection, select(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id))
+        if not found:
+            raise UnknownEvictionError(f"no eviction {eviction_id}")
+        return found[0]
 
     def open_evictions(self) -> tuple[Operation, ...]:
         """Plans already parsed are taken from memory."""
@@ -115,23 +126,31 @@ class SqlStore:
             return self._open_evictions(connection)
 
     def _open_evictions(self, connection: Connection) -> tuple[Operation, ...]:
-        found = connection.execute(
-            select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
-        ).all()
-        evictions = self._complete(connection, found, remember=True)
+        query = select(EVICTIONS).where(EVICTIONS.c.state.in_(_OPEN)).order_by(EVICTIONS.c.eviction_id)
+        evictions = self._operations(connection, query, remember=True)
         self._plans.keep_only({(each.eviction_id, each.revision) for each in evictions})
         return evictions
 
     def cycle_state(self, usage_since: datetime, names: Sequence[str]) -> CycleState:
-        """Two statements while nothing is under way and no request waits; a transaction costs one more."""
+        """Two statements while nothing is under way and no request waits; a transaction costs one more.
+
+        The first is one row of scalar subqueries: tables that are empty, as they mostly are, are not asked again.
+        """
+        query = select(
+            *preemption_rows.usage_queries(usage_since),
+            select(REQUESTS.c.request_id).where(REQUESTS.c.handled_at.is_(None)).exists(),
+            select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(rolling_rows.OPEN)).exists(),
+            *(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names),
+        )
         with self._database.reading() as connection:
-            summary = state_rows.read_summary(connection, usage_since, names)
+            jobs, lost_node_s, has_requests, has_rolling, *documents = connection.execute(query).one()
+            found = zip(names, documents, strict=True)
             return CycleState(
                 operations=self._open_evictions(connection),
-                rolling_drains=rolling_rows.open_ones(connection) if summary.has_rolling_drains else (),
-                requests=self._pending_requests(connection) if summary.has_requests else (),
-                values=summary.values,
-                usage=summary.usage,
+                rolling_drains=rolling_rows.open_ones(connection) if has_rolling else (),
+                requests=_pending_requests(connection) if has_requests else (),
+                values={name: json.loads(document) for name, document in found if document is not None},
+                usage=preemption_rows.usage_of(jobs, lost_node_s),
             )
 
     def evictions(
@@ -141,7 +160,7 @@ class SqlStore:
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
         with self._database.reading() as connection:
-            return self._complete(connection, connection.execute(query).all())
+            return self._operations(connection, query)
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
@@ -154,22 +173,18 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
-    def explain_plan(self, eviction_id: int, revision: int, explanation: Explanation) -> None:
-        self._database.write(explanation_rows.write, eviction_id, revision, explanation)
+    explain_plan = _method(explanation_rows.write, writes=True)
+    explanation = _method(explanation_rows.newest)
+    unexplained = _method(explanation_rows.missing)
 
-    def explanation(self, eviction_id: int) -> Explanation | None:
-        return self._database.read(explanation_rows.newest, eviction_id)
-
-    def unexplained(self, since: datetime) -> tuple[int, ...]:
-        return self._database.read(explanation_rows.missing, since)
-
-    def _complete(
-        self, connection: Connection, found: Sequence[Row[Any]], *, remember: bool = False
+    def _operations(
+        self, connection: Connection, query: Select[Any], *, remember: bool = False
     ) -> tuple[Operation, ...]:
-        """Rows of evictions to evictions: adds each one's plan and preemptions.
+        """Those that a query for rows of evictions finds, each with its plan and preemptions.
 
         ``remember``: plans are taken from memory, and kept there.
         """
+        found = connection.execute(query).all()
         if not found:
             return ()
         plans = {
@@ -179,15 +194,10 @@ class SqlStore:
         }
         missing = {row.eviction_id: row.kind for row in found if row.eviction_id not in plans}
         if missing:
-            query = (
-                select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document)
-                .join(
-                    EVICTIONS,
-                    and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision),
-                )
-                .where(PLANS.c.eviction_id.in_(missing))
-            )
-            for eviction_id, revision, document in connection.execute(query):
+            present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
+            documents = select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document).join(EVICTIONS, present)
+            documents = documents.where(PLANS.c.eviction_id.in_(missing))
+            for eviction_id, revision, document in connection.execute(documents):
                 plans[eviction_id] = load(rows.PLANS[missing[eviction_id]], document)
                 if remember:
                     self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
@@ -223,7 +233,7 @@ class SqlStore:
     def steps(self, eviction_id: int) -> tuple[StepRecord, ...]:
         query = select(STEPS).where(STEPS.c.eviction_id == eviction_id).order_by(STEPS.c.step_id)
         with self._database.reading() as connection:
-            return tuple(rows.step_from(row) for row in connection.execute(query))
+            return tuple(rows.record_from(StepRecord, row) for row in connection.execute(query))
 
     # Requests
 
@@ -237,33 +247,15 @@ class SqlStore:
         rolling_id: int | None = None,
     ) -> int:
         """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
-        values = {
-            "kind": str(kind),
-            "eviction_id": eviction_id,
-            "actor": actor,
-            "created_at": at,
-            "result": "",
-            "document": document,
-            "rolling_id": rolling_id,
-        }
+        values = {"kind": str(kind), "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
+        values |= {"document": document, "rolling_id": rolling_id}
+        known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
         with self._database.writing() as connection:
-            if (
-                eviction_id is not None
-                and not connection.execute(
-                    select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
-                ).first()
-            ):
+            if eviction_id is not None and connection.execute(known).first() is None:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
             return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
 
-    def pending_requests(self) -> tuple[OperatorRequest, ...]:
-        with self._database.reading() as connection:
-            return self._pending_requests(connection)
-
-    @staticmethod
-    def _pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
-        query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
-        return tuple(rows.request_from(row) for row in connection.execute(query))
+    pending_requests = _method(_pending_requests)
 
     def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
         values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
@@ -277,58 +269,29 @@ class SqlStore:
     def request(self, request_id: int) -> OperatorRequest | None:
         with self._database.reading() as connection:
             row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
-            return rows.request_from(row) if row is not None else None
+            return None if row is None else _request(row)
 
-    # Rolling drains
-
-    def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
-        return self._database.write(rolling_rows.create, rolling)
-
-    def save_rolling_drain(self, rolling: RollingDrain) -> None:
-        self._database.write(rolling_rows.save, rolling)
-
-    def rolling_drain(self, rolling_id: int) -> RollingDrain | None:
-        return self._database.read(rolling_rows.find, rolling_id)
-
-    def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
-        return self._database.read(rolling_rows.open_ones)
-
-    def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
-        return self._database.read(rolling_rows.newest, limit, offset)
+    create_rolling_drain = _method(rolling_rows.create, writes=True)
+    save_rolling_drain = _method(rolling_rows.save, writes=True)
+    rolling_drain = _method(rolling_rows.find)
+    open_rolling_drains = _method(rolling_rows.open_ones)
+    rolling_drains = _method(rolling_rows.newest)
 
     # What preemption has cost so far
 
-    def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
-        return self._database.read(preemption_rows.counts, job_ids)
-
-    def usage_since(self, since: datetime) -> Usage:
-        return self._database.read(preemption_rows.usage_since, since)
-
-    def moved_since(self, kind: MoveKind, since: datetime) -> int:
-        return self._database.read(preemption_rows.moved_since, kind, since)
+    preemption_counts = _method(preemption_rows.counts)
+    usage_since = _method(preemption_rows.usage_since)
+    moved_since = _method(preemption_rows.moved_since)
 
     # What was learned
 
-    def record_checkpoint(self, record: CheckpointRecord) -> bool:
-        return self._database.write(history_rows.write_checkpoint, record)
-
-    def record_restart(self, record: RestartRecord) -> bool:
-        return self._database.write(history_rows.write_restart, record)
-
-    def checkpoint_history(self) -> tuple[CheckpointRecord, ...]:
-        return self._database.read(history_rows.read_checkpoints)
-
-    def restart_history(self) -> tuple[RestartRecord, ...]:
-        return self._database.read(history_rows.read_restarts)
-
-    def requeued(self) -> tuple[Requeued, ...]:
-        return self._database.read(preemption_rows.requeued)
-
-    def record_runs(self, records: Sequence[RunRecord]) -> None:
-        self._database.write(history_rows.write_runs, records)
-
-    def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]:
-        return self._database.read(history_rows.read_runs, key)
+    record_checkpoint = _method(history_rows.write, writes=True)
+    record_restart = _method(history_rows.write, writes=True)
+    record_runs = _method(history_rows.write_runs, writes=True)
+    checkpoint_history = _method(history_rows.read_checkpoints)
+    restart_history = _method(history_rows.read_restarts)
+    runs_of = _method(history_rows.read_runs)
+    requeued = _method(preemption_rows.requeued)
 
     # Small values
 

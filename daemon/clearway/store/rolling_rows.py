@@ -2,29 +2,28 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from clearway.model.errors import StoreError
 from clearway.model.rolling import RollingDrain, RollingState
-from clearway.store.rows import new_id
+from clearway.store.rows import Values, fields_of, new_id
 from clearway.store.serialise import dump, load
 from clearway.store.tables import ROLLING_DRAINS as TABLE
 
 OPEN = [state for state in RollingState if not state.terminal]
 
 
-def _values(rolling: RollingDrain) -> dict[str, object]:
-    return {
-        "state": rolling.state,
-        "created_at": rolling.created_at,
-        "finished_at": rolling.finished_at,
-        "document": dump(rolling),
-    }
+def _values(rolling: RollingDrain) -> Values:
+    return fields_of(rolling, ("state", "created_at", "finished_at")) | {"document": dump(rolling)}
 
 
-def _read(row: tuple[int, str]) -> RollingDrain:
-    return replace(load(RollingDrain, row[1]), rolling_id=row[0])
+def _read(connection: Connection, query: Select[Any]) -> tuple[RollingDrain, ...]:
+    """Of a query for rows of the table."""
+    return tuple(
+        replace(load(RollingDrain, row.document), rolling_id=row.rolling_id) for row in connection.execute(query)
+    )
 
 
 def create(connection: Connection, rolling: RollingDrain) -> RollingDrain:
@@ -38,19 +37,15 @@ def save(connection: Connection, rolling: RollingDrain) -> None:
 
 
 def find(connection: Connection, rolling_id: int) -> RollingDrain | None:
-    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.rolling_id == rolling_id)
-    row = connection.execute(query).first()
-    return None if row is None else _read((row.rolling_id, row.document))
+    return next(iter(_read(connection, select(TABLE).where(TABLE.c.rolling_id == rolling_id))), None)
 
 
 def open_ones(connection: Connection) -> tuple[RollingDrain, ...]:
-    query = select(TABLE.c.rolling_id, TABLE.c.document).where(TABLE.c.state.in_(OPEN)).order_by(TABLE.c.rolling_id)
-    return tuple(_read((row.rolling_id, row.document)) for row in connection.execute(query))
+    return _read(connection, select(TABLE).where(TABLE.c.state.in_(OPEN)).order_by(TABLE.c.rolling_id))
 
 
-def newest(connection: Connection, limit: int, offset: int) -> tuple[RollingDrain, ...]:
-    query = select(TABLE.c.rolling_id, TABLE.c.document).order_by(TABLE.c.rolling_id.desc())
-    return tuple(_read((row.rolling_id, row.document)) for row in connection.execute(query.limit(limit).offset(offset)))
+def newest(connection: Connection, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
+    return _read(connection, select(TABLE).order_by(TABLE.c.rolling_id.desc()).limit(limit).offset(offset))
 
 
 def prune(connection: Connection, before: datetime) -> None:

@@ -14,7 +14,6 @@ from clearway.model.errors import StoreError
 
 T = TypeVar("T")
 
-
 _adapters: dict[Any, TypeAdapter[Any]] = {}
 
 
@@ -35,7 +34,8 @@ def dump(value: object) -> str:
     try:
         return _adapter(type(value)).dump_json(value, warnings="error").decode()
     except (PydanticSerializationError, UnicodeError) as error:
-        raise StoreError(f"{type(value).__name__} cannot be written as JSON: {_one_line(error)}") from error
+        why = " ".join(str(error).split())
+        raise StoreError(f"{type(value).__name__} cannot be written as JSON: {why}") from error
 
 
 def load(kind: type[T], text: str) -> T:
@@ -49,7 +49,3 @@ def load(kind: type[T], text: str) -> T:
     if value is None:
         raise StoreError(f"stored {kind.__name__} cannot be read: it is null")
     return value
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -7,11 +7,10 @@ Rows that belong to an eviction are deleted with it; ``checkpoint_history``, ``r
 Ids are never given out twice.
 """
 
-from datetime import datetime
-from typing import cast
+from functools import partial
+from typing import Any
 
-from sqlalchemy import ForeignKey, Index, MetaData, Table
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Table
 
 from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
@@ -22,256 +21,215 @@ from clearway.model.requests import RequestResult
 from clearway.model.rolling import RollingState
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
-_OWN_IDS = {**TABLE_OPTIONS, "sqlite_autoincrement": True}
+# Every constraint has a name, so that a later migration can change it on all three databases.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+_given = partial(Column, nullable=False)  # what is made by ``Column`` and is no key may be null
+_of_eviction = partial(ForeignKey, "evictions.eviction_id", ondelete="CASCADE")
 
 
-class Base(DeclarativeBase):
-    # Every constraint has a name, so that a later migration can change it on all three databases.
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(referred_table_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {datetime: UtcDateTime, float: Figure, str: LongText}  # noqa: RUF012 - SQLAlchemy's own form
+def _table(name: str, *columns_and_indices: Column[Any] | Index, **options: Any) -> Table:
+    return Table(name, METADATA, *columns_and_indices, **TABLE_OPTIONS | options)
 
 
-class EvictionRow(Base):
-    """Where an operation stands, and the sums of its preemptions."""
+# Where an operation stands, and the sums of its preemptions.
+EVICTIONS = _table(
+    "evictions",
+    Column("eviction_id", Integer, primary_key=True, autoincrement=True),
+    _given("kind", word(OperationKind), server_default=OperationKind.EVICTION.value),
+    _given("state", word(EvictionState)),
+    _given("state_since", UtcDateTime),
+    _given("mode", Name(ID_LENGTH)),
+    _given("revision", Integer),
+    _given("preemptor_job_id", Name(ID_LENGTH)),
+    _given("preemptor_user", Name()),
+    _given("preemptor_account", Name()),
+    _given("deadline", UtcDateTime),
+    _given("nodes_needed", Integer),
+    _given("created_at", UtcDateTime),
+    Column("started_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    _given("placement", LongText),
+    _given("approved_by", LongText),
+    _given("outcome", LongText),
+    Column("outcome_code", word(OutcomeCode)),  # NULL: none yet, or from before it was kept
+    Column("why", LongText),  # the outcome without what its code says
+    _given("late", Boolean),
+    _given("predicted_lost_node_s", Figure),
+    _given("actual_lost_node_s", Figure),
+    Index(None, "state"),
+    Index(None, "finished_at"),
+    sqlite_autoincrement=True,
+)
 
-    __tablename__ = "evictions"
-    __table_args__ = (Index(None, "state"), Index(None, "finished_at"), _OWN_IDS)
+# A decision as it was made; a plan made anew is a row of its own, so older ones stay readable.
+PLANS = _table(
+    "plans",
+    Column("eviction_id", Integer, _of_eviction(), primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    _given("made_at", UtcDateTime),
+    _given("deadline", UtcDateTime),
+    _given("planner", Name()),
+    _given("chosen_delay_s", Integer),
+    Column("predicted_lost_node_s", Figure),
+    Column("predicted_checkpoint_s", Figure),
+    _given("document", LongText),  # the whole plan of its eviction's kind: problem, curve, chosen point, verdicts, jobs
+)
 
-    eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    kind: Mapped[OperationKind] = mapped_column(word(OperationKind), server_default=OperationKind.EVICTION.value)
-    state: Mapped[EvictionState] = mapped_column(word(EvictionState))
-    state_since: Mapped[datetime]
-    mode: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    revision: Mapped[int]
-    preemptor_job_id: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    preemptor_user: Mapped[str] = mapped_column(Name())
-    preemptor_account: Mapped[str] = mapped_column(Name())
-    deadline: Mapped[datetime]
-    nodes_needed: Mapped[int]
-    created_at: Mapped[datetime]
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
-    placement: Mapped[str]
-    approved_by: Mapped[str]
-    outcome: Mapped[str]
-    outcome_code: Mapped[OutcomeCode | None] = mapped_column(
-        word(OutcomeCode)
-    )  # NULL: none yet, or from before it was kept
-    why: Mapped[str | None]  # the outcome without what its code says
-    late: Mapped[bool]
-    predicted_lost_node_s: Mapped[float]
-    actual_lost_node_s: Mapped[float]
+# What else could have been decided, and at what cost; made after the plan, while the daemon has time.
+EXPLANATIONS = _table(
+    "explanations",
+    Column("eviction_id", Integer, _of_eviction(), primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    _given("complete", Boolean),
+    _given("document", LongText),  # the whole ``explanation.Explanation``
+)
 
+# One preemptee, by its position in the eviction (a job may be chosen, spared and chosen again).
+PREEMPTIONS = _table(
+    "preemptions",
+    Column("eviction_id", Integer, _of_eviction(), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    _given("job_id", Name(ID_LENGTH)),
+    _given("user", Name()),
+    _given("account", Name()),
+    _given("num_nodes", Integer),
+    _given("action", word(Action)),
+    _given("plan_order", Integer),
+    Column("eternal", Boolean),  # NULL: from before there were eternal jobs
+    _given("state", word(PreemptionState)),
+    Column("state_since", UtcDateTime),
+    Column("attempted_at", UtcDateTime),
+    _given("attempts", Integer),
+    Column("asked_at", UtcDateTime),
+    Column("checkpointed_at", UtcDateTime),
+    Column("requeued_at", UtcDateTime),
+    Column("vacated_at", UtcDateTime),
+    Column("returned_at", UtcDateTime),
+    _given("predicted_lost_node_s", Figure),
+    _given("predicted_checkpoint_s", Figure),
+    Column("actual_lost_node_s", Figure),
+    Column("actual_checkpoint_s", Figure),
+    _given("reason", LongText),
+    _given("note", LongText),
+    _given("job", LongText),  # ``model.Job`` as seen when it was chosen
+    Index(None, "job_id"),
+    Index(None, "requeued_at"),
+)
 
-class PlanRow(Base):
-    """A decision as it was made; a plan made anew is a row of its own, so older ones stay readable."""
+# The journal: what was intended, and the result.
+STEPS = _table(
+    "steps",
+    Column("step_id", Integer, primary_key=True, autoincrement=True),
+    _given("eviction_id", Integer, _of_eviction()),
+    Column("job_id", Name(ID_LENGTH)),
+    _given("kind", Name(ID_LENGTH)),
+    _given("intended_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    _given("result", Name()),
+    _given("detail", LongText),
+    Index(None, "eviction_id"),
+    sqlite_autoincrement=True,
+)
 
-    __tablename__ = "plans"
-    __table_args__ = (TABLE_OPTIONS,)
+# What operators asked of the loop.
+REQUESTS = _table(
+    "requests",
+    Column("request_id", Integer, primary_key=True, autoincrement=True),
+    _given("kind", Name(ID_LENGTH)),
+    Column("eviction_id", Integer, _of_eviction()),
+    _given("actor", Name()),
+    _given("created_at", UtcDateTime),
+    Column("handled_at", UtcDateTime),
+    Column("code", word(RequestResult)),  # NULL until it is handled
+    _given("result", LongText),  # the sentence for people
+    Column("document", LongText),  # what a drain or undrain is about, as JSON
+    Column("rolling_id", Integer),  # the rolling drain that it is about or has led to
+    Index(None, "handled_at"),
+    Index(None, "eviction_id"),
+    sqlite_autoincrement=True,
+)
 
-    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
-    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    made_at: Mapped[datetime]
-    deadline: Mapped[datetime]
-    planner: Mapped[str] = mapped_column(Name())
-    chosen_delay_s: Mapped[int]
-    predicted_lost_node_s: Mapped[float | None]
-    predicted_checkpoint_s: Mapped[float | None]
-    document: Mapped[str]  # the whole plan of its eviction's kind: problem, curve, chosen point, verdicts, jobs
+# Nodes that are emptied a few at a time; each drain of theirs is an eviction.
+ROLLING_DRAINS = _table(
+    "rolling_drains",
+    Column("rolling_id", Integer, primary_key=True, autoincrement=True),
+    _given("state", word(RollingState)),
+    _given("created_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    _given(
+        "document", LongText
+    ),  # the whole ``model.rolling.RollingDrain``: the turn of each node, and why nodes were skipped
+    Index(None, "state"),
+    sqlite_autoincrement=True,
+)
 
-
-class ExplanationRow(Base):
-    """What else could have been decided, and at what cost; made after the plan, while the daemon has time."""
-
-    __tablename__ = "explanations"
-    __table_args__ = (TABLE_OPTIONS,)
-
-    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
-    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    complete: Mapped[bool]
-    document: Mapped[str]  # the whole ``explanation.Explanation``
-
-
-class PreemptionRow(Base):
-    """One preemptee, by its position in the eviction (a job may be chosen, spared and chosen again)."""
-
-    __tablename__ = "preemptions"
-    __table_args__ = (Index(None, "job_id"), Index(None, "requeued_at"), TABLE_OPTIONS)
-
-    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"), primary_key=True)
-    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    user: Mapped[str] = mapped_column(Name())
-    account: Mapped[str] = mapped_column(Name())
-    num_nodes: Mapped[int]
-    action: Mapped[Action] = mapped_column(word(Action))
-    plan_order: Mapped[int]
-    eternal: Mapped[bool | None]  # NULL: from before there were eternal jobs
-    state: Mapped[PreemptionState] = mapped_column(word(PreemptionState))
-    state_since: Mapped[datetime | None]
-    attempted_at: Mapped[datetime | None]
-    attempts: Mapped[int]
-    asked_at: Mapped[datetime | None]
-    checkpointed_at: Mapped[datetime | None]
-    requeued_at: Mapped[datetime | None]
-    vacated_at: Mapped[datetime | None]
-    returned_at: Mapped[datetime | None]
-    predicted_lost_node_s: Mapped[float]
-    predicted_checkpoint_s: Mapped[float]
-    actual_lost_node_s: Mapped[float | None]
-    actual_checkpoint_s: Mapped[float | None]
-    reason: Mapped[str]
-    note: Mapped[str]
-    job: Mapped[str]  # ``model.Job`` as seen when it was chosen
-
-
-class StepRow(Base):
-    """The journal: what was intended, and the result."""
-
-    __tablename__ = "steps"
-    __table_args__ = (Index(None, "eviction_id"), _OWN_IDS)
-
-    step_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    eviction_id: Mapped[int] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"))
-    job_id: Mapped[str | None] = mapped_column(Name(ID_LENGTH))
-    kind: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    intended_at: Mapped[datetime]
-    finished_at: Mapped[datetime | None]
-    result: Mapped[str] = mapped_column(Name())
-    detail: Mapped[str]
-
-
-class RequestRow(Base):
-    """What operators asked of the loop."""
-
-    __tablename__ = "requests"
-    __table_args__ = (Index(None, "handled_at"), Index(None, "eviction_id"), _OWN_IDS)
-
-    request_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    kind: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    eviction_id: Mapped[int | None] = mapped_column(ForeignKey("evictions.eviction_id", ondelete="CASCADE"))
-    actor: Mapped[str] = mapped_column(Name())
-    created_at: Mapped[datetime]
-    handled_at: Mapped[datetime | None]
-    code: Mapped[RequestResult | None] = mapped_column(word(RequestResult))  # NULL until it is handled
-    result: Mapped[str]  # the sentence for people
-    document: Mapped[str | None]  # what a drain or undrain is about, as JSON
-    rolling_id: Mapped[int | None]  # the rolling drain that it is about or has led to
-
-
-class RollingDrainRow(Base):
-    """Nodes that are emptied a few at a time; each drain of theirs is an eviction."""
-
-    __tablename__ = "rolling_drains"
-    __table_args__ = (Index(None, "state"), _OWN_IDS)
-
-    rolling_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    state: Mapped[RollingState] = mapped_column(word(RollingState))
-    created_at: Mapped[datetime]
-    finished_at: Mapped[datetime | None]
-    document: Mapped[str]  # the whole ``model.rolling.RollingDrain``: the turn of each node, and why nodes were skipped
-
-
-class CheckpointHistoryRow(Base):
-    """The outcome of a checkpoint, predicted and actual (``learning.CheckpointRecord``)."""
-
-    __tablename__ = "checkpoint_history"
-    __table_args__ = (Index(None, "ended_at"), TABLE_OPTIONS)
-
+# The outcome of a checkpoint, predicted and actual (``learning.CheckpointRecord``).
+CHECKPOINT_HISTORY = _table(
+    "checkpoint_history",
     # No foreign key: the duration of a checkpoint stays true without its eviction.
-    eviction_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
-    asked_at: Mapped[datetime] = mapped_column(primary_key=True)
-    ended_at: Mapped[datetime]
-    run: Mapped[int]
-    user: Mapped[str] = mapped_column(Name())
-    app: Mapped[str] = mapped_column(Name())
-    checkpointer: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    action: Mapped[Action] = mapped_column(word(Action))
-    nodes: Mapped[int]
-    outcome: Mapped[CheckpointOutcome] = mapped_column(word(CheckpointOutcome))
-    predicted_s: Mapped[float]
-    actual_s: Mapped[float | None]
-    write_s: Mapped[float | None]
-    predicted_size_mib: Mapped[float | None]
-    size_mib: Mapped[float | None]
+    Column("eviction_id", Integer, primary_key=True, autoincrement=False),
+    Column("job_id", Name(ID_LENGTH), primary_key=True),
+    Column("asked_at", UtcDateTime, primary_key=True),
+    _given("ended_at", UtcDateTime),
+    _given("run", Integer),
+    _given("user", Name()),
+    _given("app", Name()),
+    _given("checkpointer", Name(ID_LENGTH)),
+    _given("action", word(Action)),
+    _given("nodes", Integer),
+    _given("outcome", word(CheckpointOutcome)),
+    _given("predicted_s", Figure),
+    Column("actual_s", Figure),
+    Column("write_s", Figure),
+    Column("predicted_size_mib", Figure),
+    Column("size_mib", Figure),
+    Index(None, "ended_at"),
+)
 
+# How a run of a job went on from a checkpoint (``learning.RestartRecord``).
+RESTART_HISTORY = _table(
+    "restart_history",
+    Column("job_id", Name(ID_LENGTH), primary_key=True),
+    Column("started_at", UtcDateTime, primary_key=True),
+    _given("run", Integer),
+    _given("user", Name()),
+    _given("app", Name()),
+    _given("checkpointer", Name(ID_LENGTH)),
+    _given("nodes", Integer),
+    _given("restart", word(Restart)),
+    Column("predicted_s", Figure),
+    Column("restart_s", Figure),
+    Index(None, "started_at"),
+)
 
-class RestartHistoryRow(Base):
-    """How a run of a job went on from a checkpoint (``learning.RestartRecord``)."""
+# How long a run of a job lasted (``run_times.RunRecord``).
+RUN_HISTORY = _table(
+    "run_history",
+    Column("job_id", Name(ID_LENGTH), primary_key=True),
+    Column("started_at", UtcDateTime, primary_key=True),
+    _given("ended_at", UtcDateTime),
+    _given("user", Name()),
+    _given("app", Name()),
+    _given("nodes", Integer),
+    Column("limit_s", Figure),
+    _given("cut", Boolean),
+    Index(None, "ended_at"),
+    Index(None, "user", "app"),
+)
 
-    __tablename__ = "restart_history"
-    __table_args__ = (Index(None, "started_at"), TABLE_OPTIONS)
+# Small JSON values by key.
+KEPT_VALUES = _table("kept_values", Column("name", Name(), primary_key=True), _given("document", LongText))
 
-    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
-    started_at: Mapped[datetime] = mapped_column(primary_key=True)
-    run: Mapped[int]
-    user: Mapped[str] = mapped_column(Name())
-    app: Mapped[str] = mapped_column(Name())
-    checkpointer: Mapped[str] = mapped_column(Name(ID_LENGTH))
-    nodes: Mapped[int]
-    restart: Mapped[Restart] = mapped_column(word(Restart))
-    predicted_s: Mapped[float | None]
-    restart_s: Mapped[float | None]
-
-
-class RunHistoryRow(Base):
-    """How long a run of a job lasted (``run_times.RunRecord``)."""
-
-    __tablename__ = "run_history"
-    __table_args__ = (Index(None, "ended_at"), Index(None, "user", "app"), TABLE_OPTIONS)
-
-    job_id: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
-    started_at: Mapped[datetime] = mapped_column(primary_key=True)
-    ended_at: Mapped[datetime]
-    user: Mapped[str] = mapped_column(Name())
-    app: Mapped[str] = mapped_column(Name())
-    nodes: Mapped[int]
-    limit_s: Mapped[float | None]
-    cut: Mapped[bool]
-
-
-class ValueRow(Base):
-    """Small JSON values by key."""
-
-    __tablename__ = "kept_values"
-    __table_args__ = (TABLE_OPTIONS,)
-
-    key: Mapped[str] = mapped_column("name", Name(), primary_key=True)
-    document: Mapped[str]
-
-
-class LeaseRow(Base):
-    """The daemon that may act. The row is there from the first migration on, so taking the lease is one UPDATE."""
-
-    __tablename__ = "leases"
-    __table_args__ = (TABLE_OPTIONS,)
-
-    name: Mapped[str] = mapped_column(Name(ID_LENGTH), primary_key=True)
-    owner: Mapped[str] = mapped_column(Name())
-    expires_at: Mapped[datetime]
-
-
-def _table(row: type[Base]) -> Table:
-    return cast(Table, row.__table__)
-
-
-# The repository writes plain statements, it keeps no session and no identity map.
-EVICTIONS = _table(EvictionRow)
-PLANS = _table(PlanRow)
-EXPLANATIONS = _table(ExplanationRow)
-PREEMPTIONS = _table(PreemptionRow)
-STEPS = _table(StepRow)
-REQUESTS = _table(RequestRow)
-ROLLING_DRAINS = _table(RollingDrainRow)
-CHECKPOINT_HISTORY = _table(CheckpointHistoryRow)
-RESTART_HISTORY = _table(RestartHistoryRow)
-RUN_HISTORY = _table(RunHistoryRow)
-KEPT_VALUES = _table(ValueRow)
-LEASES = _table(LeaseRow)
+# The daemon that may act. The row is there from the first migration on, so taking the lease is one UPDATE.
+LEASES = _table(
+    "leases",
+    Column("name", Name(ID_LENGTH), primary_key=True),
+    _given("owner", Name()),
+    _given("expires_at", UtcDateTime),
+)

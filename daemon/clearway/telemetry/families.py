@@ -1,39 +1,185 @@
-"""Makes metrics in one registry, together with the series that Prometheus has to see before they change."""
+"""Every metric: its name (after ``clearway_``), its meaning, its labels and buckets; and one way to change any.
 
+A counter's series must be seen at 0 before it rises: else Prometheus misses its first increase. So labels are given
+with the values that are known beforehand; the values of a label without any come later.
+"""
+
+from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import product
-from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-WAIT_BUCKETS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600)  # seconds
-MARGIN_BUCKETS = (-3_600, -600, -120, -60, -30, -10, 0, 10, 30, 60, 120, 600, 3_600)  # seconds
+from clearway.config.configuration import Mode
+from clearway.execution.job_lifecycle import Command
+from clearway.model.claims import Restart
+from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.orders import MoveKind
+from clearway.model.problem import Action
+from clearway.model.rolling import TurnState
+from clearway.preemption.explanation import RULES
+
+PREEMPTING = tuple(action for action in Action if action is not Action.END)
+RECORDS = ("job", "node", "reservation")
+# By the error that ended the cycle, the first that fits.
+FAILURES = {
+    SlurmTimeoutError: "slurm_timeout",
+    SlurmUnavailableError: "slurm_unavailable",
+    SlurmRefusedError: "slurm_refused",
+    StoreError: "store",
+    BaseException: "internal",
+}
+_RULES = tuple(rule.name for rule in RULES)
+
+# The registry adds ``_total`` to their names.
+_COUNTERS = {
+    "cycles": "Cycles that succeeded.",
+    "cycle_failures": "Cycles that failed, by cause.",
+    "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
+    "slurm_steps": "Commands given to Slurm, by kind and result.",
+    "skipped_records": "Records that could not be read; one that stays unreadable counts once.",
+    "evictions_planned": "Evictions planned.",
+    "evictions": "Evictions that have ended, by result.",
+    "preemptor_starts": "Preemptors that started with Clearway's help.",
+    "deadlines_missed": "Evictions whose preemptor started after its deadline, or that failed.",
+    "nodes_emptied": "Nodes that drains have emptied.",
+    "moved_jobs": "Jobs that compaction and promotion have moved, and that run again.",
+    "move_gain_node_seconds": ("Node-seconds that moves were expected to gain; only of those carried out to the end."),
+    "compacted_nodes": "Nodes that compaction has moved all jobs off.",
+    "rolling_drain_skipped_nodes": (
+        "Nodes that rolling drains could not empty; nodes that an operator left out do not count."
+    ),
+    "preemptions": "Jobs that passed their point of no return.",
+    "lost_work_node_seconds": "Node-seconds of work that preemption lost, by action.",
+    "saved_work_node_seconds": (
+        "Node-seconds of work that checkpoints saved: what a kill would have lost, less what was lost."
+    ),
+    "rule_lost_work_node_seconds": (
+        "Node-seconds that plans expected to lose (rule clearway), and that simple rules would have lost instead."
+    ),
+    "rule_infeasible": (
+        "Plans for which a simple rule would not have freed the nodes in time; they add nothing to its loss."
+    ),
+    "checkpoints": "Checkpoints that were asked for, by what became of them.",
+    "restarts": (
+        "Runs that went on from a checkpoint: from the newest (ok), the one before (fallback), or none (scratch)."
+    ),
+}
+_GAUGES = {
+    "last_cycle_timestamp_seconds": "Unix time of the last cycle that succeeded; 0: none has yet.",
+    "unreadable_records": (
+        "Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read."
+    ),
+    "unreadable_claims": (
+        "Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as none."
+    ),
+    "paused": "1 while an operator has paused the daemon, else 0.",
+    "standby": "1 while another daemon holds the lease on the database, else 0.",
+    "mode": "1 for the configured daemon.mode, 0 for the others.",
+    "waiting_preemptors": "Preemptors that wait; 0: none waits.",
+    "waiting_preemptors_without_eviction": (
+        "Preemptors that wait and for which nothing is planned; 0: there is a plan for each."
+    ),
+    "waiting_preemptors_overdue": "Preemptors that wait beyond their deadline; 0: none does.",
+    "open_evictions": "Evictions in each open state.",
+    "open_preemptions": "Preemptees of evictions under way, in each open state.",
+    "open_rolling_drains": "Rolling drains that have not ended; 0: none is under way.",
+    "rolling_drain_nodes": "Nodes of open rolling drains, by the state of their turn.",
+    "rolling_drain_standstill_seconds": (
+        "Seconds since a node's turn last changed, in the open rolling drain where that is longest; 0: none open."
+    ),
+    "budget_jobs": "Jobs preempted in the last hour (used), and how many may be (limit; absent: no limit).",
+    "budget_lost_node_seconds": (
+        "Node-seconds of work lost in the last hour (used), and how many may be (limit; absent: no limit)."
+    ),
+}
+_HISTOGRAMS = {
+    "cycle_duration_seconds": "Duration of a cycle that succeeded.",
+    "planner_duration_seconds": "Seconds that it took to plan an eviction and to store it.",
+    "time_to_start_seconds": "Seconds from the plan of an eviction to the start of its preemptor.",
+    "time_to_empty_seconds": "Seconds from the beginning of a drain until its nodes were empty.",
+    "start_margin_seconds": (
+        "Seconds from a preemptor's start to its deadline; negative: it started after the deadline."
+    ),
+    "checkpoint_duration_seconds": "Seconds from asking a job to save itself to its checkpoint.",
+    "checkpoint_prediction_error_seconds": (
+        "Seconds that a checkpoint took beyond those predicted; negative: it took less."
+    ),
+    "checkpoint_seconds_ratio": "Seconds that a checkpoint took, over those predicted; 1: exactly as predicted.",
+}
+_LABELS: dict[str, dict[str, Iterable[str]]] = {
+    "cycle_failures": {"kind": FAILURES.values()},
+    "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
+    "skipped_records": {"kind": RECORDS},
+    "unreadable_records": {"kind": RECORDS},
+    "mode": {"mode": ()},
+    "evictions_planned": {"mode": Mode},
+    "evictions": {"result": [state for state in EvictionState if state.terminal]},
+    "open_evictions": {"state": [state for state in EvictionState if not state.terminal]},
+    "open_preemptions": {"state": [state for state in PreemptionState if not state.terminal]},
+    "preemptor_starts": {"result": ("in_time", "late")},
+    "moved_jobs": {"kind": MoveKind},
+    "move_gain_node_seconds": {"kind": MoveKind},
+    "rolling_drain_nodes": {"state": TurnState},
+    "preemptions": {"action": (), "partition": ()},
+    "lost_work_node_seconds": {"action": PREEMPTING},
+    "budget_jobs": {"kind": ("used",)},
+    "budget_lost_node_seconds": {"kind": ("used",)},
+    "rule_lost_work_node_seconds": {"rule": ("clearway", *_RULES)},
+    "rule_infeasible": {"rule": _RULES},
+    "checkpoints": {"checkpointer": (), "outcome": ()},
+    "restarts": {"restart": Restart},
+}
+_WAITS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600)  # seconds, as the next two
+_MARGINS = (-3_600, -600, -120, -60, -30, -10, 0, 10, 30, 60, 120, 600, 3_600)
+_BUCKETS: dict[str, Sequence[float]] = {
+    "cycle_duration_seconds": (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5, 10, 30),
+    "planner_duration_seconds": (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+    "start_margin_seconds": _MARGINS,
+    "checkpoint_prediction_error_seconds": _MARGINS,
+    "checkpoint_seconds_ratio": (0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10),
+}
 
 
 class Families:
-    """Labels are given with the values that are known beforehand; a label without any gets its values later.
-
-    A counter must be seen at 0 before it rises: else Prometheus misses its first increase.
-    """
+    """All metrics, in one registry. Values of labels are given in the order of the table."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+        self._counters = {name: Counter(*_described(name, text), registry=registry) for name, text in _COUNTERS.items()}
+        self._gauges = {name: Gauge(*_described(name, text), registry=registry) for name, text in _GAUGES.items()}
+        self._histograms = {
+            name: Histogram(*_described(name, text), buckets=_BUCKETS.get(name, _WAITS), registry=registry)
+            for name, text in _HISTOGRAMS.items()
+        }
+        for name, labels in _LABELS.items():
+            for values in product(*labels.values()):
+                (self._counters.get(name) or self._gauges[name]).labels(*values)
 
-    def counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
-        """The registry's name of it ends in ``_total``."""
-        return _shown(Counter(name, text, tuple(labels), registry=self._registry), labels)
+    def add(self, counter: str, amount: float = 1, *labels: str) -> None:
+        """An amount of 0 shows the series."""
+        found = self._counters[counter]
+        (found.labels(*labels) if labels else found).inc(amount)
 
-    def gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
-        return _shown(Gauge(name, text, tuple(labels), registry=self._registry), labels)
+    def set(self, gauge: str, value: float | None, *labels: str) -> None:
+        """None: the series is absent."""
+        found = self._gauges[gauge]
+        if value is not None:
+            (found.labels(*labels) if labels else found).set(value)
+        else:
+            with suppress(KeyError):  # it was absent
+                found.remove(*labels)
 
-    def histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self._registry)
+    def set_tally(self, gauge: str, found: Iterable[str]) -> None:
+        """How often each known value of its one label is found."""
+        tally, (known,) = Tally(found), _LABELS[gauge].values()
+        for value in known:
+            self.set(gauge, tally[value], value)
+
+    def observe(self, histogram: str, value: float) -> None:
+        self._histograms[histogram].observe(value)
 
 
-M = TypeVar("M", Counter, Gauge)
-
-
-def _shown(metric: M, labels: dict[str, Iterable[str]]) -> M:
-    for values in product(*labels.values()) if labels else ():
-        metric.labels(*values)
-    return metric
+def _described(name: str, text: str) -> tuple[str, str, Iterable[str]]:
+    return f"clearway_{name}", text, _LABELS.get(name, ())

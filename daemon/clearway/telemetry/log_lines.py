@@ -55,8 +55,6 @@ class LogLines:
     def write(self, event: Event) -> None:
         """The lines of one event; the types that are not registered below have none."""
 
-    # -- cycles --------------------------------------------------------------------------------------------
-
     @write.register
     def _cycle(self, report: CycleReport) -> None:
         if self._failure is not None:
@@ -99,10 +97,10 @@ class LogLines:
         error, now = event.error, self._clock.now()
         text = f"{type(error).__name__}: {error}"
         kind = _NUMBER.sub("#", text)
-        same = self._failure is not None and self._failure[0] == kind
-        count = (self._failure[2] if self._failure else 0) + 1
-        if same and self._failure is not None and now - self._failure[1] < HEARTBEAT:
-            self._failure = (kind, self._failure[1], count)
+        before, told_at, count = self._failure or ("", now, 0)
+        same, count = before == kind, count + 1
+        if same and now - told_at < HEARTBEAT:
+            self._failure = (kind, told_at, count)
             return
         self._failure = (kind, now, count)
         # What is raised on purpose says all in one line; anything else is a bug, and needs its traceback.
@@ -113,41 +111,24 @@ class LogLines:
     def _checkpointed(self, record: CheckpointRecord) -> None:
         """One that failed has a line of its own: its user and application may need help."""
         if record.outcome in (CheckpointOutcome.FAILED, CheckpointOutcome.LATE):
-            self._log.warning(
-                "checkpoint failed",
-                job=record.job_id,
-                user=record.user,
-                app=record.app,
-                checkpointer=record.checkpointer,
-                outcome=record.outcome.value,
-            )
+            self._log.warning("checkpoint failed", **_of_job(record), outcome=record.outcome.value)
 
     @write.register
     def _restarted(self, record: RestartRecord) -> None:
         if record.restart is not Restart.OK:
-            self._log.warning(
-                "restart fell back",
-                job=record.job_id,
-                user=record.user,
-                app=record.app,
-                checkpointer=record.checkpointer,
-                restart=record.restart.value,
-            )
+            self._log.warning("restart fell back", **_of_job(record), restart=record.restart.value)
 
     @write.register
     def _rolled(self, event: RollingProgress) -> None:
         """A line for each node that is skipped, and one when the order has ended."""
         after, missed = event.after, newly_skipped(event.before, event.after)
+        log = self._log.bind(rolling_drain=after.rolling_id)
         for turn in missed[:_MOST_LINES]:
-            self._log.warning("node skipped", rolling_drain=after.rolling_id, node=turn.node, why=turn.note)
+            log.warning("node skipped", node=turn.node, why=turn.note)
         if len(missed) > _MOST_LINES:
-            self._log.warning("more were skipped", rolling_drain=after.rolling_id, count=len(missed) - _MOST_LINES)
+            log.warning("more were skipped", count=len(missed) - _MOST_LINES)
         if after.state.terminal:
-            self._log.info(
-                "rolling drain finished", rolling_drain=after.rolling_id, state=after.state.value, outcome=after.outcome
-            )
-
-    # -- what is seen --------------------------------------------------------------------------------------
+            log.info("rolling drain finished", state=after.state.value, outcome=after.outcome)
 
     def _tell_unread(self, report: CycleReport) -> None:
         found = {(f"{item.kind} record", item.ident): item.why for item in report.snapshot.skipped}
@@ -191,18 +172,10 @@ class LogLines:
             if known is None or known != eviction or (acted and eviction.state.acting):
                 self._tell_steps(eviction.eviction_id)
             if known is not None and known.state is not eviction.state:
-                self._tell_state(eviction, known.state.value)
+                log = self._log.bind(eviction=eviction.eviction_id, state=eviction.state.value)
+                log.info("eviction", before=known.state.value, job=eviction.subject.job_id)
         self._evictions = {eviction.eviction_id: eviction for eviction in report.open_evictions}
         self._told_step = {number: step for number, step in self._told_step.items() if number in self._evictions}
-
-    def _tell_state(self, eviction: Operation, before: str) -> None:
-        self._log.info(
-            "eviction",
-            eviction=eviction.eviction_id,
-            state=eviction.state.value,
-            before=before,
-            job=eviction.subject.job_id,
-        )
 
     def _tell_steps(self, eviction_id: int) -> None:
         """Steps and events since the last look; those of an earlier daemon's life have been told."""
@@ -211,21 +184,13 @@ class LogLines:
             if step.step_id <= told or step.intended_at < self._since:
                 continue
             told = step.step_id
-            log = self._log.info if step.result == "ok" else self._log.warning
+            log = self._log.bind(eviction=eviction_id, job=step.job_id)
+            tell = log.info if step.result == "ok" else log.warning
             if step.kind == "event":
-                log("event", eviction=eviction_id, job=step.job_id, text=step.detail)
+                tell("event", text=step.detail)
             else:
-                log(
-                    "step",
-                    eviction=eviction_id,
-                    job=step.job_id,
-                    kind=step.kind,
-                    result=step.result or "unknown",
-                    detail=step.detail or None,
-                )
+                tell("step", kind=step.kind, result=step.result or "unknown", detail=step.detail or None)
         self._told_step[eviction_id] = told
-
-    # -- what is done --------------------------------------------------------------------------------------
 
     @write.register
     def _planned(self, event: PlanMade) -> None:
@@ -287,3 +252,7 @@ class LogLines:
             outcome=eviction.outcome or None,
             lost_work_node_s=eviction.actual_lost_node_s,
         )
+
+
+def _of_job(record: CheckpointRecord | RestartRecord) -> dict[str, str]:
+    return {"job": record.job_id, "user": record.user, "app": record.app, "checkpointer": record.checkpointer}

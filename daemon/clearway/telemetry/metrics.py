@@ -5,20 +5,20 @@ Counters start at 0 with the daemon, as Prometheus expects. What is counted stan
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from functools import singledispatchmethod
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
 import clearway
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, Mode
+from clearway.model.claims import read_claims
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.events import Event
-from clearway.telemetry.daemon_metrics import DaemonMetrics
-from clearway.telemetry.eviction_metrics import EvictionMetrics
-from clearway.telemetry.families import Families
-from clearway.telemetry.relocation_metrics import RelocationMetrics
-from clearway.telemetry.rolling_metrics import RollingMetrics
+from clearway.model.events import CommandGiven, CycleFailed, Event
+from clearway.model.report import CycleReport
+from clearway.telemetry.families import FAILURES, RECORDS, Families
+from clearway.telemetry.operation_metrics import OperationMetrics
 from clearway.telemetry.work_metrics import WorkMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which is never read
@@ -35,18 +35,12 @@ class Metrics:
         build = Info("clearway_build", "Version of the daemon.", registry=self.registry)
         build.info({"version": clearway.__version__, "python": platform.python_version()})
         Info("clearway_backend", "How the daemon talks to Slurm.", registry=self.registry).info({"name": backend})
-        self._restarts = _Restarts()
-        self.registry.register(self._restarts)
+        self._restarts: Callable[[], int] = lambda: 0
+        self.registry.register(self)
         families = Families(self.registry)
-        self._daemon = DaemonMetrics(families, wall or SystemClock())
+        self._daemon = _DaemonMetrics(families, wall or SystemClock())
         self._work = WorkMetrics(families, checkpointers)
-        self._parts = (
-            self._daemon,
-            self._work,
-            EvictionMetrics(families, clock.now()),
-            RelocationMetrics(families),
-            RollingMetrics(families),
-        )
+        self._parts = (self._daemon, self._work, OperationMetrics(families, clock.now()))
 
     def configured(self, config: Config) -> None:
         """Show mode and limits."""
@@ -55,7 +49,12 @@ class Metrics:
 
     def count_restarts(self, restarts: Callable[[], int]) -> None:
         """Show how often the backend's own process had to be started again; 0 for one without such a process."""
-        self._restarts.count = restarts
+        self._restarts = restarts
+
+    def collect(self) -> Iterator[Metric]:
+        """The backend's own count, read when Prometheus asks."""
+        text = "Times that the backend's own process was started again; always 0 for one without such a process."
+        yield CounterMetricFamily("clearway_backend_restarts", text, value=self._restarts())
 
     def record(self, event: Event) -> None:
         """Count one event, whatever its type."""
@@ -67,12 +66,51 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Restarts:
-    """Reads the backend's own count when Prometheus asks."""
+class _DaemonMetrics:
+    """Cycles, what the daemon could not read, and what it is set to; ``wall`` gives the times of day."""
 
-    def __init__(self) -> None:
-        self.count: Callable[[], int] = lambda: 0
+    def __init__(self, families: Families, wall: Clock) -> None:
+        self._families = families
+        self._wall = wall
+        self._skipped: frozenset[tuple[str, str]] = frozenset()
 
-    def collect(self) -> Iterator[Metric]:
-        text = "Times that the backend's own process was started again; always 0 for one without such a process."
-        yield CounterMetricFamily("clearway_backend_restarts", text, value=self.count())
+    def configured(self, config: Config) -> None:
+        for mode in Mode:
+            self._families.set("mode", mode is config.daemon.mode, mode.value)
+
+    @singledispatchmethod
+    def record(self, event: Event) -> None:
+        """Count one event; types that are not registered below change nothing here."""
+
+    @record.register
+    def _cycle(self, report: CycleReport) -> None:
+        snapshot = report.snapshot
+        self._families.add("cycles")
+        self._families.observe("cycle_duration_seconds", report.seconds)
+        self._families.set("last_cycle_timestamp_seconds", self._wall.now().timestamp())
+        self._families.add("slurm_queries", snapshot.queries)
+        self._families.set("paused", report.paused)
+        self._families.set("standby", report.standby)
+        self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
+        self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
+        skipped = frozenset((item.kind, item.ident) for item in snapshot.skipped)
+        for kind, _ in skipped - self._skipped:
+            self._families.add("skipped_records", 1, _record(kind))
+        self._skipped = skipped
+
+    @record.register
+    def _cycle_failed(self, event: CycleFailed) -> None:
+        self._families.add("cycle_failures", 1, failure_kind(event.error))
+
+    @record.register
+    def _command(self, event: CommandGiven) -> None:
+        self._families.add("slurm_steps", 1, event.kind, event.result)
+
+
+def failure_kind(error: BaseException) -> str:
+    """The label of a failed cycle."""
+    return next(kind for sort, kind in FAILURES.items() if isinstance(error, sort))
+
+
+def _record(kind: str) -> str:
+    return kind if kind in RECORDS else "job"

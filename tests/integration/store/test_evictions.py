@@ -87,6 +87,7 @@ def test_saving_writes_only_what_changed(store: SqlStore) -> None:
     statements = record_statements(store)
     store.save_eviction(saved)
     assert [each for each in statements if not each.startswith("SELECT")] == []
+    assert sum(each.startswith("SELECT") for each in statements) == 2, "the eviction with its plan, and its preemptions"
 
     statements.clear()
     moved = replace(saved.preemptions[7], state=PreemptionState.VACATING, requeued_at=after(1))

@@ -22,14 +22,14 @@ from clearway.model.plan import DrainPlan, OperationPlan, RelocationPlan
 from clearway.store import migrate
 from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
-from clearway.store.tables import Base
+from clearway.store.tables import METADATA
 from tests.builders import NOW, eviction, plan
 
 
 def test_the_migrations_make_what_the_models_say(store: SqlStore) -> None:
     with store._database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_the_newest_migration_is_the_one_that_is_asked_for() -> None:

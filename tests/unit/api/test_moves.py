@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.test_moves import moving, serial
+from tests.simulation.moving_jobs import moving, serial
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from clearway.cli import dry_run, options, render
+from clearway.estimates.learning import key_of
+from clearway.model.claims import read_claims
+from clearway.model.problem import Action
+from clearway.model.records import CheckpointOutcome, CheckpointRecord
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
-from tests.simulation.test_moves import moving, serial
+from tests.simulation.moving_jobs import moving, serial
 from tests.simulation.world import SAVES, World
 from tests.unit.cli.test_commands import Site
 
@@ -123,6 +127,32 @@ def test_a_dry_run_begins_with_what_would_be_done(
     assert shown.startswith(first)
     assert ("Trade-off" in shown) == (nodes == "n1")
     assert ("Every job, with the reason" in shown) == (nodes == "n1")
+
+
+def test_a_dry_run_of_a_drain_knows_what_the_daemon_has_learned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_from(site, monkeypatch)
+    world = site.world
+    job, now = world.cluster.running()[0].job, world.clock.now()
+    claims, _ = read_claims(job)
+    assert claims is not None
+    assert site.run("drain", "n1", "--dry-run").exit_code == 0
+    for eviction_id in range(world.config.learning.failures):
+        failed = CheckpointRecord(
+            **key_of(job, claims)._asdict(),
+            eviction_id=eviction_id,
+            job_id=job.job_id,
+            run=0,
+            action=Action.APP_CHECKPOINT,
+            nodes=1,
+            asked_at=now,
+            ended_at=now,
+            outcome=CheckpointOutcome.FAILED,
+            predicted_s=1.0,
+        )
+        assert world.store.record_checkpoint(failed)
+    refused = site.run("drain", "n1", "--dry-run")
+    assert refused.exit_code == 1
+    assert "1 job(s) in the way" in refused.stdout
 
 
 def test_a_dry_run_of_moves_tells_where_they_go(moves: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_wanted_features(text: str, names: set[str]) -> None:
 
 
 def test_an_imagined_preemptor_has_no_obstacle() -> None:
-    found = imagined(4, 300, "batch", NOW)
+    found = imagined(4, 300, ("batch",), NOW)
     assert (found.job.num_nodes, found.deadline, found.obstacle) == (4, after(300), "")
 
 

@@ -1,7 +1,14 @@
 """Single values as Slurm prints them: times, durations, sizes, numbers, "none" in its many spellings."""
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from typing import TypeVar
+
+from clearway.model.cluster import Skipped
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 # What Slurm prints where there is nothing. A job may be called "(null)"; then its name reads as empty.
 NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown"})
@@ -16,6 +23,24 @@ _MAX_DIGITS = 18
 
 class FieldError(ValueError):
     """A value that does not read as what it should be; its text says which and why."""
+
+
+def read_each(
+    kind: str, records: Iterable[tuple[str, R]], read: Callable[[R], T], *, key: str = "name"
+) -> tuple[list[T], list[Skipped]]:
+    """What can be read of these records, which come with their keys; of two with one key neither can be trusted."""
+    good: dict[str, T | None] = {}
+    skipped: list[Skipped] = []
+    for ident, record in records:
+        twice, good[ident] = ident in good, None
+        if twice:
+            skipped.append(Skipped(kind, ident[:80], f"two records have this {key}"))
+            continue
+        try:
+            good[ident] = read(record)
+        except FieldError as error:
+            skipped.append(Skipped(kind, ident[:80], str(error)))
+    return [each for each in good.values() if each is not None], skipped
 
 
 def text(value: str) -> str:

@@ -37,24 +37,19 @@ def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, n
     It follows for GPUs per node, and for those per job or per task of a job on one node. Of resources that share out
     GPUs (``shard``, ``mps``), and of any that is no GPU, nothing is known here.
     """
-    told = (per_node, per_job, per_socket, per_task)
-    if fields.NOTHING.issuperset(told):  # of most jobs
+    if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):  # of most jobs
         return ()
-    scopes = [_gres_only(text) for text in told]
-    if not any(scopes):
-        return ()
-    on_node, of_job, of_socket, of_task = scopes
+    alone = nodes == 1
+    # What is told, and how often a node has it; 0: that does not follow.
+    scopes = ((per_node, 1), (per_job, int(alone)), (per_socket, 0), (per_task, tasks if alone else 0))
+    asked = [(gres, times) for told, times in scopes if (gres := _gres_only(told))]
+    if len(asked) != 1:
+        return None if asked else ()
+    gres, times = asked[0]
     try:
-        if any(_item(item, "gres")[0] != "gpu" for scope in scopes for item in fields.names(scope)):
+        if not times or any(_item(item, "gres")[0] != "gpu" for item in fields.names(gres)):
             return None
-        if on_node and not (of_socket or of_job or of_task):
-            found = gpus(on_node, "gres per node")
-        elif of_job and not (on_node or of_socket or of_task) and nodes == 1:
-            found = gpus(of_job, "gres per job")
-        elif of_task and not (on_node or of_socket or of_job) and nodes == 1 and tasks:
-            found = tuple((name, count * tasks) for name, count in gpus(of_task, "gres per task"))
-        else:
-            return None
+        found = tuple((name, count * times) for name, count in gpus(gres, "gres"))
     except FieldError:
         return None
     mixed = len(found) > 1 and any(not name for name, _ in found)

@@ -9,7 +9,7 @@ reads configuration files when it is imported; and it folds 10,000 names like ``
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ClusterShell.RangeSet import RangeSet, RangeSetParseError
 
@@ -22,6 +22,8 @@ _SHORT = 60  # characters
 _RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 _PIECE = re.compile(rf"(?:[A-Za-z0-9_.-]|\[{_RANGE.pattern}(?:,{_RANGE.pattern})*\])+")
 _PART = re.compile(r"\[([^]]*)\]|([^[]+)")
+_MATCHING = re.compile(r"(?:[^][]++|\[[^][]*+\])*+")
+_UP_TO_COMMA = re.compile(r"((?:[^][,]++|\[[^][]*+\])*+),")
 _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,12})", re.DOTALL)
 
 
@@ -43,22 +45,11 @@ def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def pieces(hostlist: str) -> Iterator[str]:
+def pieces(hostlist: str) -> list[str]:
     """Split at commas outside of brackets."""
-    depth, start = 0, 0
-    for at, char in enumerate(hostlist):
-        if char == "[":
-            depth += 1
-        elif char == "]":
-            depth -= 1
-        elif char == "," and depth == 0:
-            yield hostlist[start:at]
-            start = at + 1
-        if depth not in (0, 1):
-            break
-    if depth != 0:
+    if not _MATCHING.fullmatch(hostlist):
         raise FieldError(f"host list {hostlist[:40]!r} has brackets that do not match")
-    yield hostlist[start:]
+    return _UP_TO_COMMA.findall(hostlist + ",")
 
 
 def _expand_piece(piece: str, limit: int) -> Iterable[str]:

@@ -38,26 +38,17 @@ def job_columns(known: str) -> tuple[str, ...]:
     return tuple(_EXCLUSIVE if newer and column == "OverSubscribe" else column for column in JOB_COLUMNS)
 
 
+_ENDED = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
+)  # fmt: skip
 # squeue prints one word a job; flags win over the base state. Words that are not here are UNKNOWN.
 _STATES = {
-    "PENDING": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING,
-    "SPECIAL_EXIT": JobState.PENDING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-    "REQUEUED": JobState.PENDING,
     "CONFIGURING": JobState.CONFIGURING,
     "RUNNING": JobState.RUNNING,
     "SUSPENDED": JobState.SUSPENDED,
     "COMPLETING": JobState.COMPLETING,
-    "BOOT_FAIL": JobState.ENDED,
-    "CANCELLED": JobState.ENDED,
-    "COMPLETED": JobState.ENDED,
-    "DEADLINE": JobState.ENDED,
-    "FAILED": JobState.ENDED,
-    "NODE_FAIL": JobState.ENDED,
-    "OUT_OF_MEMORY": JobState.ENDED,
-    "PREEMPTED": JobState.ENDED,
-    "TIMEOUT": JobState.ENDED,
+    **dict.fromkeys(("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUED"), JobState.PENDING),
+    **dict.fromkeys(_ENDED, JobState.ENDED),
 }
 
 # The words for a job that others may share its nodes with; any other, unknown ones included, means whole nodes.
@@ -75,35 +66,24 @@ def job_state(word: str, *, on_nodes: bool) -> JobState:
 
 def job_format(token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> str:
     """The value for ``squeue --Format`` (or SQUEUE_FORMAT2): width 0 prints a value whole, a suffix follows it."""
-    last = len(columns) - 1
-    return ",".join(
-        f"{column}:{_record_end(token) if at == last else _column_end(token)}" for at, column in enumerate(columns)
-    )
+    return f":|{token}|,".join(columns) + f":|{token}$"
 
 
 def excluded_nodes_format(token: str) -> str:
     """The value for ``squeue --format`` (or SQUEUE_FORMAT): job id and excluded nodes."""
-    return f"%A{_column_end(token)}%x{_record_end(token)}"
-
-
-def _column_end(token: str) -> str:
-    return f"|{token}|"
-
-
-def _record_end(token: str) -> str:
-    return f"|{token}$"
+    return f"%A|{token}|%x|{token}$"
 
 
 def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Row], list[Skipped]]:
     """Records and their columns; what does not have exactly these columns is skipped."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    records = text.split(_record_end(token))
+    records = text.split(f"|{token}$")
     rest = records.pop()
     if rest.strip():
         skipped.append(Skipped("job", rest.strip()[:20], "the output ends inside a record"))
     for record in records:
-        values = record.removeprefix("\n").split(_column_end(token))
+        values = record.removeprefix("\n").split(f"|{token}|")
         if len(values) == len(columns):
             rows.append(dict(zip(columns, values, strict=True)))
         else:
@@ -114,19 +94,8 @@ def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) ->
 def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Job], list[Skipped]]:
     """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
     rows, skipped = split_rows(text, token, columns)
-    jobs: dict[str, Job] = {}
-    twice: set[str] = set()
-    for row in rows:
-        try:
-            job = job_from_row(row)
-        except FieldError as error:
-            skipped.append(Skipped("job", row["JobID"][:20], str(error)))
-            continue
-        if job.job_id in jobs:
-            twice.add(job.job_id)
-        jobs[job.job_id] = job
-    skipped += [Skipped("job", job_id, "two records have this id") for job_id in sorted(twice)]
-    return [job for job in jobs.values() if job.job_id not in twice], skipped
+    jobs, more = fields.read_each("job", ((row["JobID"], row) for row in rows), job_from_row, key="id")
+    return jobs, skipped + more
 
 
 def job_from_row(row: Row) -> Job:

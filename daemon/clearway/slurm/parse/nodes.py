@@ -129,23 +129,14 @@ def read_reservations(text: str) -> tuple[list[Reservation], list[Skipped]]:
 
 
 def _read(text: str, kind: str, key: str, read: Callable[[str], T]) -> tuple[list[T], list[Skipped]]:
-    good: dict[str, T] = {}
-    skipped: list[Skipped] = []
-    seen: set[str] = set()
+    named: list[tuple[str, str]] = []
+    nameless: list[Skipped] = []
     for line in text.split("\n"):
         if not line.strip() or line.startswith("No reservations in the system"):
             continue
-        name = re.match(rf"{key}=(\S+)", line)
-        if name is None:
-            skipped.append(Skipped(kind, line[:20], f"the line does not begin with {key}="))
-            continue
-        if name[1] in seen:
-            good.pop(name[1], None)
-            skipped.append(Skipped(kind, name[1][:80], "two records have this name"))
-            continue
-        seen.add(name[1])
-        try:
-            good[name[1]] = read(line)
-        except FieldError as error:
-            skipped.append(Skipped(kind, name[1][:80], str(error)))
-    return list(good.values()), skipped
+        if name := re.match(rf"{key}=(\S+)", line):
+            named.append((name[1], line))
+        else:
+            nameless.append(Skipped(kind, line[:20], f"the line does not begin with {key}="))
+    found, skipped = fields.read_each(kind, named, read)
+    return found, nameless + skipped

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from clearway.store.tables import Base
+from clearway.store.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
     render_as_batch=True,  # SQLite changes a table by copying it
 )
 with context.begin_transaction():

@@ -1,0 +1,64 @@
+"""Read: the cluster as the newest snapshot shows it, the preemptors that wait, and what has been learned of jobs."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+
+from clearway.api import schemas, views
+from clearway.api.context import Daemon, Report
+from clearway.estimates.run_times import RunKey, advice_on, sentence
+
+snapshot = APIRouter(tags=["cluster"])
+learned = APIRouter()
+
+
+@snapshot.get("/cluster")
+def cluster(daemon: Daemon, report: Report) -> schemas.ClusterView:
+    """Nodes, jobs and evictions in numbers, the budget, and what could not be read."""
+    return views.cluster_view(report, daemon.config(), daemon.backend)
+
+
+@snapshot.get("/preemptors")
+def preemptors(report: Report) -> schemas.PreemptorList:
+    """The urgent jobs that wait, with their deadlines and what is done for them.
+
+    Ordinary jobs for which eternal jobs make room are among them.
+    """
+    items = tuple(views.preemptor_view(waiting, report) for waiting in report.waiting)
+    return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
+
+
+@learned.get("/calibration", tags=["calibration"])
+def calibration(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of applications")] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of applications to skip")] = 0,
+) -> schemas.CalibrationView:
+    """By checkpointer, and by user, application and checkpointer in their order, over the newest records of each."""
+    history, now, end = daemon.history(), daemon.clock.now(), offset + limit
+    return schemas.CalibrationView(
+        checkpointers=tuple(
+            schemas.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))
+            for name in history.checkpointers[:limit]
+        ),
+        items=tuple(views.application_calibration(key, history, now) for key in history.keys[offset:end]),
+        next_offset=end if len(history.keys) > end else None,
+    )
+
+
+@learned.get(
+    "/walltime/advice",
+    tags=["walltime"],
+    responses={404: {"model": schemas.Problem, "description": "no such job has ended yet"}},
+)
+def walltime_advice(
+    daemon: Daemon,
+    user: Annotated[str, Query(max_length=255, description="user of the jobs")],
+    name: Annotated[str, Query(max_length=255, description="the application as the job calls it, else its name")],
+) -> schemas.WalltimeAdviceView:
+    """Time limits and run times of the jobs of this user and name that the daemon has seen end."""
+    found = advice_on(daemon.runs(RunKey(user, name)))
+    if found is None:
+        raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")
+    return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
