@@ -24,6 +24,22 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
+class ManualClock:
+    """Stands still until it is moved."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now.timestamp()
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
 def job(
     job_id: str | int = "101", nodes: Sequence[str] | int = 1, state: JobState = JobState.RUNNING, **fields: Any
 ) -> Job:

@@ -30,7 +30,6 @@ from clearway.preemption.suppression import Suppression
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.housekeeping import Housekeeping
 from clearway.service.loop import Loop
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
@@ -44,7 +43,6 @@ from clearway.telemetry.metrics import Metrics
 class Daemon:
     """Everything that ``clearway serve`` runs."""
 
-    config: Config
     loop: Loop
     store: SqlStore
     metrics: Metrics
@@ -79,7 +77,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     except BaseException:
         store.close()
         raise
-    return Daemon(config, new_loop(config, parts), store, metrics)
+    return Daemon(new_loop(config, parts), store, metrics)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:
@@ -103,19 +101,9 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    return Cycle(
-        parts=parts,
-        config=config,
-        operations=operations,
-        suppression=suppression,
-        housekeeping=Housekeeping(backend, store, operations, suppression),
-        executor=executor,
-        drains=drains,
-        rolling=rolling,
-        preemption=PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit),
-        relocation=relocation,
-        requests=RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit),
-    )
+    preemption = PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit)
+    requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit)
+    return Cycle(parts, config, operations, suppression, executor, drains, rolling, preemption, relocation, requests)
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

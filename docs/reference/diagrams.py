@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from clearway.model.operations import OperationKind, PreemptionState
-from clearway.model.transitions import FIRST_STATES, OPERATIONS, PREEMPTIONS
+from clearway.model.operations import EvictionState, OperationKind, PreemptionState
+from clearway.model.transitions import OPERATIONS, PREEMPTIONS
 
 PAGE = Path(__file__).parent.parent / "explanation" / "architecture.md"
 NAMES = {
@@ -23,6 +23,20 @@ NAMES = {
     OperationKind.RELOCATION: "states of a relocation",
 }
 OF_JOBS = "states of a preemption"
+# In which states an operation of each kind is stored first, and why.
+FIRST_STATES: Mapping[OperationKind, Mapping[EvictionState, str]] = {
+    OperationKind.EVICTION: {
+        EvictionState.PROPOSED: "mode observe",
+        EvictionState.AWAITING_APPROVAL: "mode approve, or over budget",
+        EvictionState.PLACING: "mode automatic",
+    },
+    OperationKind.DRAIN: {EvictionState.SCHEDULED: "begins later", EvictionState.PLACING: "begins at once"},
+    OperationKind.RELOCATION: {
+        EvictionState.PROPOSED: "mode observe",
+        EvictionState.AWAITING_APPROVAL: "mode approve",
+        EvictionState.PLACING: "mode automatic, or asked for",
+    },
+}
 
 
 def diagram(first: Mapping[StrEnum, str], table: Mapping[StrEnum, Mapping[StrEnum, str]]) -> str:

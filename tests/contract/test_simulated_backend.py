@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from clearway.model.clock import ManualClock
 from clearway.model.cluster import Node
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
+from tests.builders import ManualClock
 from tests.contract.backend_conformance import BackendConformance
 from tests.contract.site import CPUS, NODES
 

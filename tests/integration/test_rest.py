@@ -17,8 +17,7 @@ import pytest
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
 from clearway.model.errors import ConfigError
-from clearway.service.server import Service
-from clearway.service.systemd import Notifier
+from clearway.service.server import Notifier, Service
 from clearway.store.repository import SqlStore
 from tests.integration.daemon import (
     AUTHORIZED,

@@ -12,8 +12,7 @@ import pytest
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import batch

@@ -132,7 +132,7 @@ def test_parallel_leave_waits_for_jobs_that_also_run_elsewhere(make_world: Calla
     world.run_until(lambda: empty(world, "n1", "n4", "n5"), 30)
     assert now(world, begun).started_at is None
     assert world.state(wide) is JobState.RUNNING
-    verdicts = {v.job_id: v.code for v in now(world, begun).verdicts}
+    verdicts = {v.job_id: v.code for v in now(world, begun).plan.verdicts}
     assert verdicts[wide] == "parallel_left"
     world.run_until(lambda: now(world, begun).started_at is not None, 200, every_s=5.0)
     assert world.cluster.jobs[wide].job.restart_count == 0

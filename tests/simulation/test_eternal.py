@@ -81,7 +81,7 @@ def test_only_eternal_jobs_leave_for_an_ordinary_job(gaps: World) -> None:
     assert gaps.state(job) is JobState.PENDING
     assert len(gaps.cluster.jobs[beside].runs) == 1
     assert gaps.state(beside) is JobState.RUNNING
-    (verdict,) = [v for v in gaps.eviction().verdicts if v.job_id == beside]
+    (verdict,) = [v for v in gaps.eviction().plan.verdicts if v.job_id == beside]
     assert verdict.code == "not_eternal"
     (waiting,) = [w for w in gaps.tick().waiting if w.preemptor.job.job_id == second] or [None]
     assert waiting is None  # no eternal job holds a node any more: it is Slurm's affair again
@@ -104,7 +104,9 @@ def test_whom_room_is_made_for_is_called_what_it_is(
     assert explanation is not None
     steps = gaps.store.steps(done.eviction_id)
     assert done.outcome.startswith(f"The {called} started ")
-    assert f"none of its nodes can serve the {called}" in {v.reason for v in done.verdicts if v.job_id == elsewhere}
+    assert f"none of its nodes can serve the {called}" in {
+        v.reason for v in done.plan.verdicts if v.job_id == elsewhere
+    }
     misfit = plan_misfit(done.plan, gaps.backend.snapshot())
     assert misfit == f"the {called} {waits} does not wait any more"
     for output in ("table", "json"):
@@ -145,7 +147,7 @@ def test_one_that_does_not_save_itself_is_left_and_told_so(
     assert world.started(lone) is None
     assert world.eviction().state is EvictionState.FAILED
     assert {p.action for p in world.eviction().preemptions} == {Action.APP_CHECKPOINT}
-    told = {v.job_id: v.reason for v in world.eviction().verdicts}
+    told = {v.job_id: v.reason for v in world.eviction().plan.verdicts}
     assert told[deaf] == "it cannot save itself, and eternal jobs are never killed"
     for job_id in (deaf, hung):
         assert len(world.cluster.jobs[job_id].runs) == 1

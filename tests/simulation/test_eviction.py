@@ -73,7 +73,7 @@ def test_every_job_has_a_verdict_with_a_reason(make_world: Callable[..., World])
     jobs = fill(world)
     world.urgent(4)
     world.tick()
-    verdicts = {verdict.job_id: verdict for verdict in world.eviction().verdicts}
+    verdicts = {verdict.job_id: verdict for verdict in world.eviction().plan.verdicts}
     assert set(verdicts) == set(jobs.values())
     assert all(verdict.reason for verdict in verdicts.values())
     assert verdicts[jobs["protected"]].code == "protected_user"

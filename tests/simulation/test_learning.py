@@ -88,7 +88,7 @@ def test_an_application_that_failed_twice_is_not_asked_any_more(
 
     third = preempt(world, 600)
     assert [p.job_id for p in third.preemptions] == [other], "the one that loses less by a kill"
-    assert {v.job_id: v.choice for v in third.verdicts}[liar] is Choice.SPARED
+    assert {v.job_id: v.choice for v in third.plan.verdicts}[liar] is Choice.SPARED
     assert third.revision == 0, "nobody waited for a checkpoint that does not come"
     assert world.state(liar) is JobState.RUNNING
     assert not world.observer.failures

@@ -15,7 +15,6 @@ from clearway.bootstrap import new_loop
 from clearway.config.configuration import Config
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.placement import is_placement
-from clearway.model.clock import ManualClock
 from clearway.model.cluster import JobState, Node
 from clearway.model.events import CycleFailed, Event
 from clearway.model.operations import Eviction
@@ -27,7 +26,7 @@ from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
-from tests.builders import NOW
+from tests.builders import NOW, ManualClock
 
 SAVES = "clearway:checkpoint=signal"
 

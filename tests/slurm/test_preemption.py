@@ -10,7 +10,7 @@ import pytest
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.planning.rules import SLURM_DEFAULT
 from clearway.preemption.problem import prepare_problem
 from clearway.slurm.cli import CliBackend

@@ -13,19 +13,18 @@ from typing import Any
 import pytest
 import structlog
 
-from clearway.model.clock import ManualClock
 from clearway.model.cluster import Skipped
 from clearway.model.errors import SlurmUnavailableError
 from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade, RollingProgress
 from clearway.model.operations import EvictionState, StepRecord
 from clearway.model.orders import DrainOrder
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.telemetry.log import configure_logging, get_logger
 from clearway.telemetry.log_lines import LogLines
-from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
+from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [
     "a\n2026-03-02T12:00:00Z info eviction finished state=completed",

@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clearway.config.configuration import Config
 from clearway.model.claims import Restart
-from clearway.model.clock import ManualClock
 from clearway.model.cluster import Skipped
 from clearway.model.errors import (
     JobNotRunningError,
@@ -22,13 +21,13 @@ from clearway.model.errors import (
 )
 from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.metrics import Metrics, failure_kind
 from clearway.telemetry.work_metrics import saved_node_s
-from tests.builders import NOW, after, eviction, job, plan, preemption, snapshot, urgent_job
+from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -97,7 +97,7 @@ class Story:
             return self._fail("no plan was made")
         eviction = self._newest()
         curve = render.curve_table(eviction.plan.curve, eviction.plan.chosen)
-        out.print(Group("", curve, "", render.verdict_table(eviction.verdicts, {}), ""))
+        out.print(Group("", curve, "", render.verdict_table(eviction.plan.verdicts, {}), ""))
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:

@@ -22,8 +22,7 @@ from clearway.model.operations import Drain, Eviction, Operation, Relocation, St
 from clearway.model.orders import RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
-from clearway.service.housekeeping import HEARTBEAT
-from clearway.service.requests import PAUSED
+from clearway.service.requests import HEARTBEAT, PAUSED
 from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 
@@ -269,7 +268,7 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
                     | {"actual_lost_work_node_s": p.actual_lost_node_s, "note": p.note}
                     for p in e.preemptions
                 ],
-                "verdicts": _verdicts(e.verdicts),
+                "verdicts": _verdicts(e.plan.verdicts),
                 "curve": _points(e.plan.curve.points),
                 "steps": [
                     {"at": s.intended_at}
@@ -295,7 +294,7 @@ def eviction(e: Operation, steps: Sequence[StepRecord], output: str) -> None:
         "result": lambda s: s.result or "unknown",
         "detail": lambda s: s.detail,
     }
-    curve, verdicts = curve_table(e.plan.curve, e.plan.chosen), verdict_table(e.verdicts, names)
+    curve, verdicts = curve_table(e.plan.curve, e.plan.chosen), verdict_table(e.plan.verdicts, names)
     out.print(Group(preemption_table(e), "", curve, "", verdicts, "", listing(steps, done, title="What was done")))
 
 

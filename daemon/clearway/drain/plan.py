@@ -25,9 +25,8 @@ from clearway.estimates.costs import end_ready_s
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict
+from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, Verdict, kept_by_others, what_becomes
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.model.sentences import kept_by_others, what_becomes
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import one_after_another
 

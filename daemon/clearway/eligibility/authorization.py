@@ -16,6 +16,14 @@ def user_of(actor: str) -> str:
     return actor.partition(" ")[0]
 
 
+def may_not_move(actor: str, config: DrainConfig, admin_level: Callable[[str], AdminLevel]) -> str:
+    """Why this actor may not have the jobs of all users moved; empty where that is allowed."""
+    user = user_of(actor)
+    if user == "root" or user in config.operators or admin_level(user) is not AdminLevel.NONE:
+        return ""
+    return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators"
+
+
 def may_not_drain(
     actor: str,
     nodes: Collection[str],
@@ -24,22 +32,10 @@ def may_not_drain(
     admin_level: Callable[[str], AdminLevel],
 ) -> str:
     """Why this actor may not drain these nodes; empty where that is allowed. Slurm is asked last."""
-    user = user_of(actor)
-    if user == "root" or user in config.operators:
+    if not config.owners:
+        return may_not_move(actor, config, admin_level)
+    user, jobs = user_of(actor), [snapshot.jobs_on.get(name, ()) for name in nodes]
+    if all(jobs) and not snapshot.unreadable and all(job.user == user for there in jobs for job in there):
         return ""
-    if config.owners:
-        jobs = [snapshot.jobs_on.get(name, ()) for name in nodes]
-        if all(jobs) and not snapshot.unreadable and all(job.user == user for there in jobs for job in there):
-            return ""
-    if admin_level(user) is not AdminLevel.NONE:
-        return ""
-    only = ", nor the owner of all jobs on these nodes" if config.owners else ""
-    return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators{only}"
-
-
-def may_not_move(actor: str, config: DrainConfig, admin_level: Callable[[str], AdminLevel]) -> str:
-    """Why this actor may not have the jobs of all users moved; empty where that is allowed."""
-    user = user_of(actor)
-    if user == "root" or user in config.operators or admin_level(user) is not AdminLevel.NONE:
-        return ""
-    return f"{user} is neither an operator nor an administrator of Slurm, nor named in drain.operators"
+    why = may_not_move(actor, config, admin_level)
+    return f"{why}, nor the owner of all jobs on these nodes" if why else ""

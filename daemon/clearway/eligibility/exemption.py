@@ -1,7 +1,7 @@
 """Which jobs must not be touched, and why: one table for preemptions, drains and relocations. Pure.
 
-A guard is a code, the purposes for which it holds, and a function that returns the sentence why the job is exempt;
-empty where the guard does not apply. The first guard that applies decides. Codes are stable: they are stored and shown.
+A guard is a code, the purposes for which it holds, and a function that says whether the job is exempt; each code has a
+sentence why. The first guard that applies decides. Codes are stable: they are stored and shown.
 
 No person asks that this very job be preempted or relocated: there the guards against too early and too frequent
 preemption hold. An operator names the nodes of a drain: there only protection holds, and a forced drain ends that too.
@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from clearway.config.configuration import CandidatesConfig
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
-from clearway.eligibility.urgent import matching_rule
+from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 
 _MOST_DOUBLINGS = 20  # of the time that a job may run undisturbed
 _COMPOSITE = "|[*!("  # marks of a constraint that is more than names joined by &
@@ -56,9 +55,9 @@ def exemption(
     """
     case = _Case(job, context, preemptor, nodes)
     for guard in _GUARDS_FOR[purpose]:
-        reason = guard.reason(case)
-        if reason:
-            return Exemption(guard.code, reason)
+        if found := guard.found(case):
+            sentence = _SENTENCES.get(guard.code, "{found}")
+            return Exemption(guard.code, sentence.format(it=case, job=job, found=found))
     return None
 
 
@@ -89,33 +88,17 @@ class _Case:
         """Those before; of eternal jobs, which are there to be preempted, none counts."""
         return 0 if self.eternal else self.context.preempted.get(self.job.job_id, 0)
 
+    def is_in(self, partitions: Collection[str]) -> bool:
+        return not set(self.job.partitions).isdisjoint(partitions)
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One reason for which jobs are not touched."""
+    """One reason for which jobs are not touched; ``found`` is what keeps this one, nothing where it may go."""
 
     code: str
     purposes: frozenset[Purpose]
-    reason: Callable[[_Case], str]
-
-
-def _not_running(case: _Case) -> str:
-    state = case.job.state
-    return f"it is {state.value}; only running jobs are preempted or moved" if state is not JobState.RUNNING else ""
-
-
-def _urgent(case: _Case) -> str:
-    urgent = matching_rule(case.job, case.context.config.preemptors) is not None
-    return "it is an urgent job" if urgent else ""
-
-
-def _under_way(case: _Case) -> str:
-    concerned = case.job.job_id in case.context.under_way.jobs
-    return "another eviction already concerns it" if concerned else ""
-
-
-def _did_not_leave(case: _Case) -> str:
-    return "it did not leave in time when it was asked to" if case.job.job_id in case.context.under_way.avoid else ""
+    found: Callable[[_Case], object]
 
 
 def _not_eternal(case: _Case) -> str:
@@ -126,46 +109,16 @@ def _not_eternal(case: _Case) -> str:
     return "eternal jobs suffice for the urgent job"
 
 
-def _restarting(case: _Case) -> str:
+def _restarting(case: _Case) -> bool:
     """The job's claim is an earlier run's: a signal before the launcher is ready would end the job."""
     claims, _ = read_claims(case.job) if case.eternal else (None, "")
-    if claims is None or claims.asked is None or case.job.start_time is None or claims.asked >= case.job.start_time:
-        return ""
-    return "what it says of its checkpoints is from an earlier run; this one has not got so far"
+    start = case.job.start_time
+    return claims is not None and claims.asked is not None and start is not None and claims.asked < start
 
 
-def _protected_partition(case: _Case) -> str:
-    return "its partition is protected" if set(case.job.partitions) & set(case.rules.protected_partitions) else ""
-
-
-def _protected_qos(case: _Case) -> str:
-    return f"its QoS {case.job.qos} is protected" if case.job.qos in case.rules.protected_qos else ""
-
-
-def _protected_account(case: _Case) -> str:
-    return f"its account {case.job.account} is protected" if case.job.account in case.rules.protected_accounts else ""
-
-
-def _protected_user(case: _Case) -> str:
-    return f"its user {case.job.user} is protected" if case.job.user in case.rules.protected_users else ""
-
-
-def _other_partition(case: _Case) -> str:
-    wanted = case.rules.partitions
-    if not wanted or case.eternal or set(case.job.partitions) & set(wanted):
-        return ""
-    return "its partition is not among those that may be preempted"
-
-
-def _heterogeneous(case: _Case) -> str:
-    return "it is part of a heterogeneous job" if case.job.het_job_id is not None else ""
-
-
-def _not_requeueable(case: _Case) -> str:
+def _not_requeueable(case: _Case) -> bool:
     may_cancel = case.rules.allow_cancel and case.rules.allow_kill and not case.eternal
-    if case.job.can_be_requeued or may_cancel:
-        return ""
-    return "it cannot be requeued, and cancelling for good is not allowed"
+    return not (case.job.can_be_requeued or may_cancel)
 
 
 def _too_young(case: _Case) -> str:
@@ -186,39 +139,6 @@ def _near_end(case: _Case) -> str:
     return f"it ends within {format_duration(spare_s)}" if ends_soon else ""
 
 
-def _preempted_before(case: _Case) -> str:
-    count, most = case.preemptions, case.rules.max_preemptions
-    if case.eternal or count < most:
-        return ""
-    return f"it was preempted {count} times already, {most} are allowed"
-
-
-def _in_reservation(case: _Case) -> str:
-    return f"it runs in reservation {case.job.reservation}" if case.job.reservation is not None else ""
-
-
-def _asks_for_nodes(case: _Case) -> str:
-    return "it asks for nodes by name" if case.job.required_nodes else ""
-
-
-def _asks_for_drained_node(case: _Case) -> str:
-    asked = sorted(set(case.job.required_nodes) & set(case.nodes))
-    return f"it asks for node {asked[0]}, so it could not go on elsewhere" if asked else ""
-
-
-def _holds_gres(case: _Case) -> str:
-    return "it holds more than processors and memory" if case.job.gres else ""
-
-
-def _holds_licenses(case: _Case) -> str:
-    return "it holds licenses, which others could take meanwhile" if case.job.licenses else ""
-
-
-def _composite_features(case: _Case) -> str:
-    features = case.job.features
-    return f"what it asks of nodes is not simple: {features}" if any(mark in features for mark in _COMPOSITE) else ""
-
-
 _ALWAYS = frozenset(Purpose)
 _UNLESS_FORCED = _ALWAYS - {Purpose.FORCED_DRAIN}
 _UNASKED = frozenset({Purpose.PREEMPTION, Purpose.RELOCATION})
@@ -227,28 +147,51 @@ _DRAIN = frozenset({Purpose.DRAIN})
 _RELOCATION = frozenset({Purpose.RELOCATION})
 
 GUARDS: tuple[Guard, ...] = (
-    Guard("state", _ALWAYS, _not_running),
-    Guard("preemptor", _UNLESS_FORCED, _urgent),
-    Guard("under_way", _ALWAYS, _under_way),
-    Guard("did_not_leave", _UNASKED, _did_not_leave),
+    Guard("state", _ALWAYS, lambda it: it.job.state is not JobState.RUNNING),
+    Guard("preemptor", _UNLESS_FORCED, lambda it: matching_rule(it.job, it.context.config.preemptors)),
+    Guard("under_way", _ALWAYS, lambda it: it.job.job_id in it.context.under_way.jobs),
+    Guard("did_not_leave", _UNASKED, lambda it: it.job.job_id in it.context.under_way.avoid),
     Guard("not_eternal", _PREEMPTION, _not_eternal),
     Guard("restarting", _UNASKED, _restarting),
-    Guard("protected_partition", _UNLESS_FORCED, _protected_partition),
-    Guard("protected_qos", _UNLESS_FORCED, _protected_qos),
-    Guard("protected_account", _UNLESS_FORCED, _protected_account),
-    Guard("protected_user", _UNLESS_FORCED, _protected_user),
-    Guard("partition", _UNASKED, _other_partition),
-    Guard("heterogeneous", _ALWAYS, _heterogeneous),
+    Guard("protected_partition", _UNLESS_FORCED, lambda it: it.is_in(it.rules.protected_partitions)),
+    Guard("protected_qos", _UNLESS_FORCED, lambda it: it.job.qos in it.rules.protected_qos),
+    Guard("protected_account", _UNLESS_FORCED, lambda it: it.job.account in it.rules.protected_accounts),
+    Guard("protected_user", _UNLESS_FORCED, lambda it: it.job.user in it.rules.protected_users),
+    Guard("partition", _UNASKED, lambda it: it.rules.partitions and not (it.eternal or it.is_in(it.rules.partitions))),
+    Guard("heterogeneous", _ALWAYS, lambda it: it.job.het_job_id is not None),
     Guard("not_requeueable", _UNASKED, _not_requeueable),
     Guard("too_young", _UNASKED, _too_young),
     Guard("near_end", _UNASKED, _near_end),
-    Guard("preempted_before", _UNASKED, _preempted_before),
-    Guard("reservation", _RELOCATION, _in_reservation),
-    Guard("asks_for_nodes", _RELOCATION, _asks_for_nodes),
-    Guard("asks_for_drained_node", _DRAIN, _asks_for_drained_node),
-    Guard("gres", _RELOCATION, _holds_gres),
-    Guard("licenses", _RELOCATION, _holds_licenses),
-    Guard("features", _RELOCATION, _composite_features),
+    Guard("preempted_before", _UNASKED, lambda it: not it.eternal and it.preemptions >= it.rules.max_preemptions),
+    Guard("reservation", _RELOCATION, lambda it: it.job.reservation is not None),
+    Guard("asks_for_nodes", _RELOCATION, lambda it: it.job.required_nodes),
+    Guard("asks_for_drained_node", _DRAIN, lambda it: min(set(it.job.required_nodes) & set(it.nodes), default="")),
+    Guard("gres", _RELOCATION, lambda it: it.job.gres),
+    Guard("licenses", _RELOCATION, lambda it: it.job.licenses),
+    Guard("features", _RELOCATION, lambda it: any(mark in it.job.features for mark in _COMPOSITE)),
 )
+
+# What is said of a job; of one that has no line here, what its guard has found.
+_SENTENCES = {
+    "state": "it is {job.state}; only running jobs are preempted or moved",
+    "preemptor": "it is an urgent job",
+    "under_way": "another eviction already concerns it",
+    "did_not_leave": "it did not leave in time when it was asked to",
+    "restarting": "what it says of its checkpoints is from an earlier run; this one has not got so far",
+    "protected_partition": "its partition is protected",
+    "protected_qos": "its QoS {job.qos} is protected",
+    "protected_account": "its account {job.account} is protected",
+    "protected_user": "its user {job.user} is protected",
+    "partition": "its partition is not among those that may be preempted",
+    "heterogeneous": "it is part of a heterogeneous job",
+    "not_requeueable": "it cannot be requeued, and cancelling for good is not allowed",
+    "preempted_before": "it was preempted {it.preemptions} times already, {it.rules.max_preemptions} are allowed",
+    "reservation": "it runs in reservation {job.reservation}",
+    "asks_for_nodes": "it asks for nodes by name",
+    "asks_for_drained_node": "it asks for node {found}, so it could not go on elsewhere",
+    "gres": "it holds more than processors and memory",
+    "licenses": "it holds licenses, which others could take meanwhile",
+    "features": "what it asks of nodes is not simple: {job.features}",
+}
 
 _GUARDS_FOR = {purpose: tuple(guard for guard in GUARDS if purpose in guard.purposes) for purpose in Purpose}

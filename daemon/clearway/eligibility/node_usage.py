@@ -8,11 +8,10 @@ Slurm tells a job's processors in all. Whether a certain job of several nodes ha
 each of its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.problem import Amounts
@@ -91,7 +90,7 @@ class FreeCapacity:
     memory_mib: dict[str, int]
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot) -> FreeCapacity:
+    def of(cls, snapshot: ClusterSnapshot) -> Self:
         held_mib = {name: sum(job.memory_mib for job in jobs) for name, jobs in snapshot.jobs_on.items()}
         return cls(
             {node.name: node.cpus - node.alloc_cpus for node in snapshot.nodes},

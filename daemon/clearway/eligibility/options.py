@@ -4,7 +4,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import end_ready_s, preemption_options, why_no_checkpoint
 from clearway.estimates.learning import key_of
-from clearway.estimates.run_times import likely_end_s
+from clearway.estimates.run_times import run_key
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job
 from clearway.model.problem import Option
@@ -33,9 +33,12 @@ def options_for(job: Job, context: PlanningContext, *, kill: bool, shared: bool 
 
 def expected_end_s(job: Job, context: PlanningContext) -> float | None:
     """Seconds until it ends by its time limit, or sooner by what its earlier runs took; None where neither is known."""
-    by_limit_s = end_ready_s(job, context.now, 0.0)
-    likely_s = likely_end_s(job, context.history, context.config, context.now)
-    return min((each for each in (by_limit_s, likely_s) if each is not None), default=None)
+    ends_s = [end_ready_s(job, context.now, 0.0)]
+    confidence = context.config.planning.end_confidence
+    if confidence is not None and job.start_time is not None:
+        ran_s = max(0.0, (context.now - job.start_time).total_seconds())
+        ends_s.append(context.history.run_times(*run_key(job)).likely_end_s(ran_s, confidence))
+    return min((each for each in ends_s if each is not None), default=None)
 
 
 def why_not_saved(job: Job, context: PlanningContext) -> str:

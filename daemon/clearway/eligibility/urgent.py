@@ -1,9 +1,9 @@
-"""Which jobs are urgent: the first preemptor rule that a job meets. Pure."""
+"""Which jobs are urgent (the first preemptor rule that a job meets), and which are eternal. Pure."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from clearway.config.configuration import PreemptorRule
+from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job
 
@@ -22,3 +22,8 @@ def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | N
         ):
             return rule
     return None
+
+
+def is_eternal(job: Job, settings: EternalConfig) -> bool:
+    """Whether this job is in partitions for eternal jobs only."""
+    return bool(settings.partitions and job.partitions) and set(job.partitions) <= set(settings.partitions)

@@ -103,11 +103,9 @@ class Checkpointer(Protocol):
 
     def wrap(self, program: Sequence[str]) -> tuple[str, ...]:
         """The command that starts ``program`` so that it can be saved later."""
-        ...
 
     def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
         """Pure: from the model alone; what history taught is in ``clearway.estimates.learning``."""
-        ...
 
     def checkpoint(self, generation: Path, pid: int) -> Saved: ...
 
@@ -115,4 +113,3 @@ class Checkpointer(Protocol):
 
     def restart(self, generation: Path, program: Sequence[str]) -> tuple[str, ...]:
         """The command that goes on with what was saved."""
-        ...

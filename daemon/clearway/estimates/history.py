@@ -1,22 +1,28 @@
-"""The history of checkpoints, restarts and run times: it is written to the store, and read from there again.
+"""The history of checkpoints, restarts and run times: its records are made, written to the store and read again.
 
 The store is asked at most once for each change. What another daemon on the same database adds is seen when this one
 takes over: only the one that acts writes.
+
+A checkpoint's record is made when its preemption leaves the state ``checkpointing``, whatever comes next: that is
+when its outcome is known. The executor stores it before it stores the new state, so a daemon that is killed in between
+makes the same record again, under the same key.
+
+A restart's record is made of what a running job says of its own start, which comes after its preemption has ended.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from clearway.config.configuration import Config
-from clearway.estimates import run_times
-from clearway.estimates.learning import History, Requeued
-from clearway.estimates.outcomes import restart_record
-from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key
-from clearway.model.cluster import ClusterSnapshot, Job
+from clearway.config.configuration import Config, CostsConfig
+from clearway.estimates.costs import checkpoint_time_s, model_size_mib
+from clearway.estimates.learning import History, Requeued, key_of
+from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key, times_of, update_runs
+from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.events import Emit, ignore
-from clearway.model.operations import Operation
-from clearway.model.records import CheckpointRecord, RestartRecord
+from clearway.model.operations import Operation, Preemption, PreemptionState
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.walltime.remaining import EndChance, RunTimes
 
 RUNS_A_KEY = 200  # as many as the store reads
@@ -27,17 +33,11 @@ class HistoryStore(Protocol):
     """Where the records are kept; see ``store.base.Store``."""
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool: ...
-
     def record_restart(self, record: RestartRecord) -> bool: ...
-
     def record_runs(self, records: Sequence[RunRecord]) -> None: ...
-
     def checkpoint_history(self) -> tuple[CheckpointRecord, ...]: ...
-
     def restart_history(self) -> tuple[RestartRecord, ...]: ...
-
     def requeued(self) -> tuple[Requeued, ...]: ...
-
     def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]: ...
 
 
@@ -95,13 +95,11 @@ class HistoryKeeper:
             record = restart_record(job, now, self.history(config))
             if record is None:
                 continue
-            if known is not None and (known.restart, known.restart_s) == (record.restart, record.restart_s):
-                found[run] = known
-                continue
             found[run] = record
-            if self._store.record_restart(record):
-                self._emit(record)
-            self._revision += 1
+            if known is None or (known.restart, known.restart_s) != (record.restart, record.restart_s):
+                if self._store.record_restart(record):
+                    self._emit(record)
+                self._revision += 1
         self._restarts = found
 
     def notice_returns(self, open_ones: Iterable[Operation]) -> None:
@@ -114,7 +112,7 @@ class HistoryKeeper:
 
     def record_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
-        self._running, ended = run_times.update_runs(self._running, snapshot, preempted)
+        self._running, ended = update_runs(self._running, snapshot, preempted)
         if not ended:
             return
         self._store.record_runs(ended)
@@ -137,7 +135,7 @@ class HistoryKeeper:
         records = self.runs(key)
         kept = self._run_times.get(key)
         if kept is None or kept[0] is not records:
-            kept = records, run_times.times_of(records)
+            kept = records, times_of(records)
             self._run_times[key] = kept
         return kept[1]
 
@@ -157,3 +155,103 @@ class HistoryKeeper:
 def read_history(store: HistoryStore, config: Config) -> History:
     """What a daemon with this database and configuration would plan by."""
     return HistoryKeeper(store).history(config)
+
+
+def checkpoint_record(
+    eviction: Operation,
+    before: Preemption,
+    after: Preemption,
+    seen: Job | None,
+    now: datetime,
+    *,
+    latest: datetime,
+    costs: CostsConfig,
+) -> CheckpointRecord | None:
+    """What became of the checkpoint that ``before`` was waiting for; None while it waits on, or was called off in time.
+
+    ``seen`` is the job in the newest snapshot, None when there is none or Slurm has forgotten the job; ``latest`` is
+    when its nodes had to begin to empty.
+    """
+    asked, waited_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
+    if before.state is not PreemptionState.CHECKPOINTING or asked is None or waited_on:
+        return None
+    chosen, _ = read_claims(before.job)  # as the prediction was made from
+    told = (read_claims(seen)[0] if seen is not None else None) or chosen
+    if told is None:
+        return None
+    outcome = _outcome(before, after, told, late=now > latest)
+    if outcome is None:
+        return None
+    saved = outcome is CheckpointOutcome.SAVED
+    actual_s = max(0.0, (told.last - asked).total_seconds()) if saved and told.last is not None else None
+    if told.checkpoint is CheckpointHow.INTERVAL:
+        write_s = told.took_s if saved else None
+    else:
+        late = outcome is CheckpointOutcome.LATE
+        write_s = (now - asked).total_seconds() if late else actual_s  # late: so long at least
+    return CheckpointRecord(
+        eviction_id=eviction.eviction_id,
+        job_id=before.job_id,
+        run=before.job.restart_count,
+        **key_of(before.job, told)._asdict(),
+        action=before.action,
+        nodes=max(1, before.job.num_nodes),
+        asked_at=asked,
+        ended_at=now,
+        outcome=outcome,
+        predicted_s=_predicted_s(eviction, before),
+        actual_s=actual_s,
+        write_s=write_s,
+        predicted_size_mib=model_size_mib(before.job, chosen, costs) or None if chosen is not None else None,
+        size_mib=told.size_mib if saved else None,
+    )
+
+
+def restart_record(job: Job, now: datetime, history: History) -> RestartRecord | None:
+    """How this run of a job went on from a checkpoint; None while it does not say, or cannot be believed.
+
+    A requeued job still carries the words of its earlier run. Of a start that took longer than this run is old they
+    are certainly not.
+    """
+    claims, _ = read_claims(job)
+    if claims is None or claims.restart is None or job.state is not JobState.RUNNING or job.start_time is None:
+        return None
+    took_s = claims.restart_s
+    if job.restart_count == 0 or (took_s or 0.0) > (now - job.start_time + CLOCK_SKEW).total_seconds():
+        return None
+    key = key_of(job, claims)
+    nodes = max(1, job.num_nodes)
+    predicted_s = history.restart_s(*key, nodes)
+    if predicted_s is None and claims.size_mib is not None:  # reading is taken to be as quick as writing
+        predicted_s = checkpoint_time_s(nodes, claims.size_mib / nodes, history.costs)
+    return RestartRecord(
+        job_id=job.job_id,
+        run=job.restart_count,
+        **key._asdict(),
+        nodes=nodes,
+        started_at=job.start_time,
+        restart=claims.restart,
+        predicted_s=predicted_s,
+        restart_s=took_s,
+    )
+
+
+def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool) -> CheckpointOutcome | None:
+    assert before.asked_at is not None  # noqa: S101 - the caller has looked
+    if checkpointed_since(told, before.asked_at):
+        return CheckpointOutcome.SAVED
+    if failed_since(told, before.asked_at):
+        return CheckpointOutcome.FAILED
+    if after.state in (PreemptionState.SPARED, PreemptionState.PLANNED):  # PLANNED: chosen anew, with another action
+        return CheckpointOutcome.LATE if late else None
+    if after.state is PreemptionState.VACATING:
+        return CheckpointOutcome.LATE  # requeued without it
+    return CheckpointOutcome.ENDED
+
+
+def _predicted_s(eviction: Operation, p: Preemption) -> float:
+    """As it was estimated; the plan itself has it rounded up to whole steps."""
+    for candidate in eviction.plan.problem.candidates:
+        if candidate.job_id == p.job_id:
+            return next((each.checkpoint_s for each in candidate.options if each.action is p.action), 0.0)
+    return p.predicted_checkpoint_s

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from clearway.config.configuration import CostsConfig, LearningConfig
 from clearway.model.claims import Claims, Restart
@@ -31,14 +31,13 @@ from clearway.model.cluster import Job
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, Key, RestartRecord
 from clearway.walltime.remaining import RunTimes
 
+R = TypeVar("R", CheckpointRecord, RestartRecord)
+LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
 _NO_RUN_TIMES = RunTimes()
 
 
 def _unknown(_user: str, _app: str) -> RunTimes:
     return _NO_RUN_TIMES
-
-
-LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
 
 
 class Requeued(NamedTuple):
@@ -48,7 +47,7 @@ class Requeued(NamedTuple):
     queued_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LearnedEstimate:
     """What the next checkpoint of a job is expected to take; ``own`` False: by all keys of its checkpointer."""
 
@@ -83,34 +82,27 @@ class History:
     run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
-    # -- what is expected ----------------------------------------------------------------------------------
-
     def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
         """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
-            return LearnedEstimate(
-                checkpoint_s=self._upper([self._write_s(each, nodes) for each in own]),
-                size_mib=self._upper_or_none([_size_mib(each, nodes) for each in own if each.size_mib is not None]),
-                own=True,
-                samples=len(own),
-            )
-        pool = [each for each in self._pools.get(checkpointer, ()) if each.write_s is not None]
-        if len(pool) < self.learning.min_samples:
+            # As much on each node as was measured; on fewer nodes as much in all.
+            sizes = [each.size_mib * max(1.0, nodes / max(1, each.nodes)) for each in own if each.size_mib is not None]
+            size_mib = self._upper(sizes) if sizes else None
+            return LearnedEstimate(self._upper(self._write_s(own, nodes)), size_mib, own=True, samples=len(own))
+        alike = [records for key, records in self._checkpoints.items() if key.checkpointer == checkpointer]
+        pool = [times for records in alike if (times := self._write_s(records, nodes))]
+        samples = sum(map(len, pool))
+        if samples < self.learning.min_samples:
             return None
-        return LearnedEstimate(
-            checkpoint_s=_median_of_keys(pool, lambda each: self._write_s(each, nodes)),
-            size_mib=None,  # of other users' programs, it says nothing about this one's
-            own=False,
-            samples=len(pool),
-        )
+        # The size of other users' programs says nothing about this one's.
+        return LearnedEstimate(median(map(median, pool)), None, own=False, samples=samples)
 
     def restart_s(self, user: str, app: str, checkpointer: str, nodes: int) -> float | None:
         """From the start of a run until its program computes again; None when this key never said."""
         own = self._restarts.get(Key(user, app, checkpointer), ())
-        return self._upper_or_none(
-            [each.restart_s * self._slowdown(nodes, each.nodes) for each in own if each.restart_s is not None]
-        )
+        known = [each.restart_s * self._slowdown(nodes, each.nodes) for each in own if each.restart_s is not None]
+        return self._upper(known) if known else None
 
     def queueing_s(self, nodes: int) -> float:
         """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back.
@@ -140,8 +132,6 @@ class History:
             count += each.outcome in _FAILURES
         return count
 
-    # -- how good predictions were -------------------------------------------------------------------------
-
     @property
     def checkpointers(self) -> tuple[str, ...]:
         return tuple(sorted({key.checkpointer for key in self.keys}))
@@ -159,29 +149,13 @@ class History:
             [each for each in self.restarts if checkpointer in (None, each.checkpointer)],
         )
 
-    # -- how it is worked out ------------------------------------------------------------------------------
-
     @cached_property
     def _checkpoints(self) -> dict[Key, list[CheckpointRecord]]:
-        """Newest first."""
-        found: defaultdict[Key, list[CheckpointRecord]] = defaultdict(list)
-        for each in sorted(self.checkpoints, key=_checkpoint_order, reverse=True):
-            found[each.key].append(each)
-        return dict(found)
+        return _by_key(self.checkpoints, lambda each: (each.ended_at, each.asked_at, each.eviction_id, each.job_id))
 
     @cached_property
     def _restarts(self) -> dict[Key, list[RestartRecord]]:
-        found: defaultdict[Key, list[RestartRecord]] = defaultdict(list)
-        for each in sorted(self.restarts, key=lambda each: (each.started_at, each.job_id), reverse=True):
-            found[each.key].append(each)
-        return dict(found)
-
-    @cached_property
-    def _pools(self) -> dict[str, list[CheckpointRecord]]:
-        found: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
-        for key, records in self._checkpoints.items():
-            found[key.checkpointer] += records
-        return dict(found)
+        return _by_key(self.restarts, lambda each: (each.started_at, each.job_id))
 
     def _upper(self, values: Sequence[float]) -> float:
         """The configured quantile by nearest rank; the maximum of few."""
@@ -189,12 +163,9 @@ class History:
             return max(values)
         return quantile(values, self.learning.quantile)
 
-    def _upper_or_none(self, values: Sequence[float]) -> float | None:
-        return self._upper(values) if values else None
-
-    def _write_s(self, record: CheckpointRecord, nodes: int) -> float:
-        assert record.write_s is not None  # noqa: S101 - callers have chosen those that were measured
-        return record.write_s * self._slowdown(nodes, record.nodes)
+    def _write_s(self, records: Iterable[CheckpointRecord], nodes: int) -> list[float]:
+        """Of those that were measured."""
+        return [each.write_s * self._slowdown(nodes, each.nodes) for each in records if each.write_s is not None]
 
     def _slowdown(self, nodes: int, measured: int) -> float:
         """Equation (1) on so many nodes over equation (1) where it was measured; never below 1."""
@@ -222,20 +193,12 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
 
 
-def _checkpoint_order(record: CheckpointRecord) -> tuple[datetime, datetime, int, str]:
-    return (record.ended_at, record.asked_at, record.eviction_id, record.job_id)
-
-
-def _size_mib(record: CheckpointRecord, nodes: int) -> float:
-    """As much on each node as was measured; on fewer nodes as much in all."""
-    return (record.size_mib or 0.0) * max(1.0, nodes / max(1, record.nodes))
-
-
-def _median_of_keys(records: Iterable[CheckpointRecord], value: Callable[[CheckpointRecord], float]) -> float:
-    by_key: defaultdict[Key, list[float]] = defaultdict(list)
-    for each in records:
-        by_key[each.key].append(value(each))
-    return median(median(values) for values in by_key.values())
+def _by_key(records: Iterable[R], moment: Callable[[R], Any]) -> dict[Key, list[R]]:
+    """Newest first."""
+    found: defaultdict[Key, list[R]] = defaultdict(list)
+    for each in sorted(records, key=moment, reverse=True):
+        found[each.key].append(each)
+    return dict(found)
 
 
 def _calibration(checkpoints: Sequence[CheckpointRecord], restarts: Sequence[RestartRecord]) -> Calibration:

@@ -6,13 +6,12 @@ that is a preemptee was ended by Clearway: neither says how long the program tak
 tell (a cancelled or failed one counts as it lasted), except that its time limit cut it: it lasted that long at least.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from clearway.config.configuration import Config
-from clearway.estimates.learning import History, application
+from clearway.estimates.learning import application
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
@@ -88,16 +87,14 @@ def run_key(job: Job) -> RunKey:
     return RunKey(job.user, application(job, read_claims(job)[0] if "clearway:" in job.comment else None))
 
 
-def times_of(records: Iterable[RunRecord]) -> RunTimes:
-    """How long these runs lasted."""
-    kept = tuple(records)
-    return RunTimes(tuple(each.run_s for each in kept if not each.cut), tuple(each.run_s for each in kept if each.cut))
+def times_of(runs: Collection[RunRecord]) -> RunTimes:
+    """How long these lasted."""
+    return RunTimes(tuple(each.run_s for each in runs if not each.cut), tuple(each.run_s for each in runs if each.cut))
 
 
-def advice_on(records: Iterable[RunRecord]) -> Advice | None:
-    """What these runs asked for and took; None when there are none."""
-    kept = tuple(records)
-    return advice(times_of(kept), [each.limit_s for each in kept if each.limit_s is not None])
+def advice_on(runs: Collection[RunRecord]) -> Advice | None:
+    """What these asked for and took; None when there are none."""
+    return advice(times_of(runs), [each.limit_s for each in runs if each.limit_s is not None])
 
 
 def sentence(of: Advice) -> str:
@@ -114,24 +111,13 @@ def sentence(of: Advice) -> str:
 def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
     job = seen.job
     assert job.start_time is not None  # noqa: S101 - only runs with a start are kept
-    key, lasted_s = run_key(job), (ended_at - job.start_time).total_seconds()
+    lasted_s = (ended_at - job.start_time).total_seconds()
     return RunRecord(
         job_id=job.job_id,
         started_at=job.start_time,
         ended_at=max(ended_at, job.start_time),
-        user=key.user,
-        app=key.app,
+        **run_key(job)._asdict(),
         nodes=max(1, job.num_nodes),
         limit_s=job.time_limit_s,
         cut=job.time_limit_s is not None and lasted_s >= job.time_limit_s,
     )
-
-
-def likely_end_s(job: Job, history: History, config: Config, now: datetime) -> float | None:
-    """Seconds until the job has ended, as surely as the configuration wants; None where that is not known."""
-    confidence = config.planning.end_confidence
-    if confidence is None or job.start_time is None:
-        return None
-    ran_s = max(0.0, (now - job.start_time).total_seconds())
-    claims, _ = read_claims(job)
-    return history.run_times(job.user, application(job, claims)).likely_end_s(ran_s, confidence)

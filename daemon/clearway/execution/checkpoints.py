@@ -4,10 +4,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from clearway.config.configuration import Config
-from clearway.estimates.checkpoint_load import CheckpointLoad, checkpoint_load_of, checkpoint_write_of, may_begin
-from clearway.estimates.checkpoint_order import CheckpointWrite
-from clearway.estimates.deadlines import latest_of
-from clearway.estimates.outcomes import checkpoint_record
+from clearway.estimates.checkpoint_load import (
+    CheckpointLoad,
+    CheckpointWrite,
+    checkpoint_load_of,
+    checkpoint_write_of,
+    latest_of,
+    may_begin,
+)
+from clearway.estimates.history import checkpoint_record
 from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Preemption

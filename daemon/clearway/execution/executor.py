@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clearway.config.configuration import Config
-from clearway.estimates.deadlines import latest_of
+from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import CycleContext

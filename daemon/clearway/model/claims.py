@@ -5,20 +5,16 @@ that contradicts what Slurm knows (a checkpoint from the future), counts as no c
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from clearway.model.cluster import Job
 from clearway.model.durations import parse_duration_s
 
-PREFIX = "clearway:"
-
-
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
-
-
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)")
 
 
@@ -87,9 +83,9 @@ def parse_claims(comment: str) -> Claims | None:
         pairs[key] = value
     known: dict[str, object] = {}
     for key, value in pairs.items():
-        field, read = _KEYS.get(key, ("", None))
-        if read is None:
+        if key not in _KEYS:
             raise ClaimError(f"clearway: unknown key {key[:30]!r}; known are {', '.join(sorted(_KEYS))}")
+        field, read = _KEYS[key]
         try:
             known[field] = read(value)
         except ValueError as error:
@@ -99,15 +95,11 @@ def parse_claims(comment: str) -> Claims | None:
 
 def format_claims(comment: str, **pairs: str | int) -> str:
     """The Comment with these pairs set; other text and other pairs stay as they are."""
-    merged: dict[str, str] = {}
-    for item in ",".join(_TOKEN.findall(comment)).split(","):
-        key, equals, value = item.partition("=")
-        if equals:
-            merged[key] = value
-    merged.update({key: str(value) for key, value in pairs.items()})
+    items = (item.partition("=") for item in ",".join(_TOKEN.findall(comment)).split(","))
+    merged = {key: value for key, equals, value in items if equals} | pairs
     rest = " ".join(_TOKEN.sub("", comment).split())
-    token = PREFIX + ",".join(f"{key}={value}" for key, value in merged.items())
-    return f"{rest} {token}".strip()
+    token = ",".join(f"{key}={value}" for key, value in merged.items())
+    return f"{rest} clearway:{token}".strip()
 
 
 def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> datetime:
@@ -126,46 +118,27 @@ def _shown(text: str) -> str:
 
 
 def _time(value: str) -> datetime:
-    if not re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,6})?", value):
-        raise ValueError("must be seconds since 1970")
-    return datetime.fromtimestamp(float(value), UTC)
+    seconds = float(_matching(r"[0-9]{9,11}(\.[0-9]{1,6})?", "seconds since 1970", value))
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _count(value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", value):
-        raise ValueError("must be a whole number")
-    return int(value)
+    return int(_matching(r"[0-9]{1,12}", "a whole number", value))
 
 
-def _signal(value: str) -> str:
-    if value not in {"USR1", "USR2", "TERM"}:
-        raise ValueError("must be USR1, USR2 or TERM")
+def _matching(pattern: str, what: str, value: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise ValueError(f"must be {what}")
     return value
 
 
-def _to(value: str) -> str:
-    if value not in {"batch", "steps"}:
-        raise ValueError("must be batch or steps")
-    return value
+_name = partial(_matching, r"[A-Za-z0-9._+-]{1,64}", "1 to 64 letters, digits or ._+-")
 
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._+-]{1,64}", value):
-        raise ValueError("must be 1 to 64 letters, digits or ._+-")
-    return value
-
-
-def _requeues(value: str) -> bool:
-    if value != "self":
-        raise ValueError("must be self")
-    return True
-
-
-_KEYS = {
+_KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "max_delay": ("max_delay_s", parse_duration_s),
     "checkpoint": ("checkpoint", CheckpointHow),
-    "signal": ("signal", _signal),
-    "to": ("to", _to),
+    "signal": ("signal", partial(_matching, "USR1|USR2|TERM", "USR1, USR2 or TERM")),
+    "to": ("to", partial(_matching, "batch|steps", "batch or steps")),
     "interval": ("interval_s", parse_duration_s),
     "last": ("last", _time),
     "state": ("state", SaveState),
@@ -175,7 +148,7 @@ _KEYS = {
     "generation": ("generation", _count),
     "checkpointer": ("checkpointer", _name),
     "app": ("app", _name),
-    "requeues": ("requeues", _requeues),
+    "requeues": ("requeues", lambda value: bool(_matching("self", "self", value))),
     "restart": ("restart", Restart),
     "restart_s": ("restart_s", parse_duration_s),
 }

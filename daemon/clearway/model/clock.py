@@ -20,7 +20,7 @@ class SystemClock:
         return time.monotonic()
 
 
-class ScaledClock:
+class ScaledClock(SystemClock):
     """Runs ``factor`` times as fast as the wall; the demo's clock."""
 
     def __init__(self, start: datetime, factor: float) -> None:
@@ -30,22 +30,3 @@ class ScaledClock:
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=(time.monotonic() - self._began) * self._factor)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-class ManualClock:
-    """Stands still until it is moved; for tests and replays."""
-
-    def __init__(self, start: datetime) -> None:
-        self._now = start
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now.timestamp()
-
-    def advance(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)

@@ -1,18 +1,11 @@
 """What is seen of the cluster: jobs, nodes, reservations, and the snapshot of one cycle. Frozen data, no Slurm text."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-
-
-def wanted_features(job: Job) -> frozenset[str]:
-    """The node features that a job without a complex constraint asks for."""
-    return frozenset(part for part in job.features.split("&") if part)
 
 
 class JobState(StrEnum):
@@ -98,6 +91,11 @@ class Job:
         if self.het_job_id is not None and self.het_job_offset is not None:
             return f"{self.het_job_id}+{self.het_job_offset}"
         return self.job_id
+
+
+def wanted_features(job: Job) -> frozenset[str]:
+    """The node features that a job without a complex constraint asks for."""
+    return frozenset(part for part in job.features.split("&") if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

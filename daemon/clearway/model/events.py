@@ -1,7 +1,7 @@
 """What the daemon tells of its work, for metrics and log lines: one union, and one function that takes any of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from clearway.model.explanation import Explanation
 from clearway.model.operations import Operation, Preemption
@@ -10,72 +10,55 @@ from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain
 
 
-@dataclass(frozen=True, slots=True)
-class PlanMade:
+class PlanMade(NamedTuple):
     """An operation was planned and stored; ``seconds`` is the time that this took."""
 
     operation: Operation
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlanExplained:
+class PlanExplained(NamedTuple):
     """The present plan of an operation has an explanation, which is stored."""
 
     operation: Operation
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True)
-class CommandGiven:
+class CommandGiven(NamedTuple):
     """Slurm was given a command of this kind; ``result`` is ok, refused or error."""
 
     kind: str
     result: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobLeft:
+class JobLeft(NamedTuple):
     """A job has passed its point of no return; ``partition`` is the one where it ran, empty when Slurm names none."""
 
     preemption: Preemption
     partition: str
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFinished:
+class OperationFinished(NamedTuple):
     """An operation has reached a terminal state."""
 
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True)
-class RollingProgress:
+class RollingProgress(NamedTuple):
     """A rolling drain went on by itself; what an operator decides about it is no progress."""
 
     before: RollingDrain
     after: RollingDrain
 
 
-@dataclass(frozen=True, slots=True)
-class CycleFailed:
+class CycleFailed(NamedTuple):
     """A cycle ended with this error, and the next one will be tried all the same."""
 
     error: BaseException
 
 
-Event = (
-    PlanMade
-    | PlanExplained
-    | CommandGiven
-    | JobLeft
-    | OperationFinished
-    | RollingProgress
-    | CheckpointRecord
-    | RestartRecord
-    | CycleReport
-    | CycleFailed
-)
+OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
+Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed
 Emit = Callable[[Event], None]
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan, Verdict
+from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.problem import Action
 
 CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
@@ -34,16 +34,11 @@ class PreemptionState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in _PREEMPTION_TERMINAL
+        return self in (PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED)
 
     @property
     def cancellable(self) -> bool:
         return self in (PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)
-
-
-_PREEMPTION_TERMINAL = frozenset(
-    {PreemptionState.RETURNED, PreemptionState.ENDED, PreemptionState.SPARED, PreemptionState.FAILED}
-)
 
 
 class EvictionState(StrEnum):
@@ -63,12 +58,14 @@ class EvictionState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in _EVICTION_TERMINAL
+        states = EvictionState
+        return self in (states.COMPLETED, states.CANCELLED, states.FAILED, states.SUPERSEDED)
 
     @property
     def acting(self) -> bool:
         """Whether the executor works on it (the others only wait)."""
-        return not self.terminal and self not in _WAITING
+        waiting = (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED)
+        return not self.terminal and self not in waiting
 
     @property
     def undoing(self) -> bool:
@@ -81,15 +78,8 @@ class EvictionState(StrEnum):
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
 
 
-_WAITING = frozenset({EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SCHEDULED})
-
-
-_EVICTION_TERMINAL = frozenset(
-    {EvictionState.COMPLETED, EvictionState.CANCELLED, EvictionState.FAILED, EvictionState.SUPERSEDED}
-)
-
 STATE_GROUPS = {  # as operators ask for them
-    "planned": tuple(state for state in EvictionState if state in _WAITING),
+    "planned": tuple(state for state in EvictionState if not state.acting and not state.terminal),
     "active": tuple(state for state in EvictionState if state.acting),
     "past": tuple(state for state in EvictionState if state.terminal),
 }
@@ -233,10 +223,6 @@ class Operation:
             if p.action not in (Action.SUSPEND, Action.END)
             and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
         )
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        return self.plan.verdicts
 
     @property
     def predicted_lost_node_s(self) -> float:

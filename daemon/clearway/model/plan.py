@@ -1,14 +1,14 @@
 """What is decided: the trade-off curve, the plan, and the reason for every job. Frozen data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import ceil
+from typing import Self
 
 from clearway.model.cluster import Job
+from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
 
@@ -34,7 +34,7 @@ class Cost:
     preemptees: int = 0  # jobs that end by themselves are none
 
     @classmethod
-    def of(cls, options: Iterable[Option]) -> Cost:
+    def of(cls, options: Iterable[Option]) -> Self:
         """Of jobs that leave by these options; lost work is rounded, so that the order of a sum decides nothing."""
         used = [option for option in options if option.action is not Action.END]
         return cls(
@@ -44,8 +44,8 @@ class Cost:
             len(used),
         )
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
             round(self.lost_work_node_s + other.lost_work_node_s, 6),
             self.return_node_s + other.return_node_s,
             self.checkpoint_s + other.checkpoint_s,
@@ -142,6 +142,24 @@ def called(*, ordinary: bool) -> str:
     return "ordinary job" if ordinary else "urgent job"
 
 
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
+
+    job: Job
+    rule: str
+    max_delay_s: float
+    deadline: datetime
+    obstacle: str = ""
+    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
+    only_opportunistic: bool = False  # only eternal jobs leave for it
+    takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
+
+    @property
+    def called(self) -> str:
+        return called(ordinary=self.ordinary)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPlan:
     """What the plans of all operations have in common: which jobs leave how, from which nodes, and why."""
@@ -177,7 +195,6 @@ class Plan(OperationPlan):
 
     @property
     def called(self) -> str:
-        """What messages call the preemptor."""
         return called(ordinary=self.ordinary)
 
     @property
@@ -207,3 +224,29 @@ class NoPlan:
     why: str
     curve: Curve | None = None
     verdicts: tuple[Verdict, ...] = ()  # why jobs stay, where a plan would have moved them
+
+
+def what_becomes(planned: PlannedAction) -> str:
+    """What the action means for its job, as a sentence without its end."""
+    match planned.action:
+        case Action.KILL:
+            return f"requeued without a checkpoint, losing {node_hours(planned.lost_work_node_s)}"
+        case Action.APP_CHECKPOINT:
+            return f"saves itself within {format_duration(planned.checkpoint_s)}, losing nothing"
+        case Action.SYS_CHECKPOINT:
+            return f"is checkpointed within {format_duration(planned.checkpoint_s)}, losing nothing"
+        case Action.SUSPEND:
+            return "is suspended in memory, losing nothing"
+        case Action.END:
+            return "ends by itself"
+
+
+def node_hours(node_s: float) -> str:
+    hours = node_s / 3_600
+    return f"{hours:,.1f} node-hours" if hours >= 1 else f"{node_s:,.0f} node-seconds"
+
+
+def kept_by_others(problem: EvictionProblem) -> str:
+    """The end of a sentence on what cannot be done in time."""
+    busy = format_duration(problem.busy_s)
+    return f", of which checkpoints of other evictions keep the file system for {busy}" if problem.busy_s else ""

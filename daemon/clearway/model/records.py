@@ -25,17 +25,27 @@ class CheckpointOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRecord:
-    """One checkpoint that was asked for or waited for. (eviction_id, job_id, asked_at) is unique."""
+class _OfRun:
+    """Of one run of a job."""
 
-    eviction_id: int
     job_id: str
     run: int  # the job's restart count
     user: str
     app: str
     checkpointer: str
-    action: Action
     nodes: int
+
+    @property
+    def key(self) -> Key:
+        return Key(self.user, self.app, self.checkpointer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord(_OfRun):
+    """One checkpoint that was asked for or waited for. (eviction_id, job_id, asked_at) is unique."""
+
+    eviction_id: int
+    action: Action
     asked_at: datetime
     ended_at: datetime  # when its outcome was seen
     outcome: CheckpointOutcome
@@ -45,26 +55,12 @@ class CheckpointRecord:
     predicted_size_mib: float | None = None  # on all nodes together
     size_mib: float | None = None
 
-    @property
-    def key(self) -> Key:
-        return Key(self.user, self.app, self.checkpointer)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartRecord:
+class RestartRecord(_OfRun):
     """How one run of a job went on from a checkpoint, as it says. (job_id, started_at) is unique."""
 
-    job_id: str
-    run: int
-    user: str
-    app: str
-    checkpointer: str
-    nodes: int
     started_at: datetime
     restart: Restart
     predicted_s: float | None = None
     restart_s: float | None = None  # from the start of the run until the program computed again
-
-    @property
-    def key(self) -> Key:
-        return Key(self.user, self.app, self.checkpointer)

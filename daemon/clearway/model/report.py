@@ -1,14 +1,21 @@
 """What one cycle saw and did. Frozen data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Usage
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.rolling import RollingDrain
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A preemptor that waits, and what Clearway makes of it."""
+
+    preemptor: Preemptor
+    eviction_id: int | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +31,3 @@ class CycleReport:
     standby: bool = False
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A preemptor that waits, and what Clearway makes of it."""
-
-    preemptor: Preemptor
-    eviction_id: int | None
-    why: str

@@ -20,79 +20,53 @@ O = TypeVar("O", bound=Operation)  # noqa: E741
 S = TypeVar("S", bound=StrEnum)
 Table = Mapping[S, Mapping[S, str]]  # from, to, why
 
-# In which states an operation of each kind is stored first, and why.
-FIRST_STATES: Mapping[OperationKind, Mapping[E, str]] = {
-    OperationKind.EVICTION: {
-        E.PROPOSED: "mode observe",
-        E.AWAITING_APPROVAL: "mode approve, or over budget",
-        E.PLACING: "mode automatic",
-    },
-    OperationKind.DRAIN: {E.SCHEDULED: "begins later", E.PLACING: "begins at once"},
-    OperationKind.RELOCATION: {
-        E.PROPOSED: "mode observe",
-        E.AWAITING_APPROVAL: "mode approve",
-        E.PLACING: "mode automatic, or asked for",
-    },
-}
-
-_EVICTION: Table[E] = {
-    E.PROPOSED: {E.SUPERSEDED: "does not fit the cluster any more", E.CANCELLED: "cancelled"},
-    E.AWAITING_APPROVAL: {
-        E.PLACING: "approved",
-        E.SUPERSEDED: "does not fit the cluster any more",
-        E.CANCELLED: "cancelled",
-    },
-    E.PLACING: {
-        E.PREEMPTING: "the placement stands, the preemptor is attached",
-        E.STARTED: "the preemptor runs",
-        E.SUPERSEDED: "does not fit the cluster any more",
-        E.CANCELLING: "cancelled, or pointless",
-    },
-    E.PREEMPTING: {
-        E.STARTING: "all nodes are free",
-        E.STARTED: "the preemptor runs",
-        E.CANCELLING: "cancelled, pointless, or too late",
-    },
-    E.STARTING: {
-        E.PREEMPTING: "planned anew: a node was lost",
-        E.STARTED: "the preemptor runs",
-        E.CANCELLING: "cancelled, pointless, or too late",
-    },
-    E.STARTED: {E.RETURNING: "the placement is gone"},
-    E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
-    E.CANCELLING: {E.CANCELLED: "undone", E.FAILED: "undone, and the preemptor did not start in time"},
-}
-
-_DRAIN: Table[E] = {
-    E.SCHEDULED: {E.PLACING: "its time has come", E.CANCELLED: "cancelled"},
-    E.PLACING: {E.PREEMPTING: "all nodes are drained by us", E.CANCELLING: "cancelled, or a node cannot be taken"},
-    E.PREEMPTING: {
-        E.STARTED: "the nodes are empty",
-        E.CANCELLING: "cancelled, a job cannot leave, or a node was brought back",
-    },
-    E.STARTED: {E.RETURNING: "nothing is left to do on the nodes"},
-    E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
-    E.CANCELLING: {E.CANCELLED: "the nodes take jobs again", E.FAILED: "the same, after the deadline had passed"},
-}
-
-_RELOCATION: Table[E] = {
-    E.PROPOSED: {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELLED: "cancelled"},
-    E.AWAITING_APPROVAL: {
-        E.PLACING: "approved",
-        E.SUPERSEDED: "does not fit the cluster any more, or too old",
-        E.CANCELLED: "cancelled",
-    },
-    E.PLACING: {E.PREEMPTING: "nodes and targets are held", E.CANCELLING: "cancelled, or called off"},
-    E.PREEMPTING: {E.STARTED: "all jobs have arrived", E.CANCELLING: "cancelled, or called off"},
-    E.STARTED: {E.RETURNING: "nothing is held any more"},
-    E.RETURNING: {E.COMPLETED: "no job is on its way"},
-    E.CANCELLING: {E.CANCELLED: "nothing is held any more"},
-}
+_MISFIT = {E.SUPERSEDED: "does not fit the cluster any more", E.CANCELLED: "cancelled"}
+_OLD = {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELLED: "cancelled"}
 
 OPERATIONS: Mapping[OperationKind, Table[E]] = {
-    OperationKind.EVICTION: _EVICTION,
-    OperationKind.DRAIN: _DRAIN,
-    OperationKind.RELOCATION: _RELOCATION,
+    OperationKind.EVICTION: {
+        E.PROPOSED: _MISFIT,
+        E.AWAITING_APPROVAL: {E.PLACING: "approved"} | _MISFIT,
+        E.PLACING: {
+            E.PREEMPTING: "the placement stands, the preemptor is attached",
+            E.STARTED: "the preemptor runs",
+            E.SUPERSEDED: "does not fit the cluster any more",
+            E.CANCELLING: "cancelled, or pointless",
+        },
+        E.PREEMPTING: {
+            E.STARTING: "all nodes are free",
+            E.STARTED: "the preemptor runs",
+            E.CANCELLING: "cancelled, pointless, or too late",
+        },
+        E.STARTING: {
+            E.PREEMPTING: "planned anew: a node was lost",
+            E.STARTED: "the preemptor runs",
+            E.CANCELLING: "cancelled, pointless, or too late",
+        },
+        E.STARTED: {E.RETURNING: "the placement is gone"},
+        E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
+        E.CANCELLING: {E.CANCELLED: "undone", E.FAILED: "undone, and the preemptor did not start in time"},
+    },
+    OperationKind.DRAIN: {
+        E.SCHEDULED: {E.PLACING: "its time has come", E.CANCELLED: "cancelled"},
+        E.PLACING: {E.PREEMPTING: "all nodes are drained by us", E.CANCELLING: "cancelled, or a node cannot be taken"},
+        E.PREEMPTING: {
+            E.STARTED: "the nodes are empty",
+            E.CANCELLING: "cancelled, a job cannot leave, or a node was brought back",
+        },
+        E.STARTED: {E.RETURNING: "nothing is left to do on the nodes"},
+        E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
+        E.CANCELLING: {E.CANCELLED: "the nodes take jobs again", E.FAILED: "the same, after the deadline had passed"},
+    },
+    OperationKind.RELOCATION: {
+        E.PROPOSED: _OLD,
+        E.AWAITING_APPROVAL: {E.PLACING: "approved"} | _OLD,
+        E.PLACING: {E.PREEMPTING: "nodes and targets are held", E.CANCELLING: "cancelled, or called off"},
+        E.PREEMPTING: {E.STARTED: "all jobs have arrived", E.CANCELLING: "cancelled, or called off"},
+        E.STARTED: {E.RETURNING: "nothing is held any more"},
+        E.RETURNING: {E.COMPLETED: "no job is on its way"},
+        E.CANCELLING: {E.CANCELLED: "nothing is held any more"},
+    },
 }
 
 PREEMPTIONS: Table[P] = {

@@ -22,8 +22,7 @@ from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
 from clearway.planning.joint.requests import JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved

@@ -11,8 +11,7 @@ from clearway.eligibility.options import expected_end_s, options_for, why_not_sa
 from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpoint
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.plan import Choice, Verdict
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Action, Candidate, Option
 
 

@@ -16,8 +16,7 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.plan import NoPlan, Plan
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Waiting
 from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors

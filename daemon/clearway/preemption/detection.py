@@ -8,7 +8,7 @@ from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")

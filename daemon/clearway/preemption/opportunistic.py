@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import EternalConfig, PreemptorRule
-from clearway.eligibility.eternal import is_eternal
-from clearway.eligibility.urgent import matching_rule
+from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.preemption.detection import obstacle, waits_since
 
 RULE = "eternal jobs make room"

@@ -4,13 +4,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
+from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict, choose
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import (
+    Choice,
+    Curve,
+    CurvePoint,
+    NoPlan,
+    Plan,
+    PlannedAction,
+    Preemptor,
+    Verdict,
+    choose,
+    kept_by_others,
+    node_hours,
+    what_becomes,
+)
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.model.sentences import kept_by_others, node_hours, what_becomes
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts

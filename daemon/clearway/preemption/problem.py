@@ -9,14 +9,12 @@ from datetime import datetime
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
 from clearway.eligibility.node_usage import could_hold, in_use
 from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.checkpoint_load import file_system_busy_s
-from clearway.estimates.deadlines import approval_s
+from clearway.eligibility.urgent import is_eternal
+from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_features
-from clearway.model.plan import Verdict
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use

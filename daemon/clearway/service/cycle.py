@@ -6,19 +6,21 @@ in the store and on the cluster: what these objects keep may be lost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.under_way import promised_by
-from clearway.estimates.checkpoint_load import file_system_busy_s
+from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.estimates.costs import BY_ITSELF
-from clearway.estimates.deadlines import approval_s, latest_of
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.placement import is_placement
 from clearway.model.clock import Clock
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
@@ -29,8 +31,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.validation import plan_aged, plan_misfit
 from clearway.relocation.controller import RelocationController
-from clearway.service.housekeeping import Housekeeping
-from clearway.service.requests import PAUSED, RequestHandler
+from clearway.service.requests import HEARTBEAT, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -49,7 +50,7 @@ class Parts:
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cycle:
     """The controllers, and the order in which a cycle asks them."""
 
@@ -57,13 +58,13 @@ class Cycle:
     config: Config
     operations: OpenOperations
     suppression: Suppression
-    housekeeping: Housekeeping
     executor: Executor
     drains: DrainController
     rolling: RollingController
     preemption: PreemptionController
     relocation: RelocationController
     requests: RequestHandler
+    _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
     def run(self, before: CycleReport | None) -> CycleReport:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any."""
@@ -105,10 +106,8 @@ class Cycle:
         self.parts.history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
         waiting = self.preemption.update(context)
         self.relocation.update(context, urgent=bool(waiting))
-        self.housekeeping.run(snapshot, self.drains, config.daemon.keep_history, now)
+        self._keep_house(snapshot, now)
         return waiting, rolling
-
-    # -- what is under way ---------------------------------------------------------------------------------
 
     def _carry_on(self, context: CycleContext) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
@@ -133,20 +132,51 @@ class Cycle:
     def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
-        config, now, snapshot = context.config, context.now, context.snapshot
+        config, now, snapshot, plan = context.config, context.now, context.snapshot, eviction.plan
         others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
         promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
-        together = (eviction.plan.preemptor.job_id, *eviction.plan.together)
+        together = (plan.preemptor.job_id, *plan.together)
         beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
         left_s = (latest_of(eviction, config.execution) - now).total_seconds()
-        busy_s = file_system_busy_s(beside, snapshot, config, now, left_s)
-        why = plan_misfit(eviction.plan, snapshot, promised) or plan_aged(
-            eviction.plan,
-            now,
-            approval_s(eviction.mode, config.execution),
-            max(0.0, busy_s - eviction.plan.problem.busy_s),
-        )
+        later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
+        left_open_s = approval_s(eviction.mode, config.execution)
+        why = plan_misfit(plan, snapshot, promised) or plan_aged(plan, now, left_open_s, later_s)
         if not why or eviction.state is EvictionState.CANCELLING:
             return False
         self.executor.put_aside(eviction, why, now)
         return True
+
+    def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        """What is done now and then: a sign of life, reservations that are left over, old history."""
+        store = self.parts.store
+        if self._is_due("heartbeat", 10.0, now):
+            store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.parts.backend.name})
+        if self._is_due("strays", 600.0, now):
+            self.drains.remove_strays(snapshot)
+            self._remove_strays(snapshot)
+        if self._is_due("prune", 86_400.0, now):
+            store.prune(now - timedelta(seconds=self.config.daemon.keep_history))
+            self.suppression.forget_ended(snapshot)
+
+    def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
+        if what in self._due and now < self._due[what]:
+            return False
+        self._due[what] = now + timedelta(seconds=every_s)
+        return True
+
+    def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
+        """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
+        backend = self.parts.backend
+        reserved = any(node.reservation is not None for node in snapshot.nodes)
+        if not reserved and not any(job.reservation for job in snapshot.jobs):
+            return  # the snapshot shows no reservation at all: no need to ask for them
+        for reservation in backend.reservations():
+            if not is_placement(reservation):
+                continue
+            eviction = self.operations.find(int(reservation.name.rpartition("_")[2]))
+            if eviction is None or not eviction.state.terminal:
+                continue  # another Clearway's, or its database is not this one: it ends by itself
+            for job in snapshot.jobs:
+                if job.reservation == reservation.name:
+                    backend.detach(job.job_id)
+            backend.delete_reservation(reservation.name)

@@ -77,9 +77,8 @@ class Loop:
         ``until`` is a time of the clock's ``monotonic``; a call to ``wake`` ends it sooner.
         """
         if self.report is not None and not self.report.standby:
-            limit_s = self.config.planning.explanation_time
             self.explainer.work(
                 self.parts.clock.now(),
-                limit_s,
+                self.config.planning.explanation_time,
                 lambda: self.parts.clock.monotonic() < until and not self._wake.is_set(),
             )

@@ -20,7 +20,7 @@ from clearway.relocation.controller import RelocationController
 from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
-PAUSED = "paused"
+PAUSED, HEARTBEAT = "paused", "heartbeat"  # small values that the daemon stores: see ``Store.set_value``
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 

@@ -8,10 +8,12 @@ anything, even the writing of a log line.
 """
 
 import contextlib
+import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FrameType
 
@@ -23,13 +25,51 @@ from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.service.loop import Loop
-from clearway.service.systemd import Notifier
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 
 _MOST_CONNECTIONS = 100
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
+_NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
 _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
+
+
+class Notifier:
+    """Tells systemd how the daemon is (the sd_notify protocol): one datagram to $NOTIFY_SOCKET, nothing without it.
+
+    A systemd that does not listen is no reason to fail.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of Linux's abstract namespace.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self._address)
+
+    def ready(self, status: str = "") -> None:
+        self._send("READY=1", status)
+
+    def beat(self, status: str = "") -> None:
+        """A sign of life for WatchdogSec=."""
+        self._send("WATCHDOG=1", status)
+
+    def reloading(self) -> None:
+        """Must be followed by ``ready``. systemd 253 and newer wait for ever without the monotonic time."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, state: str, status: str = "") -> None:
+        if not self._address:
+            return
+        message = f"{state}\nSTATUS={status.splitlines()[0]}" if status else state
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
+            sender.sendto(message.encode(), self._address)
 
 
 class Service:
@@ -57,8 +97,8 @@ class Service:
         self.ready = threading.Event()
         self.pulse = Pulse(loop.parts.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
-        self.app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
-        self._http = _HttpServer(self.app, on_start=self._on_start, on_tick=self._on_tick)
+        app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
+        self._http = _HttpServer(app, self._on_tick)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
@@ -83,28 +123,20 @@ class Service:
         self._loop.wake()
         self._http.should_exit = True
 
-    def ask_reload(self) -> None:
-        self._reload_asked = True
-
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
         """Handle SIGTERM, SIGINT and SIGHUP meanwhile; for the main thread."""
 
         def handle(number: int, _: FrameType | None) -> None:
             if number == signal.SIGHUP:
-                self.ask_reload()
+                self._reload_asked = True
             else:
                 self.stop()
 
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        before = {number: signal.signal(number, handle) for number in numbers}
-        try:
+        with contextlib.ExitStack() as before:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                before.callback(signal.signal, number, signal.signal(number, handle))
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    # -- the loop's thread ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
@@ -125,14 +157,11 @@ class Service:
         state = "paused" if report.paused else "standby" if report.standby else mode
         return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
 
-    # -- the HTTP server's thread --------------------------------------------------------------------------
-
-    def _on_start(self) -> None:
-        self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
-        self._notifier.ready(self._status())
-        self.ready.set()
-
     def _on_tick(self) -> None:
+        if not self.ready.is_set():
+            self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
+            self._notifier.ready(self._status())
+            self.ready.set()
         if self._reload_asked:
             self._reload_asked = False
             self._reload()
@@ -153,8 +182,6 @@ class Service:
             mode = self._config.daemon.mode.value
             self._log.info("configuration reloaded", mode=mode, needs_restart=",".join(fixed) or None)
         self._notifier.ready(self._status())
-
-    # -- the end -------------------------------------------------------------------------------------------
 
     def _shut_down(self) -> bool:
         self.stop()
@@ -200,38 +227,31 @@ def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with a tick for ours."""
+    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
-    def __init__(self, app: object, *, on_start: Callable[[], None], on_tick: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,  # type: ignore[arg-type]  # any ASGI application
-                log_config=None,
-                access_log=False,
-                http="h11",
-                ws="none",
-                loop="asyncio",
-                lifespan="on",
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=_LAST_REQUESTS_S,
-            )
+    def __init__(self, app: object, tick: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # any ASGI application
+            log_config=None,
+            access_log=False,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )
-        self._on_start = on_start
-        self._on_tick = on_tick
+        super().__init__(config)
+        self._tick = tick
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._on_start()
-
     async def on_tick(self, counter: int) -> bool:
-        self._on_tick()
+        self._tick()
         return await super().on_tick(counter)
 
 
@@ -242,16 +262,13 @@ def serve(
     *,
     read_config: Callable[[], Config] | None = None,
     announce: Callable[[str], None] = lambda _: None,
-    notifier: Notifier | None = None,
 ) -> int:
     """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
 
     Raises:
         ConfigError: when the API cannot listen where it should.
     """
-    service = Service(
-        loop, metrics, tokens, read_config=read_config, notifier=Notifier() if notifier is None else notifier
-    )
+    service = Service(loop, metrics, tokens, read_config=read_config, notifier=Notifier())
     with service.signals():
         announce(service.address)
         return service.run()
@@ -272,19 +289,16 @@ def background(service: Service) -> Iterator[Service]:
 
 def reloaded(old: Config, wanted: Config) -> tuple[Config, tuple[str, ...]]:
     """What a running daemon can take over of another configuration, and the keys that need a restart."""
-    daemon = wanted.daemon.model_copy(update={"log_format": old.daemon.log_format})
-    planning = wanted.planning.model_copy(update={"planner": old.planning.planner})
-    taken = wanted.model_copy(
-        update={"daemon": daemon, "planning": planning, "slurm": old.slurm, "store": old.store, "api": old.api}
-    )
-    fixed = {
-        "daemon.log_format": wanted.daemon.log_format != old.daemon.log_format,
-        "planning.planner": wanted.planning.planner != old.planning.planner,
-        "slurm": wanted.slurm != old.slurm,
-        "store": wanted.store != old.store,
-        "api": wanted.api != old.api,
-    }
-    return taken, tuple(key for key, changed in fixed.items() if changed)
+    taken, fixed = wanted, []
+    for key in _NEED_RESTART:
+        section, _, name = key.partition(".")
+        asked, kept = getattr(wanted, section), getattr(old, section)
+        if name:
+            kept = asked.model_copy(update={name: getattr(kept, name)})
+        if kept != asked:
+            fixed.append(key)
+            taken = taken.model_copy(update={section: kept})
+    return taken, tuple(fixed)
 
 
 def _listen(host: str, port: int) -> socket.socket:

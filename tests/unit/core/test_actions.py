@@ -17,8 +17,7 @@ from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import CheckpointHow, Claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
-from clearway.model.plan import Choice
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Choice, Preemptor
 from clearway.model.problem import Action, Option
 from clearway.preemption.lifecycle import Observation, next_phase
 from clearway.preemption.problem import PreparedProblem, prepare_problem

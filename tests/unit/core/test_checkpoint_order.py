@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.estimates.checkpoint_order import CheckpointWrite, has_room, may_join, next_to_ask
+from clearway.estimates.checkpoint_load import CheckpointWrite, has_room, may_join, next_to_ask
 from tests.builders import NOW, after
 
 

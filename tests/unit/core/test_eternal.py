@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import CandidatesConfig, Config, EternalConfig, PreemptorRule
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.eternal import is_eternal
 from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.problem import prepare_problem

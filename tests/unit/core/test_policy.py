@@ -14,7 +14,7 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import NO_HISTORY
 from clearway.estimates.learning import History
 from clearway.model.cluster import Job, JobState, Node, PreemptPriorities
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from clearway.model.problem import Action, Option
 from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
 from clearway.walltime.remaining import RunTimes

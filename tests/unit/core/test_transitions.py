@@ -9,15 +9,8 @@ import pytest
 
 from clearway.model.errors import TransitionError
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
-from clearway.model.transitions import (
-    FIRST_STATES,
-    OPERATIONS,
-    PREEMPTIONS,
-    entered,
-    planned_again,
-    preemption_entered,
-    superseded,
-)
+from clearway.model.transitions import OPERATIONS, PREEMPTIONS, entered, planned_again, preemption_entered, superseded
+from docs.reference.diagrams import FIRST_STATES
 from tests.builders import NOW, after, eviction, preemption
 
 E = EvictionState

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from clearway.estimates.checkpoint_load import CheckpointLoad, clear_after_s, may_begin
-from clearway.estimates.checkpoint_order import CheckpointWrite, next_to_ask
+from clearway.estimates.checkpoint_load import CheckpointLoad, CheckpointWrite, clear_after_s, may_begin, next_to_ask
 from tests.builders import NOW, after
 
 SOON_S = 1e-3  # datetimes are whole microseconds

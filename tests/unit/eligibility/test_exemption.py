@@ -12,7 +12,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import GUARDS, Exemption, Purpose, exemption
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import Job, JobState
-from clearway.model.preemptor import Preemptor
+from clearway.model.plan import Preemptor
 from tests.builders import NOW, after, job, snapshot, urgent_job
 
 ALWAYS = set(Purpose)
