@@ -29,7 +29,8 @@ class Backtracking(PlainPlanner):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         if len(problem.candidates) > MOST_JOBS:
             raise ValueError(f"the backtracking planner takes at most {MOST_JOBS} candidates")
-        return Curve(self.name, Contest(problem).points(lambda window: partial(_best, window)))
+        contest = Contest(problem)
+        return Curve(self.name, contest.points(contest.windows(), lambda window: partial(_best, window)))
 
 
 def _best(window: Window, step: int) -> Taken | None:

@@ -31,7 +31,7 @@ class Greedy(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        return Curve(self.name, contest.points(lambda window: partial(_take, window)), exact=False)
+        return Curve(self.name, contest.points(contest.windows(), lambda window: partial(_take, window)), exact=False)
 
 
 def _take(window: Window, deadline: int) -> Taken | None:

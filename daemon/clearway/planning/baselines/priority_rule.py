@@ -39,8 +39,11 @@ class Rule(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        points = contest.points(lambda window: partial(self._take, contest, window, offered_ways(contest, window)))
-        return Curve(self.name, points, exact=False)
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
+            return partial(self._take, contest, window, offered_ways(contest, window))
+
+        return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def _take(
         self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int

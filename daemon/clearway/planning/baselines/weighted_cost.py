@@ -24,7 +24,7 @@ score's matter: of what fits into the deadline, those that would lose most get t
 Cost: that of ``eviction_dp``, and O(T N log N).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -33,7 +33,7 @@ from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProb
 from clearway.planning.base import PlainPlanner
 from clearway.planning.baselines.priority_rule import by_cost, offered_ways
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 
 WIDE_NODES = 4_096
 LONG_S = 120 * 60
@@ -58,11 +58,12 @@ class WeightedCost(PlainPlanner):
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
         chosen = EvictionDP().solve_plain(replace(problem, candidates=scored)).points
-        points = []
-        for window in contest.windows():
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
             offered = offered_ways(contest, window)
-            points += [_priced(contest, window, offered, step, chosen[step]) for step in window.deadlines]
-        return Curve(planner=self.name, points=tuple(points), exact=False)
+            return lambda step: _taken(contest, window, offered, step, chosen[step])
+
+        return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def eligible(self, candidate: Candidate, problem: EvictionProblem) -> bool:
         nodes = candidate.job_nodes or candidate.nodes
@@ -105,18 +106,17 @@ def _time_limit_s(candidate: Candidate) -> float:
     return float("inf") if candidate.remaining_s is None else candidate.ran_s + candidate.remaining_s
 
 
-def _priced(
+def _taken(
     contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], step: int, chosen: CurvePoint
-) -> CurvePoint:
+) -> Taken | None:
     """The chosen jobs, each by the cheapest option for which the deadline has time."""
-    if not chosen.feasible or chosen.nodes_freed is None:
-        return contest.infeasible(step)
+    if not chosen.feasible:
+        return None
     action_of = {planned.job_id: ACTION_ORDER[planned.action] for planned in chosen.actions}
-    ended = {way.rank for way in window.ended}
     fastest = {
         rank: min((way for way in ways if way.order == action_of[contest.candidates[rank].job_id]), key=_by_time)
         for rank, ways in offered.items()
-        if rank not in ended and contest.candidates[rank].job_id in action_of
+        if contest.candidates[rank].job_id in action_of
     }
     left = step - sum(way.steps for way in fastest.values())
     taken = []
@@ -125,8 +125,7 @@ def _priced(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-    return replace(contest.point(window, step, lost, steps, 0, taken), nodes_freed=chosen.nodes_freed)
+    return taken, window.freed_by(taken)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

@@ -18,8 +18,10 @@ import numpy as np
 
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
 from clearway.planning.bounds.search import Doubt
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
+from clearway.planning.formulation.group_sweep import Pick
 from clearway.planning.formulation.node_groups import Item
+from clearway.planning.formulation.windows import Window
 
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
@@ -32,11 +34,11 @@ class JobDoubt(Doubt):
     """The jobs in doubt: the core for some deadlines."""
 
     def __init__(
-        self, relaxation: Relaxation, items: Sequence[Item], task: Task, jobs: int, deadlines: Ints, bounds: Bounds
+        self, relaxation: Relaxation, items: Sequence[Item], stage: Window, jobs: int, deadlines: Ints, bounds: Bounds
     ) -> None:
         self.deadlines, self.first_size = deadlines, TRIAL_JOBS
         self._relaxation, self._items, self._jobs, self._bounds = relaxation, items, jobs, bounds
-        self._task = replace(task, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
+        self._part = replace(stage, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
         best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
         self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
         self._stay: Ints = np.min([bound.stay for _, bound in self._parts], axis=0)
@@ -74,7 +76,7 @@ class JobDoubt(Doubt):
         return max(int(bound.least[deadline]) for bound in self._bounds) // self._relaxation.per_lost
 
     def _core(self, picks: Flags, stay: Flags) -> _Core:
-        return _Core(self._items, self._relaxation, self._task, self._jobs, picks, stay)
+        return _Core(self._items, self._relaxation, self._part, self._jobs, picks, stay)
 
     def _costs(self, core: _Core) -> Ints:
         found = core.costs()
@@ -111,53 +113,52 @@ class _Core:
     """What is in doubt, what is certain, and the tables over it."""
 
     def __init__(
-        self, items: Sequence[Item], relaxation: Relaxation, task: Task, jobs: int, picks: Flags, stay: Flags
+        self, items: Sequence[Item], relaxation: Relaxation, part: Window, jobs: int, picks: Flags, stay: Flags
     ) -> None:
-        picks = picks & (relaxation.steps <= task.last_step)
+        picks = picks & (relaxation.steps <= part.last_step)
         self.picks, self.stay = picks, stay
         self._jobs = jobs
-        numbers = np.bincount(relaxation.owners[picks], minlength=len(items))
-        timed = np.bincount(relaxation.owners[picks & relaxation.timed], minlength=len(items))
-        certain = (numbers == 1) & ~stay & (timed == 0)
-        alive = picks.tolist()
-        firsts = relaxation.firsts.tolist()
-        only = np.flatnonzero(picks & certain[relaxation.owners])
-        owners = relaxation.owners[only].tolist()
-        self.forced = [
-            items[index].picks[place - firsts[index]] for index, place in zip(owners, only.tolist(), strict=True)
-        ]
+        owners = relaxation.owners
+        numbers = np.bincount(owners[picks], minlength=len(items))
+        timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
+        certain = ((numbers == 1) & ~stay & (timed == 0)).tolist()
+        alive, firsts = picks.tolist(), relaxation.firsts.tolist()
+        self.forced: list[Pick] = []
         self.items: list[Item] = []
-        for index in np.flatnonzero((numbers > 0) & ~certain).tolist():
-            item, first = items[index], firsts[index]
+        for index in np.flatnonzero(numbers).tolist():
+            item = items[index]
             if numbers[index] < len(item.picks):
-                left = tuple([pick for place, pick in enumerate(item.picks, first) if alive[place]])
+                left = tuple([pick for place, pick in enumerate(item.picks, firsts[index]) if alive[place]])
                 item = item._replace(picks=left)
-            self.items.append(item)
+            if certain[index]:
+                self.forced.append(item.picks[0])
+            else:
+                self.items.append(item)
         self._freed = sum([pick.nodes for pick in self.forced])
-        self._task = replace(task, missing=task.missing - self._freed)
+        self._part = replace(part, missing=part.missing - self._freed)
         self._tables: NodeTimeTables | None = None
-        self.cells = len(self.items) * (task.last_step + 1) * max(0, self._task.missing)
+        self.cells = len(self.items) * (part.last_step + 1) * max(0, self._part.missing)
 
     def holds(self, other: _Core) -> bool:
         return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
 
     def solve(self) -> bool:
         """Whether there are tables, or none are needed."""
-        if self._task.missing <= 0:
+        if self._part.missing <= 0:
             return True
-        if sum([item.picks[0].nodes for item in self.items]) < self._task.missing or self.cells > MOST_CELLS:
+        if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
             return False
-        self._tables = NodeTimeTables(self.items, [self._task], self._jobs, self.forced)
+        self._tables = NodeTimeTables(self.items, [self._part], self._jobs, self.forced)
         return True
 
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
         if self._tables is not None:
             return self._tables.costs
-        return dict.fromkeys(self._task.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
+        return dict.fromkeys(self._part.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
 
     def answers(self) -> Mapping[int, Answer]:
         if self._tables is not None:
             return self._tables.answers()
         ways = [way for pick in self.forced for way in pick.ways]
         answer = Answer(sum(pick.lost for pick in self.forced), 0, self._freed, ways)
-        return dict.fromkeys(self._task.deadlines, answer)
+        return dict.fromkeys(self._part.deadlines, answer)

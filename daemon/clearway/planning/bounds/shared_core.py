@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
 from clearway.planning.formulation.group_sweep import Guide, Threshold, thresholds
 from clearway.planning.formulation.node_groups import grouped_items
 from clearway.planning.formulation.partial_nodes import changed
@@ -169,8 +169,7 @@ class _ClassDoubt(Doubt):
         self.left = max(0, self.left - made)
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
-        task = Task(window.first_step, window.last_step, window.missing)
-        tables = NodeTimeTables(items, [task], len(window.ways))
+        tables = NodeTimeTables(items, [window], len(window.ways))
         for step, answer in tables.answers().items():
             cost, known = self._cost(answer), self._cost(self._plans.get(step))
             if step in deadlines and (cost < known or (complete and cost == known)):

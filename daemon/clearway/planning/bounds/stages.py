@@ -16,15 +16,15 @@ Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, a
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from math import isqrt
-from typing import NamedTuple
 
 import numpy as np
 
 from clearway.planning.bounds.core import JobDoubt
 from clearway.planning.bounds.relaxation import OUT, Bound, Flags, Ints, Jobs, Relaxation
 from clearway.planning.bounds.search import Solved
-from clearway.planning.dp.node_time_tables import Answer, Task
+from clearway.planning.dp.node_time_tables import Answer
 from clearway.planning.formulation.node_groups import Item
+from clearway.planning.formulation.windows import Window
 
 _PIECES = 18
 _FIRST_PRICES = 16
@@ -33,14 +33,7 @@ _REFINEMENTS_OF_MANY = 2  # stages, which look for better prices themselves
 _PRICE_BITS = 7  # so precise is a stage's price: once nothing is lost, prices are thousands of times lower
 
 
-class Stage(NamedTuple):
-    """Deadlines in a row: what is missing, and the ranks of the jobs that end by themselves."""
-
-    task: Task
-    ended: Collection[int]
-
-
-def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> Solved | None:
+def solve_by_core(items: Sequence[Item], stages: Sequence[Window], jobs: int) -> Solved | None:
     """The stages over these single jobs; None where bounds do not help and the tables must hold everything.
 
     ``items`` hold every way of any stage, ``jobs`` is their number.
@@ -54,36 +47,35 @@ def solve_by_core(items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> 
 class _Stages:
     """The stages one after another; ``solved`` is what was found so far."""
 
-    def __init__(self, items: Sequence[Item], stages: Sequence[Stage], jobs: int) -> None:
+    def __init__(self, items: Sequence[Item], stages: Sequence[Window], jobs: int) -> None:
         self.solved = Solved()
         self._items, self._jobs, self._stages = items, jobs, stages
         self._tried: dict[int, Bound] = {}  # for all jobs, by price
-        self._deadlines = sum(len(stage.task.deadlines) for stage in stages)
+        self._deadlines = sum(len(stage.deadlines) for stage in stages)
         self._whole = Jobs.of(items)
         self._nodes = {item.first_rank: item.picks[0].nodes for item in items}
         self._ready = np.array([pick.ways[0].ready_step for item in items for pick in item.picks])
         self._job_ranks: Ints = np.array([item.first_rank for item in items])
         self._ranks: Ints = self._job_ranks[self._whole.owners]
-        last = stages[-1].task.last_step
-        relaxation = Relaxation(self._whole, max(stage.task.missing for stage in stages), last)
+        relaxation = Relaxation(self._whole, max(stage.missing for stage in stages), stages[-1].last_step)
         self.usable = relaxation.usable
         # as lost work for a node: what a price is in does not depend on the stage then
         self._prices, self._best_by_deadline = self._all_prices(relaxation, stages) if self.usable else ([], [])
 
-    def solve(self, stage: Stage) -> bool:
+    def solve(self, stage: Window) -> bool:
         """Adds the plans of the stage; False where that cannot be done by bounds."""
-        task, ended = stage
-        alive: Flags = (self._ready <= task.first_step) & ~np.isin(self._ranks, list(ended))
+        ended = stage.ended_ranks
+        alive: Flags = (self._ready <= stage.first_step) & ~np.isin(self._ranks, list(ended))
         if not alive.any():
             return True
         jobs, items = self._whole, self._items
         if not alive.all():
             jobs, items = jobs.only(alive), _only(items, alive.tolist())
-        relaxation = Relaxation(jobs, task.missing, task.last_step)
+        relaxation = Relaxation(jobs, stage.missing, stage.last_step)
         if not relaxation.usable:
             return False
         feasible = relaxation.feasible()
-        deadlines = np.array([step for step in task.deadlines if feasible[step]])
+        deadlines = np.array([step for step in stage.deadlines if feasible[step]])
         if not len(deadlines):
             return True
         if len(self._stages) == 1 and alive.all():
@@ -94,7 +86,7 @@ class _Stages:
         self._forget(ended)
         pieces = min(len(deadlines), max(1, round(_PIECES * len(deadlines) / self._deadlines)))
         return all(
-            self.solved.search(JobDoubt(relaxation, items, task, self._jobs, part, bounds))
+            self.solved.search(JobDoubt(relaxation, items, stage, self._jobs, part, bounds))
             for part in np.array_split(deadlines, pieces)
         )
 
@@ -110,12 +102,12 @@ class _Stages:
                 [way for way in known.ways if way.rank not in ended],
             )
 
-    def _all_prices(self, relaxation: Relaxation, stages: Sequence[Stage]) -> tuple[list[float], list[int]]:
+    def _all_prices(self, relaxation: Relaxation, stages: Sequence[Window]) -> tuple[list[float], list[int]]:
         """Prices from the least to the highest, closer to each other where they are the best of some deadline.
 
         With them, the place of the best one of each deadline.
         """
-        fewest = min(stage.task.missing for stage in stages)
+        fewest = min(stage.missing for stage in stages)
         low, high = min(relaxation.price_range(fewest)), max(relaxation.prices)
         prices = {low + (high - low) * part // (_FIRST_PRICES - 1) for part in range(_FIRST_PRICES)}
         by_price = {price: self._least(relaxation, price, stages) for price in prices}
@@ -155,14 +147,15 @@ class _Stages:
             order = sorted({*order, *near})
         return list(by_price.values())
 
-    def _least(self, relaxation: Relaxation, price: int, stages: Sequence[Stage]) -> Ints:
+    def _least(self, relaxation: Relaxation, price: int, stages: Sequence[Window]) -> Ints:
         """By deadline, what no plan costs less than, a little too low where jobs with checkpoints have ended."""
         bound = self._tried[price] = relaxation.bound(price)
         least: Ints = np.full(len(bound.least), OUT)
-        for task, ended in stages:
-            gone = int(bound.stay[np.isin(self._job_ranks, list(ended))].sum()) if ended else 0
-            deadlines = slice(task.first_step, task.last_step + 1)
-            least[deadlines] = bound.least[deadlines] - price * (relaxation.missing - task.missing) + gone
+        for stage in stages:
+            ended = list(stage.ended_ranks)
+            gone = int(bound.stay[np.isin(self._job_ranks, ended)].sum()) if ended else 0
+            deadlines = slice(stage.first_step, stage.last_step + 1)
+            least[deadlines] = bound.least[deadlines] - price * (relaxation.missing - stage.missing) + gone
         return least
 
 

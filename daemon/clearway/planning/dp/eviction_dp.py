@@ -29,20 +29,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
-from clearway.model.plan import Curve, CurvePoint
+from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
-from clearway.planning.bounds.stages import Stage, solve_by_core
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.bounds.stages import solve_by_core
+from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
 from clearway.planning.formulation.shared_bandwidth import plan_rank
 from clearway.planning.formulation.superfluous import without_superfluous
-from clearway.planning.formulation.windows import Contest, Window
+from clearway.planning.formulation.windows import Contest, Taken, Window
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
-_NOTHING = Answer(0, 0, 0, [])
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
 FEW_CLASSES = 48  # of nodes of which parts count: so many are swept without asking for bounds
 
@@ -59,18 +58,13 @@ class EvictionDP(PlainPlanner):
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
-        answers, exact, gap = solved.answers, solved.proven, solved.gap
-        points: list[CurvePoint] = []
-        for window in windows:
-            for step in window.deadlines:
-                answer = _NOTHING if not window.missing else answers.get(step)
-                points.append(
-                    contest.infeasible(step)
-                    if answer is None
-                    else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
-                )
-        curve = Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
-        return curve if exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
+        answers = solved.answers
+
+        def plan(step: int) -> Taken | None:
+            return (answers[step].ways, answers[step].nodes) if step in answers else None
+
+        curve = Curve(self.name, contest.points(windows, lambda _: plan), solved.proven, solved.gap)
+        return curve if curve.exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
 
 
 def _no_worse(curve: Curve, rule: Curve) -> Curve:
@@ -103,37 +97,31 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     if not every.ways or shares_nodes(every):
         return None
     items = items_of(every)
-    stages = [
-        Stage(Task(window.first_step, window.last_step, window.missing), {way.rank for way in window.ended})
-        for window in windows
-        if window.missing
-    ]
-    if not items or not stages or passes * _cells(items, [stage.task for stage in stages]) < CORE_CELLS:
+    stages = [window for window in windows if window.missing]
+    if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
     return solve_by_core(items, stages, len(every.ways))
 
 
 def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
+    missing = [window for window in windows if window.missing]
     whole = windows[0]  # of all, it misses the most nodes
     if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
-        missing = [window for window in windows if window.missing]
         whole = replace(whole, last_step=(missing or windows)[-1].last_step)
     # Where whole nodes are shared, groups are mostly small: sweeping them takes two thirds of the time of the bounds.
     items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
-        return in_shares([window for window in windows if window.missing], labels, solve_shared)
+        return in_shares(missing, labels, solve_shared)
     reach = sum([item.nodes for item in items])
-    tasks = [
-        Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
-    ]
-    if not tasks:
+    solvable = [window for window in missing if window.missing <= reach]
+    if not solvable:
         return Solved(), labels
     needed = without_superfluous(items, min(whole.missing, reach))
-    return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers()), labels
+    return Solved(NodeTimeTables(needed, solvable, len(whole.ways)).answers()), labels
 
 
-def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:
+def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:
     """The size of the tables over all items, about."""
     node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
-    return len(items) * (tasks[-1].last_step + 1) * (max(task.missing for task in tasks) // node_unit + 1)
+    return len(items) * (windows[-1].last_step + 1) * (max(window.missing for window in windows) // node_unit + 1)

@@ -1,20 +1,19 @@
 """What every planner works on: the candidates in whole steps, split where the available options change.
 
-Model: a deadline is a whole number of steps. Durations are rounded up to whole steps, and an option whose
-checkpoint takes longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from
-some deadline on; deadlines in a row that see the same options form a window. Without ``ready_s`` there is one.
+Model: a deadline is a whole number of steps. Durations are rounded up to whole steps; an option whose checkpoint takes
+longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from some deadline on; deadlines
+in a row that see the same options form a window. Without ``ready_s`` there is one.
 
-A job that ends by itself (``end``) within the deadline leaves for nothing: it is no preemptee, costs nothing
-in any key, and all such jobs count as freed and are listed, needed or not (they leave anyway), unless no node
-is needed at all. For earlier deadlines the same job can be preempted like any other.
+A job that ends by itself (``end``) within the deadline is no preemptee and costs nothing. All such jobs count as freed
+and are listed, needed or not, unless no node is needed at all. For earlier deadlines the job can be preempted like any
+other.
 
-Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. A job
-that shares nothing is a class of its own. Jobs that end are taken out of the sets; a class with a job that
-cannot leave is never freed. Where the problem says what is needed on a node, fewer jobs than all may
-do, and nodes that can serve at once are taken off what is missing; see ``partial_nodes``.
+Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. Jobs that end are
+taken out of the sets; a class with a job that cannot leave is never freed. Where the problem says what is needed on a
+node, fewer jobs than all may do, and nodes that can serve at once are taken off what is missing (``partial_nodes``).
 
-Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is
-better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
+Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is better in one
+of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -62,6 +62,10 @@ class Window:
     @property
     def deadlines(self) -> range:
         return range(self.first_step, self.last_step + 1)
+
+    @property
+    def ended_ranks(self) -> set[int]:
+        return {way.rank for way in self.ended}
 
     def freed_by(self, preempted: Iterable[Way]) -> int:
         """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
@@ -108,8 +112,7 @@ class Contest:
     def windows(self) -> Iterator[Window]:
         last_step = self.problem.last_step
         starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
-        firsts = sorted(starts | {0})
-        for first, following in zip(firsts, [*firsts[1:], last_step + 1], strict=True):
+        for first, following in pairwise([*sorted(starts | {0}), last_step + 1]):
             yield self._window(first, following - 1)
 
     def every_window(self) -> Window:
@@ -127,35 +130,29 @@ class Contest:
     def option(self, way: Way) -> Option:
         return self._options[way.number]
 
-    def points(self, plans: Callable[[Window], Callable[[int], Taken | None]]) -> tuple[CurvePoint, ...]:
+    def points(
+        self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]
+    ) -> tuple[CurvePoint, ...]:
         """The curve's points, where ``plans`` gives for a window the plan of each deadline (None: there is none)."""
         found = []
-        for window in self.windows():
-            plan = plans(window)
-            for step in window.deadlines:
-                taken = plan(step)
-                if taken is None:
-                    found.append(self.infeasible(step))
-                    continue
-                ways, nodes = taken
-                lost, steps = sum([way.lost for way in ways]), sum([way.steps for way in ways])
-                found.append(self.point(window, step, lost, steps, nodes, ways))
+        for window in windows:
+            plan = plans(window) if window.missing else lambda _: ((), 0)
+            found += [self._point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 
-    def infeasible(self, step: int) -> CurvePoint:
-        return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
-
-    def point(
-        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[Way]
-    ) -> CurvePoint:
-        """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
+    def _point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
+        """The curve's point for a deadline; its actions are listed by job_id."""
+        step_s = self.problem.step_s
+        if taken is None:
+            return CurvePoint(max_delay_s=step * step_s, feasible=False)
+        preempted, nodes = taken
         gone = sorted([*preempted, *window.ended], key=_BY_RANK)
         actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
         return CurvePoint(
-            step * self.problem.step_s,
+            step * step_s,
             feasible=True,
-            lost_work_node_s=self.losses.lost_node_s(lost),
-            checkpoint_s=steps * self.problem.step_s,
+            lost_work_node_s=self.losses.lost_node_s(sum([way[1] for way in preempted])),
+            checkpoint_s=sum([way[0] for way in preempted]) * step_s,
             nodes_freed=self._supply.nodes(nodes + window.freed),
             actions=actions,
             return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,

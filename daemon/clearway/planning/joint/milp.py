@@ -34,12 +34,11 @@ class Milp(PlainPlanner):
         programs: list[_Program] = []
 
         def plans(window: Window) -> Callable[[int], Taken | None]:
-            if not window.missing:
-                return lambda _: ((), 0)
             programs.append(_Program(contest, window))
             return programs[-1].best
 
-        return Curve(self.name, contest.points(plans), exact=all(program.proven for program in programs))
+        points = contest.points(contest.windows(), plans)
+        return Curve(self.name, points, exact=all(program.proven for program in programs))
 
 
 class _Program:
@@ -50,12 +49,12 @@ class _Program:
         problem, self._window = contest.problem, window
         self._problem = problem
         self._ways: dict[tuple[str, Option], Way] = {}
-        ended = {way.rank for way in window.ended}
         candidates = []
         for rank, candidate in enumerate(contest.candidates):
             ways = {self._option(contest, way): way for way in window.ways.get(rank, ())}
             self._ways |= {(candidate.job_id, option): way for option, way in ways.items()}
-            candidates.append(replace(_named(candidate, problem), options=_ENDS if rank in ended else tuple(ways)))
+            options = _ENDS if rank in window.ended_ranks else tuple(ways)
+            candidates.append(replace(_named(candidate, problem), options=options))
         needed = max(problem.nodes_needed, len(problem.needs.required_nodes) if problem.needs else 0)
         last_s = window.last_step * problem.step_s
         asked = replace(problem, candidates=tuple(candidates), max_delay_s=last_s)
