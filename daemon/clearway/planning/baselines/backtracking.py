@@ -48,7 +48,7 @@ class _Search:
         self.freed = 0
         self._window = window
         self._deadline = deadline
-        self._count = NodeCount(window.classes, window.partial)
+        self._count = NodeCount(window)
         self._taken: list[Way] = []
 
     def explore(self, depth: int, lost: int, steps: int) -> None:

@@ -31,12 +31,13 @@ class Greedy(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        return Curve(self.name, contest.points(contest.windows(), lambda window: partial(_take, window)), exact=False)
+        points = contest.points(contest.windows(), lambda window: partial(_take, window, NodeCount(window)))
+        return Curve(self.name, points, exact=False)
 
 
-def _take(window: Window, deadline: int) -> Taken | None:
+def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
     """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
-    count = NodeCount(window.classes, window.partial)
+    count.begin()
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
     left = deadline

@@ -41,15 +41,15 @@ class Rule(PlainPlanner):
         contest = Contest(problem)
 
         def plans(window: Window) -> Callable[[int], Taken | None]:
-            return partial(self._take, contest, window, offered_ways(contest, window))
+            return partial(self._take, contest, window, NodeCount(window), offered_ways(contest, window))
 
         return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def _take(
-        self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
+        self, contest: Contest, window: Window, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> Taken | None:
         """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
-        count = NodeCount(window.classes, window.partial)
+        count.begin()
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         order = sorted(keys, key=lambda rank: (keys[rank], rank))

@@ -80,52 +80,53 @@ def thresholds(window: Window) -> list[Threshold]:
     ]
 
 
-class Group:
-    """Classes that are linked by jobs, with the ways of those jobs and the preference of each way."""
+def sweep(
+    classes: Sequence[Threshold],
+    ways: Mapping[int, Sequence[tuple[Way, int]]],
+    window: Window,
+    limit: int,
+    guide: Guide | None = None,
+) -> Swept:
+    """The picks of classes that are linked by jobs; ``ways`` are those of the jobs, with the preference of each.
 
-    def __init__(
-        self, classes: Sequence[Threshold], ways: Mapping[int, Sequence[tuple[Way, int]]], last_step: int, enough: int
-    ) -> None:
-        self._ways = ways
-        self._last_step = last_step
-        self._enough = enough  # more nodes than these are worth no more
-        self._stages = list(_stages(classes))
+    Without a guide nothing is found when there are too many labels.
+    """
+    labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
+    complete, made = True, 0
+    for stage in _stages(classes):
+        grown = _grown(labels, stage, ways[stage.rank], window.last_step)
+        made += sum(map(len, grown.values()))
+        labels = {
+            state: picks if len(picks) < 2 else undominated(picks, window.last_step, window.missing)
+            for state, picks in grown.items()
+        }
+        if guide is not None:
+            labels = _promising(labels, stage, guide)
+        if sum(map(len, labels.values())) > limit:
+            if guide is None:
+                return Swept([], complete=False, labels=made)
+            labels, complete = _best(labels, stage, guide, limit), False
+    return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete, made)
 
-    def sweep(self, limit: int, guide: Guide | None = None) -> Swept:
-        """Without a guide nothing is found when there are too many labels."""
-        labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
-        complete, made = True, 0
-        for stage in self._stages:
-            grown = self._grown(labels, stage)
-            made += sum(map(len, grown.values()))
-            labels = {state: self._undominated(picks) for state, picks in grown.items()}
-            if guide is not None:
-                labels = _promising(labels, stage, guide)
-            if sum(map(len, labels.values())) > limit:
-                if guide is None:
-                    return Swept([], complete=False, labels=made)
-                labels, complete = _best(labels, stage, guide, limit), False
-        return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete, made)
 
-    def _grown(self, labels: Mapping[State, list[Pick]], stage: _Stage) -> dict[State, list[Pick]]:
-        """The labels after the job has stayed, or left in one of its ways."""
-        grown: dict[State, list[Pick]] = defaultdict(list)
-        for state, picks in labels.items():
-            stays, _ = stage.after(state, leaves=False)
-            goes, freed = stage.after(state, leaves=True)
-            grown[stays] += picks
-            if goes == stays and not freed:
-                continue
-            grown[goes] += [
-                Pick(nodes + freed, steps + way.steps, lost + way.lost, preference + bit, (*ways, way))
-                for nodes, steps, lost, preference, ways in picks
-                for way, bit in self._ways[stage.rank]
-                if steps + way.steps <= self._last_step
-            ]
-        return grown
-
-    def _undominated(self, picks: list[Pick]) -> list[Pick]:
-        return picks if len(picks) < 2 else undominated(picks, self._last_step, self._enough)
+def _grown(
+    labels: Mapping[State, list[Pick]], stage: _Stage, ways: Sequence[tuple[Way, int]], last_step: int
+) -> dict[State, list[Pick]]:
+    """The labels after the job has stayed, or left in one of its ways."""
+    grown: dict[State, list[Pick]] = defaultdict(list)
+    for state, picks in labels.items():
+        stays, _ = stage.after(state, leaves=False)
+        goes, freed = stage.after(state, leaves=True)
+        grown[stays] += picks
+        if goes == stays and not freed:
+            continue
+        grown[goes] += [
+            Pick(nodes + freed, steps + way.steps, lost + way.lost, preference + bit, (*taken, way))
+            for nodes, steps, lost, preference, taken in picks
+            for way, bit in ways
+            if steps + way.steps <= last_step
+        ]
+    return grown
 
 
 def undominated(picks: Iterable[Pick], last_step: int, enough: int) -> list[Pick]:

@@ -29,14 +29,10 @@ class LostUnits:
     decimals: int
 
     def units(self, lost_work_node_s: float) -> int:
-        if not self.decimals:
-            return round(lost_work_node_s)
-        return round(_decimal(lost_work_node_s).scaleb(self.decimals))
+        return round(Decimal(str(lost_work_node_s)).scaleb(self.decimals)) if self.decimals else round(lost_work_node_s)
 
     def all_units(self, lost_work_node_s: Sequence[float]) -> list[int]:
-        if not self.decimals:
-            return list(map(round, lost_work_node_s))
-        return list(map(self.units, lost_work_node_s))
+        return list(map(self.units if self.decimals else round, lost_work_node_s))
 
     def node_s(self, units: int) -> float:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
@@ -51,7 +47,7 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     fractions = [value for value in lost_work_node_s if value % 1]
     if not fractions:
         return LostUnits(0)
-    decimals = max(_decimals(value) for value in fractions)
+    decimals = max(-int(Decimal(str(value)).as_tuple().exponent) for value in fractions)
     if decimals > _MOST_DECIMALS:
         largest_key = (sum(lost_work_node_s) + 1) * (len(lost_work_node_s) + 1) * 2
         decimals = min(_MOST_DECIMALS, max(0, math.floor(math.log10(_ROOM / largest_key))))
@@ -100,12 +96,3 @@ def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
         if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
             return Losses(lost, base, coarse)
         coarse *= 10
-
-
-def _decimal(value: float) -> Decimal:
-    return Decimal(repr(float(value))) if isinstance(value, float) else Decimal(value)
-
-
-def _decimals(value: float) -> int:
-    exponent = _decimal(value).as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0

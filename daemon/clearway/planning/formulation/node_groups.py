@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from clearway.model.problem import ACTION_ORDER
-from clearway.planning.formulation.group_sweep import Group, Guide, Pick, Threshold, thresholds, undominated
+from clearway.planning.formulation.group_sweep import Guide, Pick, Threshold, sweep, thresholds, undominated
 from clearway.planning.formulation.windows import Way, Window
 
 LABELS_LIMIT = 2_000
@@ -95,7 +95,7 @@ def grouped_items(
         else:
             ways = {rank: [(way, _bit(way, places[rank], len(places))) for way in window.ways[rank]] for rank in ranks}
             guide = judge(group) if judge else None
-            swept = Group(group, ways, window.last_step, window.missing).sweep(limit, guide)
+            swept = sweep(group, ways, window, limit, guide)
             if judge is None and not swept.complete:
                 return Grouped([], complete=False, labels=swept.labels)
             complete, labels = complete and swept.complete, labels + swept.labels

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from clearway.model.plan import Curve
-from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import EvictionProblem, Needs, NodeResources
+from clearway.planning.formulation.narrowed import on_nodes
 from clearway.planning.formulation.partial_nodes import serves
 from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
 
@@ -74,16 +75,6 @@ def _only(
 ) -> EvictionProblem:
     names = {node.name for node in place}
     near = {number for name in names if name in on for number in on[name]}
-    here = [_on(problem.candidates[number], names) for number in sorted(near)]
+    here = [on_nodes(problem.candidates[number], names) for number in sorted(near)]
     apart = replace(needs, contiguous=False, one_switch=False)
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
-
-
-def _on(candidate: Candidate, names: set[str]) -> Candidate:
-    kept = [index for index, name in enumerate(candidate.node_names) if name in names]
-    return replace(
-        candidate,
-        nodes=len(kept),
-        node_names=tuple([candidate.node_names[index] for index in kept]),
-        holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
-    )

@@ -40,7 +40,8 @@ from dataclasses import replace
 from math import ceil
 
 from clearway.model.plan import Curve, CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem, Option
+from clearway.planning.formulation.narrowed import with_options
 
 FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
 FEW_RESTS = 8
@@ -57,11 +58,7 @@ def one_after_another(problem: EvictionProblem) -> EvictionProblem:
     """The same problem in the serial model: its plans are in time here too."""
     if not overlaps(problem):
         return problem
-    candidates = [
-        replace(each, options=tuple([replace(option, file_system_s=None) for option in each.options]))
-        for each in problem.candidates
-    ]
-    return replace(problem, candidates=tuple(candidates))
+    return with_options(problem, lambda option: replace(option, file_system_s=None))
 
 
 def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
@@ -72,20 +69,12 @@ def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
     if not busy_s:
         return problem
     gone_s = min(ceil(busy_s / problem.step_s), problem.last_step) * problem.step_s
-    candidates = [
-        replace(
-            each,
-            options=tuple(
-                [
-                    replace(option, ready_s=max(0.0, option.ready_s - gone_s))
-                    for option in each.options
-                    if not option.checkpoint_s or busy_s <= gone_s
-                ]
-            ),
-        )
-        for each in problem.candidates
-    ]
-    return replace(problem, candidates=tuple(candidates), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+
+    def left(option: Option) -> Option | None:
+        late = option.checkpoint_s and busy_s > gone_s
+        return None if late else replace(option, ready_s=max(0.0, option.ready_s - gone_s))
+
+    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
 
 
 def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
@@ -152,14 +141,11 @@ def _within(problem: EvictionProblem, rest: int) -> EvictionProblem:
     """The serial problem of the options whose rest is no longer than this many steps, all of which are gone."""
     gone_s = rest * problem.step_s
 
-    def options(candidate: Candidate) -> tuple[Option, ...]:
-        found = []
-        for option in candidate.options:
-            whole, own = _steps(option, problem)
-            if own <= rest:
-                ready_s = max(0.0, option.ready_s - gone_s)
-                found.append(replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s))
-        return tuple(found)
+    def left(option: Option) -> Option | None:
+        whole, own = _steps(option, problem)
+        if own > rest:
+            return None
+        ready_s = max(0.0, option.ready_s - gone_s)
+        return replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s)
 
-    candidates = tuple([replace(each, options=options(each)) for each in problem.candidates])
-    return replace(problem, candidates=candidates, max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)

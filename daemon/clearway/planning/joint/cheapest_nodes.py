@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from clearway.model.problem import Action, Amounts, Candidate, NodeResources
+from clearway.planning.formulation.narrowed import candidates_on
 from clearway.planning.joint.nodes import Demand, JointNodes
 from clearway.planning.joint.requests import Request
 
@@ -74,20 +75,10 @@ def _price_of(demand: Demand, jobs: Mapping[str, _Price]) -> _Price:
 
 def _on(request: Request, kept: Collection[str]) -> Request:
     """The request where only these nodes can serve."""
-    problem = request.problem
-    candidates = []
-    for job in problem.candidates:
-        at = [index for index, name in enumerate(job.node_names) if name in kept]
-        if at:
-            names = tuple([job.node_names[index] for index in at])
-            holds = tuple([job.holds[index] for index in at]) if job.holds else ()
-            candidates.append(replace(job, nodes=len(names), node_names=names, holds=holds))
+    problem = candidates_on(request.problem, kept)
     nodes = tuple([node if node.name in kept else _useless(node) for node in problem.nodes])
-    return replace(
-        request,
-        problem=replace(problem, candidates=tuple(candidates), nodes=nodes),
-        free_nodes=tuple([name for name in request.free_nodes if name in kept]),
-    )
+    free = tuple([name for name in request.free_nodes if name in kept])
+    return replace(request, problem=replace(problem, nodes=nodes), free_nodes=free)
 
 
 def _useless(node: NodeResources) -> NodeResources:

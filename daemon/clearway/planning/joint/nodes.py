@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from clearway.planning.formulation.partial_nodes import Vector, demands
 from clearway.planning.formulation.places import by_switch, in_a_row
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.requests import Request, holders_of
 
 
 class Demand(NamedTuple):
@@ -66,11 +66,7 @@ class JointNodes:
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
-        self._holders: dict[str, set[str]] = defaultdict(set)
-        for request in requests:
-            for candidate in request.problem.candidates:
-                for name in candidate.node_names:
-                    self._holders[name].add(candidate.job_id)
+        self._holders = holders_of(requests)
         asks: dict[str, dict[int, Demand]] = defaultdict(dict)
         for number, request in enumerate(requests):
             for name, demand in self._asks(request).items():

@@ -7,15 +7,15 @@ delay is shorter by that time, and so are the times after which jobs end.
 Cost: one solution for each request.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
 from clearway.model.plan import CurvePoint
-from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.formulation.narrowed import candidates_on, with_options
+from clearway.planning.joint.requests import Allocation, Request, holders_of
 
 
 def in_turn(requests: Sequence[Request], planner: Planner) -> tuple[Allocation, ...]:
@@ -33,11 +33,7 @@ class _Taken:
     """What earlier requests were given."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self._holders: dict[str, set[str]] = defaultdict(set)
-        for request in requests:
-            for candidate in request.problem.candidates:
-                for name in candidate.node_names:
-                    self._holders[name].add(candidate.job_id)
+        self._holders = holders_of(requests)
         self._gone: set[str] = set()  # jobs that leave for earlier requests
         self._nodes: set[str] = set()  # given to earlier requests, or kept for a suspended job
         self._written_s = 0
@@ -70,23 +66,20 @@ class _Taken:
 
     def _left_for(self, request: Request) -> tuple[EvictionProblem, tuple[str, ...]]:
         """The request's problem with what is left, and the nodes that are free for it."""
-        problem = request.problem
-        candidates, free = [], [name for name in request.free_nodes if name not in self._nodes]
-        for candidate in problem.candidates:
-            names = [name for name in candidate.node_names if name not in self._nodes]
-            free += [name for name in names if self._holders[name] <= self._gone]
-            if candidate.job_id not in self._gone and names:
-                candidates.append(_later(candidate, tuple(names), self._written_s))
-        free = sorted(set(free))
-        return (
-            replace(
-                problem,
-                nodes_needed=max(0, request.nodes - len(free)),
-                max_delay_s=max(0, problem.max_delay_s - self._written_s),
-                candidates=tuple(candidates),
-            ),
-            tuple(free),
+        left = candidates_on(request.problem, self._holders.keys() - self._nodes)
+        freed = {name for each in left.candidates for name in each.node_names if self._holders[name] <= self._gone}
+        free = tuple(sorted({*request.free_nodes, *freed} - self._nodes))
+        left = replace(
+            left,
+            nodes_needed=max(0, request.nodes - len(free)),
+            max_delay_s=max(0, left.max_delay_s - self._written_s),
+            candidates=tuple([each for each in left.candidates if each.job_id not in self._gone]),
         )
+        return with_options(left, self._later), free
+
+    def _later(self, option: Option) -> Option:
+        """It once the earlier checkpoints are written: jobs go on ending meanwhile."""
+        return replace(option, ready_s=max(0.0, option.ready_s - self._written_s))
 
     def _choose(
         self, request: Request, problem: EvictionProblem, free: tuple[str, ...], point: CurvePoint
@@ -100,11 +93,3 @@ class _Taken:
                     freed[name] = freed.get(name, False) or actions[candidate.job_id] is Action.END
         order = [*free, *sorted(freed, key=lambda name: (freed[name], name))]
         return tuple(sorted(order[: request.nodes]))
-
-
-def _later(candidate: Candidate, names: tuple[str, ...], passed_s: int) -> Candidate:
-    """The candidate once so much time has passed on the file system, with the nodes that it still could free."""
-    options = candidate.options
-    if passed_s:
-        options = tuple([replace(option, ready_s=max(0.0, option.ready_s - passed_s)) for option in options])
-    return replace(candidate, nodes=len(names), node_names=names, options=options)

@@ -22,16 +22,16 @@ them in turn and compares. Where not all requests can be served, they are admitt
 each if it can be served beside those before it.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from clearway.model.plan import Cost
 from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
+from clearway.planning.formulation.narrowed import candidates_on, with_options
 from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import JointPlan, Request
+from clearway.planning.joint.requests import JointPlan, Request, holders_of
 from clearway.planning.joint.sequential import in_turn
 
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
@@ -56,7 +56,7 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
             for point in planner.solve(request.problem).points
             for planned in point.actions
         }
-    narrowed = requests if few else [_only(request, requests, useful) for request in requests]
+    narrowed = requests if few else _only(requests, useful)
     found, proven = _better(narrowed, turns, seconds_left)
     if few and proven:
         return replace(found, gap=0.0)
@@ -119,38 +119,20 @@ def _bound(requests: Sequence[Request], planner: Planner) -> tuple[Cost, set[str
         nodes_needed=max(0, sum(request.nodes for request in requests) - len(free)),
         max_delay_s=max(request.problem.max_delay_s for request in requests),
         step_s=step_s,
-        candidates=tuple(_quicker(each, step_s) for each in holders.values()),
+        candidates=tuple(holders.values()),
     )
-    curve = planner.solve(problem)
+
+    def quicker(option: Option) -> Option:  # a bound must not take longer than what it bounds
+        checkpoint_s, ready_s = (each // step_s * step_s for each in (option.checkpoint_s, option.ready_s))
+        return replace(option, checkpoint_s=checkpoint_s, ready_s=ready_s)
+
+    curve = planner.solve(with_options(problem, quicker))
     point = curve.choose()
     least = point.cost if point is not None and curve.exact else Cost()
     return least, {planned.job_id for each in curve.points for planned in each.actions}
 
 
-def _quicker(candidate: Candidate, step_s: int) -> Candidate:
-    """Durations rounded down to steps: a bound must not take longer than what it bounds."""
-
-    def whole(option: Option) -> Option:
-        return replace(
-            option,
-            checkpoint_s=float(option.checkpoint_s // step_s * step_s),
-            ready_s=float(option.ready_s // step_s * step_s),
-        )
-
-    return replace(candidate, options=tuple([whole(option) for option in candidate.options]))
-
-
-def _only(request: Request, requests: Sequence[Request], jobs: Collection[str]) -> Request:
-    """The request with these candidates alone; what they share with others cannot be freed."""
-    others: dict[str, set[str]] = defaultdict(set)
-    for each in requests:
-        for candidate in each.problem.candidates:
-            if candidate.job_id not in jobs:
-                for name in candidate.node_names:
-                    others[name].add(candidate.job_id)
-    candidates = []
-    for candidate in request.problem.candidates:
-        names = tuple([name for name in candidate.node_names if name not in others])
-        if candidate.job_id in jobs and names:
-            candidates.append(replace(candidate, nodes=len(names), node_names=names))
-    return replace(request, problem=replace(request.problem, candidates=tuple(candidates)))
+def _only(requests: Sequence[Request], jobs: Collection[str]) -> list[Request]:
+    """The requests with these candidates alone; what they share with others cannot be freed."""
+    names = {name for name, holders in holders_of(requests).items() if holders.issubset(jobs)}
+    return [replace(request, problem=candidates_on(request.problem, names)) for request in requests]
