@@ -13,8 +13,8 @@ class Planner(Protocol):
 
     Minimises, in this order: lost work, the cost of coming back (``Option.return_node_s``), checkpoint time (whole
     steps), preemptees (see ``model.Cost``), then the list of (job_id, action) of the preemptees sorted by job_id,
-    compared as text and by ``ACTION_ORDER``.
-    Pure: the answer depends on the problem alone, never on the order of its candidates.
+    compared as text and by ``ACTION_ORDER``. Pure: the answer depends on the problem alone, never on the order of its
+    candidates.
     """
 
     @property

@@ -4,8 +4,8 @@ The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS
 
 Model: every distribution has a finite support [low, high]. One that has none is truncated at its quantile 1 - 1e-7, as
 in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
-(``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units).
-scipy is imported when a continuous distribution is made: nothing else of Clearway needs it.
+(``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units). scipy is
+imported when a continuous distribution is made: nothing else of Clearway needs it.
 """
 
 import math

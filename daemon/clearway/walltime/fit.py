@@ -1,11 +1,11 @@
 """Which distribution do these samples come from? A fit of each family, and a plain verdict on the best of them.
 
 Model: maximum likelihood by scipy for the families without a bound of their own (exponential, weibull, gamma,
-lognormal, pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted
-distribution function; the family with the least is taken. The parameters come from the same samples, so that the
-usual p-value is too kind: the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for
-an estimated normal distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and
-1.08 / sqrt(n) for an exponential one (also the logarithms of pareto samples).
+lognormal, pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted distribution
+function; the family with the least is taken. The parameters come from the same samples, so that the usual p-value is
+too kind: the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for an estimated normal
+distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and 1.08 / sqrt(n) for an
+exponential one (also the logarithms of pareto samples).
 """
 
 import math

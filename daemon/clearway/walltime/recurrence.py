@@ -2,9 +2,9 @@
 
 The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
 
-Model: a job lasts ``v_1 < ... < v_n``; ``S_l`` is the probability that it lasts longer than ``v_l`` (``S_0 = 1``,
-``S_n = 0``). The state (c, l) is the last checkpoint (0: none) and the last milestone that was tried. With
-``A_c = alpha (R - v_c) + beta R + gamma`` (``A_0 = gamma``, ``v_0 = 0``) the paper's recurrence reads
+Model: a job lasts ``v_1 < ... < v_n``; ``S_l`` is the probability that it lasts longer than ``v_l`` (``S_0 = 1``, ``S_n
+= 0``). The state (c, l) is the last checkpoint (0: none) and the last milestone that was tried. With ``A_c = alpha (R -
+v_c) + beta R + gamma`` (``A_0 = gamma``, ``v_0 = 0``) the paper's recurrence reads
 
     E(c, l) = A_c S_l + min(M_l, U_c(l))                                          without the constant beta E[Y]
     M_l     = min(alpha v_n S_l,                                                  the last request

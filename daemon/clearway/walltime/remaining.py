@@ -8,9 +8,9 @@ with S as in the stochastic-jobs paper. Of samples S(t) is the share that lasted
 longer than all that is known has a chance of 0: nothing is known of it, and nothing is promised.
 
 Few samples prove little. Of the m samples that lasted longer than r, k ended within r + w; ``EndChance.at_least`` is
-the lower end of Wilson's interval for k out of m: the true chance is less in one case of twenty. Plan with that.
-A sample that the time limit cut short says only that it lasted longer than that: it counts until then, and not after
-(the product-limit estimate of Kaplan and Meier, which equals the formula above where nothing was cut short).
+the lower end of Wilson's interval for k out of m: the true chance is less in one case of twenty. Plan with that. A
+sample that the time limit cut short says only that it lasted longer than that: it counts until then, and not after (the
+product-limit estimate of Kaplan and Meier, which equals the formula above where nothing was cut short).
 """
 
 import math

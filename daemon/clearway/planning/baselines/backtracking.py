@@ -1,13 +1,11 @@
 """The CoSim paper's backtracking planner: exhaustive search with early abandoning; exact, exponential.
 
-Method (section IV-C of the paper), once for each deadline: job by job, in the order of job_id, try each of its
-actions in ``ACTION_ORDER`` and then leaving it alone. A branch is abandoned when its lost work, checkpoint time
-and preemptees are no better than the best plan's, when its checkpoints exceed the deadline, or when all jobs
-left cannot free enough nodes. Because the branches are tried in the order in which ties prefer them, the first
-of equally good plans is the right one.
+Method (section IV-C of the paper), once for each deadline: job by job, in the order of job_id, try each of its actions
+in ``ACTION_ORDER`` and then leaving it alone. A branch is abandoned when its lost work, checkpoint time and preemptees
+are no better than the best plan's, when its checkpoints exceed the deadline, or when all jobs left cannot free enough
+nodes. Branches are tried in the order in which ties prefer them: the first of equally good plans is the right one.
 
-Cost: O(T 4^N) time for T deadlines, O(N) memory. Meant for small problems and for comparison; more than
-``MOST_JOBS`` jobs are refused.
+Cost: O(T 4^N) time for T deadlines, O(N) memory. Meant for comparison; more than ``MOST_JOBS`` jobs are refused.
 """
 
 from functools import partial

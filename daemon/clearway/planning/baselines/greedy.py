@@ -1,14 +1,13 @@
 """The CoSim paper's greedy planner: fast and valid, but not optimal; a baseline to compare with.
 
-Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what
-killing them would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the
-checkpoints take longer than the deadline. Then go through the others from the least loss upwards and kill
-them until enough nodes are free.
+Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what killing them
+would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the checkpoints take
+longer than the deadline. Then go through the others from the least loss upwards and kill them until enough nodes are
+free.
 
-Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a
-job that must not be killed leaves in the second part by its first other option that still fits. Jobs that end
-by themselves count as freed as ``windows`` says; shared nodes are free when all their jobs have left, and a
-job that shares all its nodes with jobs that stay is spared in the end.
+Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a job that
+must not be killed leaves in the second part by its first other option that still fits; a job that shares all its nodes
+with jobs that stay is spared in the end. Jobs that end by themselves count as freed as ``windows`` says.
 
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """

@@ -6,20 +6,18 @@ Method (section 6.3 of the paper, Algorithm 2). Not eligible are
 2. jobs on more nodes than the urgent job asks for,
 3. jobs whose estimated slowdown exceeds the threshold of their category: narrow or wide, short or long.
 
-A job's score is its nodes x slowdown factor x checkpoint factor x time-remaining factor: jobs that waited long,
-that saved themselves long ago, or that are almost done are spared. The place with the least sum of scores is
-taken; where there is none, the urgent job waits. The estimated slowdown of a running job is the paper's equations
-57 and 58, which come to 1 + wait / time limit.
+A job's score is its nodes x slowdown x checkpoint factor x time-remaining factor: jobs that waited long, that saved
+themselves long ago, or that are almost done are spared. The place with the least sum of scores is taken; where there is
+none, the urgent job waits. The slowdown of a running job is the paper's equations 57 and 58: 1 + wait / time limit.
 
-The paper does not publish the weights of the factors, nor the thresholds. Chosen here: each factor is
-1 + weight x measure with weight 1, so that the slowdown factor is the estimated slowdown itself, the checkpoint
-factor grows by 1 for each hour since the last checkpoint, and the third goes from 1 for a job that has just
-started to 2 for one at its time limit. The paper's own are the categories: wide is more than 4,096 nodes, long is
-more than 120 minutes.
+The paper does not publish the weights of the factors, nor the thresholds. Chosen here: each factor is 1 + weight x
+measure with weight 1. So the first is the slowdown itself, the second 1 + the hours since the last checkpoint; the
+third goes from 1 for a job that has just started to 2 for one at its time limit. The categories are the paper's own:
+wide is more than 4,096 nodes, long is more than 120 minutes.
 
-A place on the paper's machine is a partition of its torus; here it is any set of nodes, and the set with the least
-sum is found exactly, by the dynamic program with scores in the place of lost work. How a job leaves is not the
-score's matter: of what fits into the deadline, those that would lose most get their cheapest option first.
+A place on the paper's machine is a partition of its torus; here it is any set of nodes. The set with the least sum is
+found exactly, by the dynamic program with scores in the place of lost work. How a job leaves is not the score's matter:
+of what fits into the deadline, the jobs that would lose most get their cheapest option first.
 
 Cost: that of ``eviction_dp``, and O(T N log N).
 """
@@ -86,8 +84,7 @@ class WeightedCost(PlainPlanner):
 
     def _scored(self, candidate: Candidate, problem: EvictionProblem) -> Candidate:
         """The same job with its score as lost work; one that is not eligible can only end by itself."""
-        eligible = self.eligible(candidate, problem)
-        score = round(self.score(candidate), 3)
+        eligible, score = self.eligible(candidate, problem), round(self.score(candidate), 3)
         options = [
             option if option.action is Action.END else replace(option, lost_work_node_s=score)
             for option in candidate.options

@@ -5,8 +5,8 @@ that takes no time is certain; the others are the core. See ``search`` for the m
 every pick that may be optimal, its tables are the answer. When the picks that may be optimal are few enough, the tables
 over exactly these are.
 
-Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core
-whose tables stay larger than ``MOST_CELLS`` is not solved.
+Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core whose
+tables stay larger than ``MOST_CELLS`` is not solved.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
 """Bounds for single jobs: the node count relaxed by a price, the checkpoint time kept exact.
 
 Model: single jobs i with n_i nodes; picks p with steps s_p and cost c_p, where one number holds the keys of
-``planning.base`` up to the preemptees: c = lost work x C1 + steps x C2 + 1. Missing nodes cost ``price`` each
-instead of being forbidden (a Lagrangian relaxation). A job that takes no time then costs
-``b_i = min(0, c_kill - price n_i)``, and a checkpoint p gains ``g_p = b_i - (c_p - price n_i)`` over that:
+``planning.base`` up to the preemptees: c = lost work x C1 + steps x C2 + 1. Missing nodes cost ``price`` each instead
+of being forbidden (a Lagrangian relaxation). A job that takes no time then costs ``b_i = min(0, c_kill - price n_i)``,
+and a checkpoint p gains ``g_p = b_i - (c_p - price n_i)`` over that:
 
     H[t] = the most that checkpoints can gain within t steps      (a knapsack over time alone)
     bound[t] = price x missing + sum of b_i - H[t]
 
-No plan for deadline t costs less than bound[t], whatever the price. A plan that holds pick p, or that spares
-job i, costs at least this much more (its reduced cost; H is the gain without i as well, or more):
+No plan for deadline t costs less than bound[t], whatever the price. A plan that holds pick p, or that spares job i,
+costs at least this much more (its reduced cost; H is the gain without i as well, or more):
 
     kill p:        (c_p - price n_i) - b_i
     checkpoint p:  H[t] - H[t - s_p] - g_p
     job i stays:   -b_i
 
-A pick whose bound is above the cost of some plan is in no optimal plan. Time is not relaxed with a price of
-its own because few checkpoints fit into a deadline: half a checkpoint would make the bound useless.
+A pick whose bound is above the cost of some plan is in no optimal plan. Time is not relaxed with a price of its own
+because few checkpoints fit into a deadline: half a checkpoint would make the bound useless.
 
-H lets a job checkpoint twice if it has two ways to; that is a bound all the same. Of picks with equal steps
-only the t // s best can be used, so H takes O(T log T) picks of T steps each: O(T^2 log T) time at most, and
-O(N) for the rest. Everything is a whole number, so that a bound is a bound.
+H lets a job checkpoint twice if it has two ways to; that is a bound all the same. Of picks with equal steps only the t
+// s best can be used, so H takes O(T log T) picks of T steps each: O(T^2 log T) time at most, and O(N) for the rest.
+Everything is a whole number, so that a bound is a bound.
 
-Source: the Lagrangian relaxation and variable fixing that the literature on knapsack problems describes
-(Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
+Source: the Lagrangian relaxation and variable fixing that the literature on knapsack problems describes (Kellerer,
+Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
 """
 
 from __future__ import annotations

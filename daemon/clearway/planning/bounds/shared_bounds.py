@@ -1,18 +1,17 @@
 """What any plan costs at least where jobs share nodes: prices of nodes and of time, and jobs paid node by node.
 
-Model: cost = lost work x L + steps x S + jobs, with L and S so large that the keys of ``planning.base`` come one
-after another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). The
-cost of a job is split over its nodes in shares that add up to one; a class of nodes then costs at least what the
-shares of the jobs that must leave add up to, or, where fewer jobs do, the fractional cover of what is missing
-(the most over the resources). The cheapest classes that make up the missing nodes, the last one in part, less
-mu x deadline, are a bound on every plan. It is Lagrange's, with a price for time, for nodes (what the last
-one costs), and for each pair of job and node.
+Model: cost = lost work x L + steps x S + jobs, with L and S so large that the keys of ``planning.base`` come one after
+another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). The cost of a
+job is split over its nodes in shares that add up to one; a class of nodes then costs at least what the shares of the
+jobs that must leave add up to, or, where fewer jobs do, the fractional cover of what is missing (the most over the
+resources). The cheapest classes that make up the missing nodes, the last one in part, less mu x deadline, are a bound
+on every plan. It is Lagrange's, with a price for time, for nodes (what the last one costs), and for each pair of job
+and node.
 
-Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a
-job is paid where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
+Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a job is paid
+where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
 
-Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: comparisons
-leave ``MARGIN``.
+Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: comparisons leave ``MARGIN``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """The nodes about which an optimal plan is in doubt where jobs share nodes, found and proven by bounds.
 
-Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of
-nodes. Where a plan is known whose cost is below that, no optimal plan frees the class: it goes, and with it links
-between other classes fall away, so that what is left is small groups (``node_groups``), which the tables over
-nodes and time solve exactly, ties included (``node_time_tables``).
+Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of nodes.
+Where a plan is known whose cost is below that, no optimal plan frees the class: it goes, and with it links between
+other classes fall away, so that what is left is small groups (``node_groups``), which the tables over nodes and time
+solve exactly, ties included (``node_time_tables``).
 
 Method: that of ``search``, for the deadlines in a row that share their best price. The tables over the classes that may
 matter are the answer. Where a group has too many choices even so, those that promise most are kept. The plans found

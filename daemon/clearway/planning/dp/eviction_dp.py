@@ -1,26 +1,25 @@
 """The eviction problem solved exactly for every deadline in one pass: the CoSim paper's dynamic program.
 
-Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken;
-see ``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one
-after another), loses work and preempts jobs.
+Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken; see
+``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one after
+another), loses work and preempts jobs.
 
 Recurrence: ``f_i[t][k]``, the least value of items i .. N-1 that frees at least k nodes within t steps; see
 ``suffix_tables``. The last column of f_0 holds the answer for every deadline; see ``node_time_tables``.
 
-Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with
-which the remaining tables still reach the optimal value; items stand in the order of job_id, so the first
-difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those
-optimal states that are equally good in everything decided for good; see ``tie_walk``.
+Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with which the
+remaining tables still reach the optimal value; items stand in the order of job_id, so the first difference decides, as
+``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those optimal states that are equally
+good in everything decided for good; see ``tie_walk``.
 
-Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which
-jobs are not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes
-are shared. One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between
-deadlines. Bounds are then searched for all of them together (see ``stages``); tables over all jobs take one pass
-for each such ``windows``, but where only the number of missing nodes differs, because other jobs end by themselves,
-one is enough.
+Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
+not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes are shared.
+One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines. Bounds are
+then searched for all of them together (see ``stages``); tables over all jobs take one pass for each such ``windows``,
+but where only the number of missing nodes differs, because other jobs end by themselves, one is enough.
 
-Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
-no nodes are needed at all is nothing listed. See ``windows``.
+Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when no nodes
+are needed at all is nothing listed. See ``windows``.
 
 Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 """

@@ -1,14 +1,14 @@
 """When a node that jobs share can serve the preemptor: enough of it must be given back.
 
-Model: what the jobs that stay hold on a node must leave room for the need, in each resource. A resource is short
-when everything that is held now leaves less than the need; the jobs that leave must then give back at least the
-shortage. These do not count: resources that are not short, jobs that
-hold nothing of those that are, and a resource of which every job gives back at least as large a share as of another.
-A job that holds more than the shortage counts as holding just that, so that nodes which ask the same of the same
-jobs are one class. Where all jobs must leave, the class is named by the set of its jobs alone.
+Model: what the jobs that stay hold on a node must leave room for the need, in each resource. A resource is short when
+everything that is held now leaves less than the need; the jobs that leave must then give back at least the shortage.
+These do not count: resources that are not short, jobs that hold nothing of those that are, and a resource of which
+every job gives back at least as large a share as of another. A job that holds more than the shortage counts as holding
+just that, so that nodes which ask the same of the same jobs are one class. Where all jobs must leave, the class is
+named by the set of its jobs alone.
 
-GPUs: a need for a type counts GPUs of that type, a need without one counts all. A node that lacks the
-need even when it is empty, is excluded, or has not the features or the partition, can never serve.
+GPUs: a need for a type counts GPUs of that type, a need without one counts all. A node that lacks the need even when it
+is empty, is excluded, or has not the features or the partition, can never serve.
 
 Required nodes: each counts as many nodes as all others together and one more (``Supply.weight``). So a plan frees
 enough only with every one of them, and no planner needs to know.

@@ -1,17 +1,17 @@
 """Checkpoints that are written at the same time and share the file system's bandwidth, whatever way it is shared.
 
-Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application
-that saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
+Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application that
+saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
 (``Option.checkpoint_s``), and with the whole file system w_j = s_j / B (``Option.file_system_s``); e_j = a_j - w_j is
-the rest. All begin at once. A file system cannot be told how to share, so nothing is assumed but that it does not
-idle: at any moment every checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
+the rest. All begin at once. A file system cannot be told how to share, so nothing is assumed but that it does not idle:
+at any moment every checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
 
 Then all are complete within
 
     sum of w_j  +  max of e_j
 
-seconds. Proof: let j be written for x seconds at its own rate. In all other moments from r_j on until it is complete
-B MiB/s are written, which are not more than all data but these b_j x MiB: (S - b_j x) / B seconds with S = B sum w_i.
+seconds. Proof: let j be written for x seconds at its own rate. In all other moments from r_j on until it is complete B
+MiB/s are written, which are not more than all data but these b_j x MiB: (S - b_j x) / B seconds with S = B sum w_i.
 Together r_j + x + (S - b_j x) / B, most for the longest x possible, s_j / b_j: r_j + s_j / b_j + S / B - s_j / B. (The
 argument of Graham's bound for list scheduling, 1966.) A schedule that sets every rate at every moment would need at
 least the larger of the two terms and no less than a_j for each j: the bound is at most twice that.

@@ -10,8 +10,8 @@ Where nodes must lie together, a binary variable for each place (row, leaf switc
 request, lost work comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is
 minimised.
 
-Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans
-HiGHS may return any, but the same one for the same program.
+Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans HiGHS
+may return any, but the same one for the same program.
 """
 
 from __future__ import annotations
