@@ -39,13 +39,10 @@ class ChainState:
     """Where a chain is."""
 
     stage: Stage
-    request: int
-    """Counted from 1."""
+    request: int  # counted from 1
     asked_s: float
-    saved_s: float
-    """Work that need not be done again."""
-    code: int | None
-    """The program's exit status, once it has ended."""
+    saved_s: float  # work that need not be done again
+    code: int | None  # the program's exit status, once it has ended
     reason: str
 
 

@@ -31,8 +31,7 @@ class Continuous:
     """A distribution of scipy, truncated to [low, high]."""
 
     name: str
-    whole: Any
-    """What ``scipy.stats.expon(...)`` and its like return."""
+    whole: Any  # what ``scipy.stats.expon(...)`` and its like return
     low: float
     high: float
 

@@ -28,8 +28,7 @@ class Fit:
 
     name: str
     parameters: Mapping[str, float]
-    distance: float
-    """Kolmogorov-Smirnov: 0 is a perfect fit."""
+    distance: float  # Kolmogorov-Smirnov: 0 is a perfect fit
     samples: int
 
     @property

@@ -57,20 +57,15 @@ class Recurrence:
         self.n = len(values)
         self.v: Floats = np.concatenate(([0.0], values))
         self.s: Floats = np.concatenate(([1.0], survival))
-        self.costs = costs
-        self.checkpoints = checkpoints
-        self.lost = costs.beta * self.v * self.s
-        """beta v_j S_j: paid for work that an uncheckpointed request throws away."""
+        self.costs, self.checkpoints = costs, checkpoints
+        self.lost = costs.beta * self.v * self.s  # paid for work that an uncheckpointed request throws away
+        # M_l, and the milestone that it goes to; n, the last request, until a checkpoint is found to pay
         self.best: Floats = costs.alpha * self.v[-1] * self.s
-        """M_l; until a checkpoint is found to pay, the last request."""
         self.checkpoint_at: Ints = np.full(self.n + 1, self.n, dtype=np.int64)
-        """The milestone that M_l goes to; n: the last request."""
+        # beta C S_j + E(j, j): what a checkpoint at j leads to, without the terms that hold S_l
         self.after: Floats = np.zeros(self.n + 1)
-        """beta C S_j + E(j, j) + alpha C S: what a checkpoint at j leads to, without the terms that hold S_l."""
-        self.without_after = self.best + self.lost
-        """M_j + beta v_j S_j."""
-        self.active: list[int] = []
-        """Milestones not yet retired, largest first."""
+        self.without_after = self.best + self.lost  # M_j + beta v_j S_j
+        self.active: list[int] = []  # milestones not yet retired, largest first
 
     def solve(self, proceed: Callable[[], None] = lambda: None) -> list[tuple[int, bool]]:
         """The best milestones, as (index into ``values`` from 1, checkpoint after it).

@@ -27,10 +27,8 @@ class EndChance:
     """How likely a running job is to end in time."""
 
     probability: float
-    at_least: float
-    """With 95 % confidence; 0 where nothing is known."""
-    samples: int
-    """Earlier jobs that lasted longer than this one has so far: what the probability is made of."""
+    at_least: float  # with 95 % confidence; 0 where nothing is known
+    samples: int  # earlier jobs that lasted longer than this one has so far: what the probability is made of
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,11 @@ class Advice:
     """What jobs of one user and name ask for, and what they take; seconds."""
 
     jobs: int
-    asked_s: float | None
-    """The median of the time limits; None where they had none."""
+    asked_s: float | None  # the median of the time limits; None where they had none
     median_s: float
-    most_s: float
-    """Nine in ten took no longer."""
+    most_s: float  # nine in ten took no longer
     longest_s: float
-    cut: int
-    """Jobs that their time limit ended."""
+    cut: int  # jobs that their time limit ended
 
 
 def advice(run_times: RunTimes, asked_s: Iterable[float]) -> Advice | None:

@@ -1,9 +1,8 @@
 """The few jobs about which a deadline's optimal plan is in doubt, found and proven by the bounds of ``relaxation``.
 
 Model: a job all of whose picks are worse than a known plan is out; a job that can neither stay nor leave but in one way
-that takes no time is certain; the others are the core. See ``search`` for the method. When the core of a trial holds
-every pick that may be optimal, its tables are the answer. When the picks that may be optimal are few enough, the tables
-over exactly these are.
+that takes no time is certain; the others are the core. See ``search`` for the method. The tables of a trial are the
+answer when its core holds every pick that may be optimal; else the tables over exactly these picks are.
 
 Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core whose
 tables stay larger than ``MOST_CELLS`` is not solved.

@@ -1,17 +1,16 @@
 """The search by bounds that single jobs and shared nodes have in common: one driver for two kinds of doubt.
 
-Model: a plan whose cost is known, and a bound on every plan that holds a part (a pick of a job, or a class of nodes):
-where the bound is above the known cost, no optimal plan holds the part. The parts that are left are in doubt. Only
-strictly worse parts go, so that ties are decided among all plans that are equally good.
+Model: a plan whose cost is known, and a bound on every plan that holds a part (a pick of a job, or a class of nodes).
+Where the bound is above the known cost, no optimal plan holds the part; the parts that are left are in doubt. Only
+strictly worse parts go, so that ties are decided among all plans that are equally good. A plan for an earlier deadline
+is a plan for every later one.
 
 Method, for some deadlines in a row at once (prices differ little between them):
 1. A trial over the parts that are in doubt the most gives a valid plan for each deadline.
 2. The cost of these plans, or of the plan for an earlier deadline, decides which parts may be in an optimal plan.
 3. While these are many more than those of the trial, the trial grows to twice its size: better plans prove more.
 4. What is left is solved exactly, or as far as the limits of the doubt allow. What stays unproven has a gap to the
-   bound on lost work: nothing is claimed that is not proven.
-
-A plan for an earlier deadline is a plan for every later one.
+   bound on lost work.
 """
 
 from abc import ABC, abstractmethod

@@ -1,12 +1,11 @@
 """What any plan costs at least where jobs share nodes: prices of nodes and of time, and jobs paid node by node.
 
 Model: cost = lost work x L + steps x S + jobs, with L and S so large that the keys of ``planning.base`` come one after
-another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). The cost of a
-job is split over its nodes in shares that add up to one; a class of nodes then costs at least what the shares of the
-jobs that must leave add up to, or, where fewer jobs do, the fractional cover of what is missing (the most over the
-resources). The cheapest classes that make up the missing nodes, the last one in part, less mu x deadline, are a bound
-on every plan. It is Lagrange's, with a price for time, for nodes (what the last one costs), and for each pair of job
-and node.
+another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). That is split
+over its nodes in shares that add up to one. A class of nodes then costs at least the shares of the jobs that must
+leave, or, where fewer jobs do, the fractional cover of what is missing (the most over the resources). The cheapest
+classes that make up the missing nodes, the last one in part, less mu x deadline, are a bound on every plan. It is
+Lagrange's, with a price for time, for nodes (what the last one costs), and for each pair of job and node.
 
 Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a job is paid
 where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clearway.planning.formulation.group_sweep import Guide, Pick, Threshold
-from clearway.planning.formulation.partial_nodes import Vector
+from clearway.planning.formulation.partial_nodes import Vector, all_must_leave
 from clearway.planning.formulation.windows import Way
 
 MARGIN = 1e-9
@@ -140,7 +139,7 @@ class _Covers:
         missing: list[int] = []
         first_rows: list[int] = []
         for index, of_class in enumerate(classes):
-            if _takes_all(of_class):
+            if all_must_leave(list(of_class.held.values()), of_class.missing):
                 continue
             self._partial.append(index)
             first_rows.append(len(rows))
@@ -206,10 +205,6 @@ def guide_of(bound: SharedBound, relaxation: SharedRelaxation, group: Sequence[T
 
     base = sum([least(of_class.number, of_class.missing, tuple(of_class.held)) for of_class in group])
     return Guide(price, least, base + slack)
-
-
-def _takes_all(of_class: Threshold) -> bool:
-    return len(of_class.missing) == 1 and of_class.missing[0] == sum(held[0] for held in of_class.held.values())
 
 
 def _cover(missing: Vector, offers: Sequence[tuple[float, Vector]]) -> float:

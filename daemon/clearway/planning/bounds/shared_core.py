@@ -1,13 +1,12 @@
 """The nodes about which an optimal plan is in doubt where jobs share nodes, found and proven by bounds.
 
 Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of nodes.
-Where a plan is known whose cost is below that, no optimal plan frees the class: it goes, and with it links between
-other classes fall away, so that what is left is small groups (``node_groups``), which the tables over nodes and time
-solve exactly, ties included (``node_time_tables``).
+Where a known plan costs less than that, no optimal plan frees the class: it goes, and with it links between other
+classes. Small groups are left (``node_groups``), which tables over nodes and time solve exactly, ties included.
 
 Method: that of ``search``, for the deadlines in a row that share their best price. The tables over the classes that may
-matter are the answer. Where a group has too many choices even so, those that promise most are kept. The plans found
-that way are valid and mostly better, which leaves fewer classes; it is repeated while that helps. What would take more
+matter are the answer. Where a group has too many choices even so, those that promise most are kept; the plans found
+that way are valid and mostly better, which leaves fewer classes. It is repeated while that helps. What would take more
 than ``MOST_LABELS_IN_ALL`` labels stays unproven.
 
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
@@ -24,7 +23,7 @@ import numpy.typing as npt
 from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
-from clearway.planning.formulation.group_sweep import Guide, Threshold, thresholds
+from clearway.planning.formulation.group_sweep import Threshold, thresholds
 from clearway.planning.formulation.node_groups import grouped_items
 from clearway.planning.formulation.partial_nodes import changed
 from clearway.planning.formulation.windows import Window
@@ -135,7 +134,8 @@ class _ClassDoubt(Doubt):
             if room > _WORTH_ANOTHER * before:
                 return False
             alive = self._bound.surplus <= room
-            limit = min(MOST_LABELS, self.left // (_LABELS_A_JOB * self._jobs(alive)))
+            jobs = {rank for of_class in self._classes(alive) for rank in of_class.held}
+            limit = min(MOST_LABELS, self.left // (_LABELS_A_JOB * max(1, len(jobs))))
             if limit < TRIAL_LABELS:
                 return False
             if self._solve(alive, deadlines, limit, room):
@@ -143,9 +143,8 @@ class _ClassDoubt(Doubt):
             before = room
         return False
 
-    def _jobs(self, chosen: _Flags) -> int:
-        classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        return max(1, len({rank for of_class in classes for rank in of_class.held}))
+    def _classes(self, chosen: _Flags) -> list[Threshold]:
+        return [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
 
     def cost(self, plan: Answer) -> float:
         return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
@@ -164,8 +163,10 @@ class _ClassDoubt(Doubt):
     def _solve(self, chosen: _Flags, deadlines: _Ints, limit: int, room: float) -> bool:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
         window = replace(self._window, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
-        classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        items, complete, made = grouped_items(classes, window, limit, self._guide(room))
+        relaxation, bound = self._relaxation, self._bound
+        items, complete, made = grouped_items(
+            self._classes(chosen), window, limit, lambda group: guide_of(bound, relaxation, group, room)
+        )
         self.left = max(0, self.left - made)
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
@@ -175,6 +176,3 @@ class _ClassDoubt(Doubt):
             if step in deadlines and (cost < known or (complete and cost == known)):
                 self._plans[step] = answer
         return complete
-
-    def _guide(self, room: float) -> Callable[[Sequence[Threshold]], Guide]:
-        return lambda group: guide_of(self._bound, self._relaxation, group, room)

@@ -1,10 +1,10 @@
 """All deadlines by bounds and cores, stage by stage: what ``core`` does for some deadlines in a row.
 
 Model: options that wait (``ready_s``), and jobs that end by themselves, make the jobs and the missing nodes differ
-between deadlines; a stage is deadlines in a row without such a difference. The best prices are searched once for all
-stages, as if checkpoints of all jobs could still gain time (H of ``relaxation`` is then that of all jobs); each stage
-then has bounds of its own for the best prices of its deadlines, without the jobs that are gone. A plan for an earlier
-deadline, less the jobs that have ended since, is a plan for every later one, so its cost bounds that of the best.
+between deadlines; a stage is a window that misses nodes. The best prices are searched once for all stages, as if
+checkpoints of all jobs could still gain time. Each stage then has bounds of its own for the best prices of its
+deadlines, without the jobs that are gone. A plan for an earlier deadline, less the jobs that have ended since, is a
+plan for every later one, so its cost bounds that of the best.
 
 The deadlines of a stage are solved in parts, between which what is in doubt may change; all stages together have about
 ``_PIECES`` of them, and one each at least.

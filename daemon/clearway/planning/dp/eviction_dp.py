@@ -8,25 +8,22 @@ Recurrence: ``f_i[t][k]``, the least value of items i .. N-1 that frees at least
 ``suffix_tables``. The last column of f_0 holds the answer for every deadline; see ``node_time_tables``.
 
 Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with which the
-remaining tables still reach the optimal value; items stand in the order of job_id, so the first difference decides, as
-``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those optimal states that are equally
-good in everything decided for good; see ``tie_walk``.
+remaining tables still reach the optimal value. Items stand in the order of job_id, so the first difference decides, as
+``planning.base`` demands. See ``tie_walk`` for groups whose job_ids interleave.
 
 Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
-not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes are shared.
-One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between deadlines. Bounds are
-then searched for all of them together (see ``stages``); tables over all jobs take one pass for each such ``windows``,
-but where only the number of missing nodes differs, because other jobs end by themselves, one is enough.
-
-Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when no nodes
-are needed at all is nothing listed. See ``windows``.
+not in doubt, and N and K become those of the few that are; see ``stages``, and ``shared_core`` where nodes are shared.
+Tables over all jobs take one pass for each window, but windows in which only the number of missing nodes differs,
+because other jobs end by themselves, share one.
 
 Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import gcd
+from operator import attrgetter
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
@@ -53,7 +50,8 @@ class EvictionDP(PlainPlanner):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         windows = list(contest.windows())
-        passes = list(_passes(windows))
+        same = groupby(windows, key=attrgetter("ways", "classes", "partial"))  # however many nodes are missing
+        passes = [list(each) for _, each in same]
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
@@ -74,17 +72,6 @@ def _no_worse(curve: Curve, rule: Curve) -> Curve:
     points = tuple(min(pair, key=plan_rank) for pair in zip(curve.points, rule.points, strict=True))
     found = any(point.feasible and not own.feasible for point, own in zip(points, curve.points, strict=True))
     return replace(curve, points=points, gap=1.0 if found else curve.gap)
-
-
-def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
-    """Windows in a row that one pass answers."""
-    together: list[Window] = []
-    for window in windows:
-        if together and not together[0].differs_by_ends_alone(window):
-            yield together
-            together = []
-        together.append(window)
-    yield together
 
 
 def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:

@@ -5,10 +5,9 @@ promises for it. A pick is consistent when f_{i+1} promises exactly the rest. Ev
 of the optimal value; the rule for ties chooses among them.
 
 Items stand in the order of their first job_id, so no later item can change what is decided about jobs before its own
-first. After each item only those states stay whose preference is the best in the bits of the jobs that are decided for
-good. With single jobs that is one state, reached by the first consistent pick. Groups can leave several, which differ
-only in jobs that come after the first job of the next item; of states that agree in rows and columns left the preferred
-one stays.
+first. After each item only those states stay that are the best in the bits of preference of these jobs. With single
+jobs that is one state, reached by the first consistent pick. Groups can leave several, which differ only in later jobs;
+of states that agree in rows and columns left the preferred one stays.
 
 Cost: O(N) look-ups per distinct plan, times the states that ties between overlapping groups keep alive.
 """

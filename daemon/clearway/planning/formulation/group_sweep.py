@@ -3,13 +3,12 @@
 Model: a class of nodes is free once its jobs have given back what is missing (``partial_nodes``; where all jobs must
 leave, each job gives back one of as many as there are). Jobs are decided one after another, class by class along the
 links, so that few classes are open (begun and not yet decided) at a time. A state says what each open class still
-misses; a class that is free, or cannot become free any more, is alike in every state. A label is a choice of jobs and
-ways that leads to a state; of labels in one state only those are kept that no other replaces, in the order of
-``planning.base`` (see ``node_groups``).
+misses. A label is a choice of jobs and ways that leads to a state; of labels in one state only those are kept that no
+other replaces, in the order of ``planning.base`` (see ``node_groups``).
 
-With a ``Guide`` (prices from ``shared_bounds``) a label goes as soon as no plan with it can cost as little as the plan
-that is known; and where more labels than ``limit`` remain, those that promise most stay and the sweep says that it is
-not complete. Without one it gives up instead.
+With a ``Guide`` (prices from ``shared_bounds``) a label goes as soon as no plan with it can cost as little as the known
+plan; where more labels than ``limit`` remain, those that promise most stay and the sweep says that it is not complete.
+Without one it gives up instead.
 
 Cost: O(jobs x states x labels x ways); states grow with the classes that are open at a time, not with the group.
 """

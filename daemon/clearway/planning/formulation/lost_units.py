@@ -1,14 +1,13 @@
 """Lost work as whole numbers, so that sums are exact and ties are ties.
 
 Model: floats such as 0.1 + 0.2 and 0.3 differ in their last bit, which would decide between equally good plans. Lost
-work is therefore counted in units of 10**-decimals node-seconds, with as many decimals as the numbers have when they
-are written out (their shortest decimal form): whole node-seconds stay whole, and anything with up to nine decimals is
-exact. Numbers with more decimals are rounded to the finest unit, nine decimals at most, with which all sums of a
-problem still fit into 62 bits.
+work is therefore counted in units of 10**-decimals node-seconds, with as many decimals as the numbers have in their
+shortest decimal form, nine at most. Numbers with more are rounded to the finest unit with which all sums of a problem
+still fit into 62 bits.
 
-What coming back costs is the next key after lost work. Both are one number, ``lost x base + return``, where no sum of
-returns reaches ``base``: whatever adds and compares lost work keeps to both keys without knowing of the second. Where
-all sums would exceed 62 bits, returns are counted in tens, hundreds ... of node-seconds; lost work never is.
+What coming back costs is the next key. Both are one number, ``lost x base + return``, where no sum of returns reaches
+``base``: whatever adds and compares lost work keeps to both keys. Where sums would exceed 62 bits, returns are counted
+in tens, hundreds ... of node-seconds; lost work never is.
 """
 
 import math

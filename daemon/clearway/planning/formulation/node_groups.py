@@ -1,19 +1,17 @@
 """Items for the dynamic program: single jobs, and groups of jobs linked through shared nodes.
 
 Model: a node is free only when every job on it has left. Jobs linked through shared nodes form a group (a connected
-component of the node classes); jobs of different groups do not influence each other, so each group is one item of which
-at most one pick is taken. A pick is a set of jobs with one way each.
+component of the node classes). Groups do not influence each other, so each is one item of which at most one pick is
+taken. A pick is a set of jobs with one way each, found by a sweep over the group's jobs (``group_sweep``).
 
-A group's picks are found by a sweep over its jobs (``group_sweep``). A pick P is dropped when another pick Q of its
-item frees at least as many nodes, takes no more steps, loses no more work and comes first in the order of
-``planning.base``: Q could replace P in every plan. That this holds for ties as well follows from the way plans of
-equally many preemptees are compared: the sorted list of (job_id, action) that holds the smallest element in which two
-lists differ comes first, and exchanging P for Q changes nothing else. The same fact turns the rule into arithmetic:
-each (job_id, action) is one bit, the first the highest, and of two plans with equally many preemptees the one with the
-larger sum of bits (its preference) comes first.
+A pick P is dropped when another pick Q of its item frees at least as many nodes, takes no more steps, loses no more
+work and comes first in the order of ``planning.base``: Q could replace P in every plan. This holds for ties as well: of
+two plans with equally many preemptees that comes first whose sorted list of (job_id, action) holds the smallest element
+in which the lists differ, and exchanging P for Q changes nothing else. So the rule is arithmetic: each (job_id, action)
+is one bit, the first the highest, and the plan with the larger sum of bits (its preference) comes first.
 
-Cost: see ``group_sweep``. A group that needs more than ``LABELS_LIMIT`` labels at a time is not enumerated;
-``shared_core`` solves such problems.
+Cost: see ``group_sweep``. A group that needs more than ``LABELS_LIMIT`` labels at a time is not enumerated; then
+``shared_core`` solves the problem.
 """
 
 from collections import defaultdict

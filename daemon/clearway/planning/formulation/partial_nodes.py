@@ -1,11 +1,11 @@
 """When a node that jobs share can serve the preemptor: enough of it must be given back.
 
 Model: what the jobs that stay hold on a node must leave room for the need, in each resource. A resource is short when
-everything that is held now leaves less than the need; the jobs that leave must then give back at least the shortage.
-These do not count: resources that are not short, jobs that hold nothing of those that are, and a resource of which
-every job gives back at least as large a share as of another. A job that holds more than the shortage counts as holding
-just that, so that nodes which ask the same of the same jobs are one class. Where all jobs must leave, the class is
-named by the set of its jobs alone.
+everything that is held now leaves less than the need; the jobs that leave must give back at least the shortage. These
+do not count: resources that are not short, jobs that hold nothing of those that are, and a resource of which every job
+gives back at least as large a share as of another. A job that holds more than the shortage counts as holding just that,
+so that nodes which ask the same of the same jobs are one class. Where all jobs must leave, the class is named by the
+set of its jobs alone.
 
 GPUs: a need for a type counts GPUs of that type, a need without one counts all. A node that lacks the need even when it
 is empty, is excluded, or has not the features or the partition, can never serve.
@@ -100,26 +100,33 @@ def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candi
     """The classes of the nodes that can serve; ``candidates`` stand in the order of their ranks."""
     required = set(needs.required_nodes)
     weight = 1 + sum(node.name not in required for node in problem.nodes) if required else 1
-    needed = len(required) * weight + max(0, problem.nodes_needed - len(required))
-    classes: Counter[frozenset[int]] = Counter()
+    asked = ((asks, weight if node.name in required else 1) for node, asks in demands(problem, needs, candidates))
+    classes, partial, free = _by_demand(asked, Counter())
+    needed = len(required) * weight + max(0, problem.nodes_needed - len(required)) - free
+    return Supply(max(0, needed), weight, classes, partial)
+
+
+def _by_demand(
+    asked: Iterable[tuple[PartialNode, int]], classes: Counter[frozenset[int]]
+) -> tuple[NodeClasses, PartialNodes, int]:
+    """Adds so many nodes of each demand to the classes; with them, those of parts, and how many are free at once."""
     partial: Counter[PartialNode] = Counter()
-    for node, asked in demands(problem, needs, candidates):
-        weighs = weight if node.name in required else 1
-        if not asked.held:
-            needed -= weighs
-        elif all_must_leave(asked):
-            classes[frozenset(rank for rank, _ in asked.held)] += weighs
+    free = 0
+    for asks, nodes in asked:
+        if not asks.held:
+            free += nodes
+        elif all_must_leave([amounts for _, amounts in asks.held], asks.missing):
+            classes[frozenset(rank for rank, _ in asks.held)] += nodes
         else:
-            partial[asked] += weighs
-    return Supply(max(0, needed), weight, dict(classes), dict(partial))
+            partial[asks] += nodes
+    return dict(classes), dict(partial), free
 
 
-def all_must_leave(node: PartialNode) -> bool:
-    """Whether every job on it is needed, because without it the others give back too little."""
-    given = [sum(column) for column in zip(*[amounts for _, amounts in node.held], strict=True)]
+def all_must_leave(held: Sequence[Vector], missing: Vector) -> bool:
+    """Whether every job on a node is needed, because without it the others give back too little."""
+    given = [sum(column) for column in zip(*held, strict=True)]
     return all(
-        any(all_ - mine < short for all_, mine, short in zip(given, amounts, node.missing, strict=True))
-        for _, amounts in node.held
+        any(all_ - mine < short for all_, mine, short in zip(given, amounts, missing, strict=True)) for amounts in held
     )
 
 
@@ -127,8 +134,7 @@ def changed(
     classes: NodeClasses, partial: PartialNodes, gone: Collection[int], able: Collection[int]
 ) -> tuple[NodeClasses, PartialNodes, int]:
     """The classes that can still be freed once some jobs have left, and the nodes that are free by then."""
-    whole: dict[frozenset[int], int] = defaultdict(int)
-    parts: dict[PartialNode, int] = defaultdict(int)
+    whole: Counter[frozenset[int]] = Counter()
     freed = 0
     for jobs, nodes in classes.items():
         left = jobs.difference(gone)
@@ -136,17 +142,9 @@ def changed(
             freed += nodes
         elif all(rank in able for rank in left):
             whole[left] += nodes
-    for node, nodes in partial.items():
-        kept = _canonical(node.without(gone).only(able))
-        if kept is None:
-            continue
-        if not kept.held:
-            freed += nodes
-        elif all_must_leave(kept):
-            whole[frozenset(rank for rank, _ in kept.held)] += nodes
-        else:
-            parts[kept] += nodes
-    return dict(whole), dict(parts), freed
+    kept = ((_canonical(node.without(gone).only(able)), nodes) for node, nodes in partial.items())
+    found, parts, free = _by_demand(((asks, nodes) for asks, nodes in kept if asks is not None), whole)
+    return found, parts, freed + free
 
 
 _Resource = tuple[Callable[[Amounts], int], int]  # how much of it an amount is, and how much is needed
@@ -163,20 +161,16 @@ def _resources(per_node: Amounts) -> list[_Resource]:
 
 def serves(node: NodeResources, needs: Needs) -> bool:
     """Whether an empty node of this kind could serve the preemptor."""
-    return _allowed(node, needs) and all(of(node.has) >= needed for of, needed in _resources(needs.per_node))
-
-
-def _allowed(node: NodeResources, needs: Needs) -> bool:
-    return (
-        node.name not in needs.excluded_nodes
-        and (not needs.partition or needs.partition in node.partitions)
-        and set(needs.features) <= set(node.features)
-    )
+    return _has_room(node, needs, _resources(needs.per_node), ())
 
 
 def could_serve(node: NodeResources, needs: Needs) -> bool:
     """Whether it could serve the preemptor once every candidate has left it."""
-    return _has_room(node, needs, _resources(needs.per_node), ())
+    return _has_room(node, needs, _resources(needs.per_node), _stays(node))
+
+
+def _stays(node: NodeResources) -> list[Amounts]:
+    return [] if node.held == Amounts() else [node.held]
 
 
 def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResources]:
@@ -189,37 +183,37 @@ def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResourc
             holds = candidate.holds or [None] * len(candidate.node_names)
             for name, amounts in zip(candidate.node_names, holds, strict=True):
                 staying[name].append(amounts)
-    return [node for node in problem.nodes if _has_room(node, needs, resources, staying.get(node.name, ()))]
+    return [
+        node
+        for node in problem.nodes
+        if _has_room(node, needs, resources, [*_stays(node), *staying.get(node.name, ())])
+    ]
 
 
 def _has_room(
     node: NodeResources, needs: Needs, resources: Sequence[_Resource], staying: Sequence[Amounts | None]
 ) -> bool:
-    """Whether it serves beside candidates that hold these amounts (None: all of it)."""
-    if not _allowed(node, needs):
-        return False
-    if not resources:  # whole nodes
-        return not staying and node.held == Amounts()
-    for of, needed in resources:
-        taken = of(node.held) + sum([of(holds or node.has) for holds in staying])
-        if of(node.has) - taken < needed:
-            return False
-    return True
+    """Whether it serves beside what holds these amounts (None: all of it)."""
+    return (
+        node.name not in needs.excluded_nodes
+        and (not needs.partition or needs.partition in node.partitions)
+        and set(needs.features) <= set(node.features)
+        and not (staying and not resources)  # whole nodes
+        and all(of(node.has) - sum([of(held or node.has) for held in staying]) >= needed for of, needed in resources)
+    )
 
 
 def _asks(
     node: NodeResources, needs: Needs, resources: Sequence[_Resource], jobs: Iterable[tuple[int, Amounts | None]]
 ) -> PartialNode | None:
     """What must be given back on a node; None when it can never serve."""
-    if not serves(node, needs):
+    if not _has_room(node, needs, resources, ()):
         return None
     held = [(rank, holds or node.has) for rank, holds in jobs]
+    if not resources:  # whole nodes: any job there is in the way
+        return None if _stays(node) else _canonical(PartialNode(tuple((rank, (1,)) for rank, _ in held), (len(held),)))
     missing = [needed - of(node.has) + of(node.held) + sum(of(holds) for _, holds in held) for of, needed in resources]
     vectors = [(rank, tuple(of(holds) for of, _ in resources)) for rank, holds in held]
-    if not resources:  # whole nodes: any job there is in the way
-        if node.held != Amounts():
-            return None
-        return PartialNode(tuple((rank, (1,)) for rank, _ in vectors), (len(vectors),) if vectors else ())
     return _canonical(PartialNode(tuple(vectors), tuple(missing)))
 
 

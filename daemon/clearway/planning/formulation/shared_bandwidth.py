@@ -3,8 +3,8 @@
 Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application that
 saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
 (``Option.checkpoint_s``), and with the whole file system w_j = s_j / B (``Option.file_system_s``); e_j = a_j - w_j is
-the rest. All begin at once. A file system cannot be told how to share, so nothing is assumed but that it does not idle:
-at any moment every checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
+the rest. All begin at once. How the file system is shared is not known; it only does not idle: at any moment every
+checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
 
 Then all are complete within
 
@@ -20,13 +20,12 @@ A checkpoint without ``file_system_s`` has w_j = a_j, e_j = 0: all of them toget
 the sum of a_j. As w_i <= a_i, what is in time one after another is in time here as well.
 
 Checkpoints of other plans are complete within busy_s seconds (``EvictionProblem.busy_s``, by the same bound), if need
-be before these begin: then all are complete within busy_s and the above, for what is said of their own rate and of all
-data holds of each of the two parts. It is as if every e_j were longer by busy_s.
+be before these begin: then all are complete within busy_s and the above, as if every e_j were longer by busy_s.
 
 Method: whole steps W_j = ceil(w_j), E_j = ceil(a_j) - W_j, which rounds each a_j up and no sum down. For each value E
-of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, delays less by E. Of the best plans of
-all E for a deadline the best in the order of ``planning.base`` is the best of all, as each plan belongs to one E at
-least. So every planner is as exact here as it is there.
+of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, delays less by E. Each plan belongs to
+one E at least, so the best plan of all E for a deadline is the best of all: every planner is as exact here as it is
+there.
 
 Cost: one solution for each value of E_j within the longest delay; one in the serial model. With more than
 ``FEW_CANDIDATES`` these are ``FEW_RESTS`` values at most, the largest of equally many each: the plan is in time all the

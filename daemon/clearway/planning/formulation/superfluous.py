@@ -1,13 +1,10 @@
 """Leaves out jobs that no optimal plan needs, before the tables are computed.
 
 Model: job A covers job B when it frees at least as many nodes, and for each way of B has a way that loses no more work
-and takes no longer, is better in one of the two or comes first in job_id. Then A could take B's place in any plan and
-improve it. A plan that holds B and does not hold some A that covers it is therefore not optimal; a plan that holds B
-and all that cover B is not optimal either, once those free all the missing nodes without B. So B is superfluous when at
-least missing / nodes(B) jobs cover it.
-
-On a machine full of small jobs (arrays of tasks, a thousand jobs on a thousand nodes) and an urgent job that needs few
-nodes this leaves some dozens of a thousand.
+and takes no longer, is better in one of the two or comes first in job_id. In any plan with B and without A, A could
+take B's place and improve it. Once the jobs that cover B free all the missing nodes, a plan with them needs no B. So B
+is superfluous when at least missing / nodes(B) jobs cover it: of a thousand small jobs some dozens are left when few
+nodes are needed.
 
 Cost: O(N^2) comparisons in numpy; not worth it below ``FEWEST_ITEMS`` items. Groups are left as they are.
 """

@@ -74,10 +74,6 @@ class Window:
             nodes for node, nodes in self.partial.items() if not any(node.without(gone).missing)
         )
 
-    def differs_by_ends_alone(self, other: Window) -> bool:
-        """Whether the same jobs can leave in the same ways, however many nodes are missing."""
-        return self.ways == other.ways and self.classes == other.classes and self.partial == other.partial
-
 
 _END = ACTION_ORDER[Action.END]
 _BY_JOB_ID = attrgetter("job_id")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from clearway.planning.formulation.partial_nodes import Vector, demands
+from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
 from clearway.planning.formulation.places import by_switch, in_a_row
 from clearway.planning.joint.requests import Request, holders_of
 
@@ -26,11 +26,6 @@ class Demand(NamedTuple):
 
     held: tuple[tuple[str, Vector], ...]
     missing: Vector
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether without any one of the jobs too little is given back."""
-        return not any(self.met_by([other for other, _ in self.held if other != job_id]) for job_id, _ in self.held)
 
     def met_by(self, gone: Collection[str]) -> bool:
         given = [amounts for job_id, amounts in self.held if job_id in gone]
@@ -58,7 +53,10 @@ class NodeClass:
     @cached_property
     def takes_all_jobs(self) -> Mapping[int, bool]:
         """By request: whether all jobs that it counts on have to leave."""
-        return {request: demand.takes_all for request, demand in self.asks.items()}
+        return {
+            request: all_must_leave([amounts for _, amounts in demand.held], demand.missing)
+            for request, demand in self.asks.items()
+        }
 
 
 class JointNodes:

@@ -10,6 +10,7 @@ Cost: one solution for each request.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
+from operator import attrgetter
 
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
@@ -29,6 +30,9 @@ def in_turn(requests: Sequence[Request], planner: Planner) -> tuple[Allocation, 
     return tuple(allocations)
 
 
+_BY_JOB_ID = attrgetter("job_id")
+
+
 class _Taken:
     """What earlier requests were given."""
 
@@ -43,17 +47,13 @@ class _Taken:
         point = planner.solve(problem).choose()
         if point is None:
             return None
-        ways = {candidate.job_id: candidate for candidate in request.problem.candidates}
-        actions = {planned.job_id: planned.action for planned in point.actions}
+        jobs = request.problem.candidates
+        options = {(job.job_id, option.action): option for job in jobs for option in job.options}
+        gone = [(each.job_id, options[each.job_id, each.action]) for each in sorted(point.actions, key=_BY_JOB_ID)]
         nodes = self._choose(request, problem, free, point)
         holders = {job_id for name in nodes for job_id in self._holders[name]}
-        leaving, ending = [], []
-        for job_id, action in sorted(actions.items()):
-            option = next(option for option in ways[job_id].options if option.action is action)
-            if action is not Action.END:
-                leaving.append((job_id, option))
-            elif job_id in holders:
-                ending.append((job_id, option))
+        leaving = [each for each in gone if each[1].action is not Action.END]
+        ending = [each for each in gone if each[1].action is Action.END and each[0] in holders]
         self._written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
         self._gone |= {job_id for job_id, _ in leaving}
         self._nodes |= {*nodes, *self._kept(leaving)}
