@@ -81,7 +81,7 @@ class Recurrence:
                 chains[c], cost = self._chain(c)
                 self.after[c] = self.costs.beta * self.costs.checkpoint * self.s[c] + cost
             self._find_best(0, furthest)
-        chains[0], _ = self._first_chain()
+        chains[0], _ = self._chain(0)
         return self._follow(chains)
 
     def _find_best(self, at: int, furthest: int) -> int:
@@ -98,22 +98,21 @@ class Recurrence:
         return at + 1 + j
 
     def _chain(self, c: int) -> tuple[tuple[int, ...], float]:
-        """E(c, c) for a checkpoint at c, by facts 2 to 4; see ``_walk``."""
+        """E(c, c), see ``_walk``: by facts 2 to 4; before the first checkpoint (c = 0) facts 2 and 3 do not hold."""
         costs = self.costs
-        each = costs.alpha * (costs.restart - self.v[c]) + costs.beta * costs.restart + costs.gamma
+        each = costs.gamma
+        if c > 0:
+            each += costs.alpha * (costs.restart - self.v[c]) + costs.beta * costs.restart
         if self.checkpoints is Checkpoints.ALL:
             return self._walk({}, c, each)
+        if c == 0:
+            return self._walk(self._by_envelope(0, range(self.n), each), c, each)
         near = self._near(c)
         search = self._by_envelope if len(near) > _MANY else self._one_by_one
         found = search(c, [*near, c], each - costs.beta * self.v[c])
         retired = {at for at in (*near, c) if at not in found}
         self.active = [at for at in (*self.active, c) if at not in retired]
         return self._walk(found, c, each)
-
-    def _first_chain(self) -> tuple[tuple[int, ...], float]:
-        """E(0, 0): before the first checkpoint there is no restart, and facts 2 and 3 do not hold."""
-        gamma, every = self.costs.gamma, self.checkpoints is Checkpoints.ALL
-        return self._walk({} if every else self._by_envelope(0, range(self.n), gamma), 0, gamma)
 
     def _walk(self, found: dict[int, tuple[float, int]], c: int, each: float) -> tuple[tuple[int, ...], float]:
         """The milestones after c that are tried without a checkpoint, and E(c, c); M goes on from the last of them."""

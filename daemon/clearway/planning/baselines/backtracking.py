@@ -31,42 +31,34 @@ class Backtracking(PlainPlanner):
         return Curve(self.name, contest.points(contest.windows(), lambda window: partial(_best, window)))
 
 
-def _best(window: Window, step: int) -> Taken | None:
-    search = _Search(window, step)
-    search.explore(0, 0, 0)
-    return None if search.best is None else (search.found, search.freed)
+def _best(window: Window, deadline: int) -> Taken | None:
+    """The best plan for one deadline; None where there is none."""
+    count = NodeCount(window)
+    taken: list[Way] = []
+    best: tuple[tuple[int, int, int], Taken] | None = None
 
-
-class _Search:
-    """One deadline's search; ``found`` is the best plan so far and ``best`` what it costs."""
-
-    def __init__(self, window: Window, deadline: int) -> None:
-        self.best: tuple[int, int, int] | None = None
-        self.found: list[Way] = []
-        self.freed = 0
-        self._window = window
-        self._deadline = deadline
-        self._count = NodeCount(window)
-        self._taken: list[Way] = []
-
-    def explore(self, depth: int, lost: int, steps: int) -> None:
+    def explore(depth: int, lost: int, steps: int) -> None:
         """All ways to go on from the decisions about the first ``depth`` jobs."""
-        cost = (lost, steps, len(self._taken))
-        if self.best is not None and cost >= self.best:
+        nonlocal best
+        cost = (lost, steps, len(taken))
+        if best is not None and cost >= best[0]:
             return
-        if self._count.freed >= self._window.missing:
-            self.best, self.found, self.freed = cost, list(self._taken), self._count.freed
+        if count.freed >= window.missing:
+            best = cost, (taken.copy(), count.freed)
             return
-        if self._count.reachable < self._window.missing:
+        if count.reachable < window.missing:
             return
-        rank = self._count.jobs[depth]
-        self._count.leave(rank)
-        for way in self._window.ways[rank]:
-            if steps + way.steps <= self._deadline:
-                self._taken.append(way)
-                self.explore(depth + 1, lost + way.lost, steps + way.steps)
-                self._taken.pop()
-        self._count.leave_not(rank)
-        self._count.stay(rank)
-        self.explore(depth + 1, lost, steps)
-        self._count.stay_not(rank)
+        rank = count.jobs[depth]
+        count.leave(rank)
+        for way in window.ways[rank]:
+            if steps + way.steps <= deadline:
+                taken.append(way)
+                explore(depth + 1, lost + way.lost, steps + way.steps)
+                taken.pop()
+        count.leave_not(rank)
+        count.stay(rank)
+        explore(depth + 1, lost, steps)
+        count.stay_not(rank)
+
+    explore(0, 0, 0)
+    return None if best is None else best[1]

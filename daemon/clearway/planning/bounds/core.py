@@ -8,10 +8,9 @@ Cost: tables over a core that in practice has some dozens of jobs, be there a th
 tables stay larger than ``MOST_CELLS`` is not solved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -27,6 +26,61 @@ MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten second
 FEW_CELLS = 4_000_000  # not worth a larger trial core
 
 Bounds = Sequence[Bound]
+
+
+class _Core:
+    """What is in doubt, what is certain, and the tables over it."""
+
+    def __init__(
+        self, items: Sequence[Item], relaxation: Relaxation, part: Window, jobs: int, picks: Flags, stay: Flags
+    ) -> None:
+        picks = picks & (relaxation.steps <= part.last_step)
+        self.picks, self.stay = picks, stay
+        self._jobs = jobs
+        owners = relaxation.owners
+        numbers = np.bincount(owners[picks], minlength=len(items))
+        timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
+        certain = ((numbers == 1) & ~stay & (timed == 0)).tolist()
+        alive, firsts = picks.tolist(), relaxation.firsts.tolist()
+        self.forced: list[Pick] = []
+        self.items: list[Item] = []
+        for index in np.flatnonzero(numbers).tolist():
+            item = items[index]
+            if numbers[index] < len(item.picks):
+                left = tuple([pick for place, pick in enumerate(item.picks, firsts[index]) if alive[place]])
+                item = item._replace(picks=left)
+            if certain[index]:
+                self.forced.append(item.picks[0])
+            else:
+                self.items.append(item)
+        self._freed = sum([pick.nodes for pick in self.forced])
+        self._part = replace(part, missing=part.missing - self._freed)
+        self._tables: NodeTimeTables | None = None
+        self.cells = len(self.items) * (part.last_step + 1) * max(0, self._part.missing)
+
+    def holds(self, other: Self) -> bool:
+        return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
+
+    def solve(self) -> bool:
+        """Whether there are tables, or none are needed."""
+        if self._part.missing <= 0:
+            return True
+        if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
+            return False
+        self._tables = NodeTimeTables(self.items, [self._part], self._jobs, self.forced)
+        return True
+
+    def costs(self) -> Mapping[int, tuple[int, int, int]]:
+        if self._tables is not None:
+            return self._tables.costs
+        return dict.fromkeys(self._part.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
+
+    def answers(self) -> Mapping[int, Answer]:
+        if self._tables is not None:
+            return self._tables.answers()
+        ways = [way for pick in self.forced for way in pick.ways]
+        answer = Answer(sum(pick.lost for pick in self.forced), 0, self._freed, ways)
+        return dict.fromkeys(self._part.deadlines, answer)
 
 
 class JobDoubt(Doubt):
@@ -106,58 +160,3 @@ class JobDoubt(Doubt):
             picks |= ~rel.timed & (bound.surplus <= room.max())
             picks |= rel.timed & bound.within(self.deadlines[places], rel.steps, room)
         return picks, stay
-
-
-class _Core:
-    """What is in doubt, what is certain, and the tables over it."""
-
-    def __init__(
-        self, items: Sequence[Item], relaxation: Relaxation, part: Window, jobs: int, picks: Flags, stay: Flags
-    ) -> None:
-        picks = picks & (relaxation.steps <= part.last_step)
-        self.picks, self.stay = picks, stay
-        self._jobs = jobs
-        owners = relaxation.owners
-        numbers = np.bincount(owners[picks], minlength=len(items))
-        timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
-        certain = ((numbers == 1) & ~stay & (timed == 0)).tolist()
-        alive, firsts = picks.tolist(), relaxation.firsts.tolist()
-        self.forced: list[Pick] = []
-        self.items: list[Item] = []
-        for index in np.flatnonzero(numbers).tolist():
-            item = items[index]
-            if numbers[index] < len(item.picks):
-                left = tuple([pick for place, pick in enumerate(item.picks, firsts[index]) if alive[place]])
-                item = item._replace(picks=left)
-            if certain[index]:
-                self.forced.append(item.picks[0])
-            else:
-                self.items.append(item)
-        self._freed = sum([pick.nodes for pick in self.forced])
-        self._part = replace(part, missing=part.missing - self._freed)
-        self._tables: NodeTimeTables | None = None
-        self.cells = len(self.items) * (part.last_step + 1) * max(0, self._part.missing)
-
-    def holds(self, other: _Core) -> bool:
-        return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
-
-    def solve(self) -> bool:
-        """Whether there are tables, or none are needed."""
-        if self._part.missing <= 0:
-            return True
-        if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
-            return False
-        self._tables = NodeTimeTables(self.items, [self._part], self._jobs, self.forced)
-        return True
-
-    def costs(self) -> Mapping[int, tuple[int, int, int]]:
-        if self._tables is not None:
-            return self._tables.costs
-        return dict.fromkeys(self._part.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
-
-    def answers(self) -> Mapping[int, Answer]:
-        if self._tables is not None:
-            return self._tables.answers()
-        ways = [way for pick in self.forced for way in pick.ways]
-        answer = Answer(sum(pick.lost for pick in self.forced), 0, self._freed, ways)
-        return dict.fromkeys(self._part.deadlines, answer)

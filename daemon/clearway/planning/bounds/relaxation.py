@@ -27,10 +27,9 @@ Source: the Lagrangian relaxation and variable fixing that the literature on kna
 Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +53,7 @@ class Jobs:
     lost: list[int]
 
     @classmethod
-    def of(cls, items: Sequence[Item]) -> Jobs:
+    def of(cls, items: Sequence[Item]) -> Self:
         picks = [pick for item in items for pick in item.picks]
         return cls(
             nodes=np.array([item.picks[0].nodes for item in items]),
@@ -63,11 +62,11 @@ class Jobs:
             lost=[pick.lost for pick in picks],
         )
 
-    def only(self, alive: Flags) -> Jobs:
+    def only(self, alive: Flags) -> Self:
         """With these picks only, and the jobs that have one, numbered anew."""
         kept, owners = np.unique(self.owners[alive], return_inverse=True)
         lost = [lost for lost, stays in zip(self.lost, alive.tolist(), strict=True) if stays]
-        return Jobs(self.nodes[kept], owners, self.steps[alive], lost)
+        return type(self)(self.nodes[kept], owners, self.steps[alive], lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from math import inf
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from clearway.planning.bounds.relaxation import Flags, Ints
 from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
 from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
@@ -37,8 +37,6 @@ _ATTEMPTS = 4
 _WORTH_ANOTHER = 0.9  # of the room between plan and bound
 
 _Part = TypeVar("_Part")
-_Ints = npt.NDArray[np.int64]
-_Flags = npt.NDArray[np.bool_]
 
 
 def in_shares(
@@ -93,7 +91,7 @@ class _ClassDoubt(Doubt):
     """The classes in doubt for some deadlines, at the prices of one bound."""
 
     def __init__(
-        self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, deadlines: _Ints, labels: int
+        self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, deadlines: Ints, labels: int
     ) -> None:
         self.deadlines = deadlines
         self.left = labels  # to be made
@@ -110,7 +108,7 @@ class _ClassDoubt(Doubt):
     def trial(self, size: int) -> bool:
         if not self.left:
             return False
-        trial: _Flags = np.zeros(len(self._order), dtype=bool)
+        trial: Flags = np.zeros(len(self._order), dtype=bool)
         trial[self._order[:size]] = True
         room = self._room(self.deadlines)
         trial &= self._bound.surplus <= room
@@ -118,7 +116,7 @@ class _ClassDoubt(Doubt):
         alive = int((self._bound.surplus <= self._room(self.deadlines)).sum())
         return alive > 2 * size and size < len(self._order)
 
-    def prove(self) -> Iterator[tuple[_Ints, Mapping[int, Answer], bool]]:
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Answer], bool]]:
         """The deadlines for which trials found no plan, and the others."""
         planned = np.array([step in self._plans for step in self.deadlines.tolist()], dtype=bool)
         for some in (self.deadlines[~planned], self.deadlines[planned]):
@@ -126,7 +124,7 @@ class _ClassDoubt(Doubt):
                 proven = self._prove(some)
                 yield some, self._plans, proven
 
-    def _prove(self, deadlines: _Ints) -> bool:
+    def _prove(self, deadlines: Ints) -> bool:
         """Whether the plans of these deadlines are the best; they are made as good as the labels find them."""
         before = inf
         for _ in range(_ATTEMPTS):
@@ -143,7 +141,7 @@ class _ClassDoubt(Doubt):
             before = room
         return False
 
-    def _classes(self, chosen: _Flags) -> list[Threshold]:
+    def _classes(self, chosen: Flags) -> list[Threshold]:
         return [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
 
     def cost(self, plan: Answer) -> float:
@@ -152,7 +150,7 @@ class _ClassDoubt(Doubt):
     def least_lost(self, deadline: int) -> float:
         return float(self._bound.at(deadline)) * (1 - MARGIN) // self._relaxation.per_lost
 
-    def _room(self, deadlines: _Ints) -> float:
+    def _room(self, deadlines: Ints) -> float:
         """By how much the cost of a plan may exceed the bound, and be no worse than the known one."""
         costs = np.array([self._cost(self._plans.get(step)) for step in deadlines.tolist()])
         return float((costs * (1 + MARGIN) - self._bound.at(deadlines)).max())
@@ -160,7 +158,7 @@ class _ClassDoubt(Doubt):
     def _cost(self, plan: Answer | None) -> float:
         return inf if plan is None else self.cost(plan)
 
-    def _solve(self, chosen: _Flags, deadlines: _Ints, limit: int, room: float) -> bool:
+    def _solve(self, chosen: Flags, deadlines: Ints, limit: int, room: float) -> bool:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
         window = replace(self._window, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
         relaxation, bound = self._relaxation, self._bound

@@ -13,8 +13,6 @@ Without one it gives up instead.
 Cost: O(jobs x states x labels x ways); states grow with the classes that are open at a time, not with the group.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +63,46 @@ class Swept(NamedTuple):
     picks: list[Pick]
     complete: bool
     labels: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One job's turn."""
+
+    rank: int
+    begun: State  # what the classes miss that open with it; they follow those that were open
+    changes: list[tuple[int, Vector, int, Vector]]  # place of a class of its; it holds; nodes; others can give later
+    kept: list[int]  # places of the classes that stay open
+    open: list[tuple[int, tuple[int, ...], dict[Vector, float]]]  # those, their jobs not yet decided, what they cost
+    unopened: list[tuple[int, Vector, tuple[int, ...]]]  # numbers of classes, what they miss, all their jobs
+
+    def after(self, state: State, *, leaves: bool) -> tuple[State, int]:
+        """The state after the job has left, or stays; and the nodes that are free with that."""
+        entries = [*state, *self.begun]
+        freed = 0
+        for place, held, nodes, possible in self.changes:
+            entry = entries[place]
+            if entry is None:
+                continue
+            if leaves:
+                entry = minus(entry, held)
+                if not any(entry):
+                    freed += nodes
+                    entry = None
+            elif any(short > most for short, most in zip(entry, possible, strict=True)):
+                entry = None
+            entries[place] = entry
+        return tuple([entries[place] for place in self.kept]), freed
+
+    def to_come(self, state: State, guide: Guide) -> float:
+        """What the classes that are open cost at least from here on."""
+        least = 0.0
+        for entry, (number, jobs, known) in zip(state, self.open, strict=True):
+            if entry is not None:
+                if entry not in known:
+                    known[entry] = guide.least(number, entry, jobs)
+                least += known[entry]
+        return least
 
 
 def thresholds(window: Window) -> list[Threshold]:
@@ -146,46 +184,6 @@ def undominated(picks: Iterable[Pick], last_step: int, enough: int) -> list[Pick
                 break  # later ones are no worse
             by_step[step] = key
     return kept
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """One job's turn."""
-
-    rank: int
-    begun: State  # what the classes miss that open with it; they follow those that were open
-    changes: list[tuple[int, Vector, int, Vector]]  # place of a class of its; it holds; nodes; others can give later
-    kept: list[int]  # places of the classes that stay open
-    open: list[tuple[int, tuple[int, ...], dict[Vector, float]]]  # those, their jobs not yet decided, what they cost
-    unopened: list[tuple[int, Vector, tuple[int, ...]]]  # numbers of classes, what they miss, all their jobs
-
-    def after(self, state: State, *, leaves: bool) -> tuple[State, int]:
-        """The state after the job has left, or stays; and the nodes that are free with that."""
-        entries = [*state, *self.begun]
-        freed = 0
-        for place, held, nodes, possible in self.changes:
-            entry = entries[place]
-            if entry is None:
-                continue
-            if leaves:
-                entry = minus(entry, held)
-                if not any(entry):
-                    freed += nodes
-                    entry = None
-            elif any(short > most for short, most in zip(entry, possible, strict=True)):
-                entry = None
-            entries[place] = entry
-        return tuple([entries[place] for place in self.kept]), freed
-
-    def to_come(self, state: State, guide: Guide) -> float:
-        """What the classes that are open cost at least from here on."""
-        least = 0.0
-        for entry, (number, jobs, known) in zip(state, self.open, strict=True):
-            if entry is not None:
-                if entry not in known:
-                    known[entry] = guide.least(number, entry, jobs)
-                least += known[entry]
-        return least
 
 
 def _stages(classes: Sequence[Threshold]) -> Iterator[_Stage]:

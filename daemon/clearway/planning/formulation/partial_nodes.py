@@ -16,8 +16,6 @@ enough only with every one of them, and no planner needs to know.
 Cost: time in the number of (job, node) pairs.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,17 +32,13 @@ class PartialNode(NamedTuple):
     held: tuple[tuple[int, Vector], ...]  # by rank of the job
     missing: Vector
 
-    def without(self, gone: Collection[int]) -> PartialNode:
-        """What is left to be done once these jobs have left."""
+    def missing_after(self, gone: Collection[int]) -> Vector:
+        """What is still missing once these jobs have left."""
         missing = self.missing
         for rank, amounts in self.held:
             if rank in gone:
                 missing = minus(missing, amounts)
-        return PartialNode(tuple(each for each in self.held if each[0] not in gone), missing)
-
-    def only(self, able: Collection[int]) -> PartialNode:
-        """The same node when only these jobs can leave."""
-        return PartialNode(tuple(each for each in self.held if each[0] in able), self.missing)
+        return missing
 
 
 NodeClasses = Mapping[frozenset[int], int]  # ranks of the jobs that must all leave -> nodes that are free then
@@ -83,9 +77,7 @@ def demands(
     for rank, candidate in enumerate(candidates):
         if candidate.holds and len(candidate.holds) != len(candidate.node_names):
             raise ValueError(f"job {candidate.job_id}: holds must tell of each of its nodes")
-        for name, holds in zip(
-            candidate.node_names, candidate.holds or [None] * len(candidate.node_names), strict=True
-        ):
+        for name, holds in _held_by(candidate):
             if name not in jobs_on:
                 raise ValueError(f"job {candidate.job_id}: node {name} is not among the nodes of the problem")
             jobs_on[name].append((rank, holds))
@@ -94,6 +86,11 @@ def demands(
         asked = _asks(node, needs, resources, jobs_on[node.name])
         if asked is not None:
             yield node, asked
+
+
+def _held_by(candidate: Candidate) -> Iterable[tuple[str, Amounts | None]]:
+    """By node what the job holds there; None: all of it."""
+    return zip(candidate.node_names, candidate.holds or [None] * len(candidate.node_names), strict=True)
 
 
 def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candidate]) -> Supply:
@@ -136,13 +133,17 @@ def changed(
     """The classes that can still be freed once some jobs have left, and the nodes that are free by then."""
     whole: Counter[frozenset[int]] = Counter()
     freed = 0
+    left = set(able).difference(gone)
     for jobs, nodes in classes.items():
-        left = jobs.difference(gone)
-        if not left:
+        holders = jobs.difference(gone)
+        if not holders:
             freed += nodes
-        elif all(rank in able for rank in left):
-            whole[left] += nodes
-    kept = ((_canonical(node.without(gone).only(able)), nodes) for node, nodes in partial.items())
+        elif holders <= left:
+            whole[holders] += nodes
+    kept = (
+        (_canonical(PartialNode(tuple([job for job in node.held if job[0] in left]), node.missing_after(gone))), nodes)
+        for node, nodes in partial.items()
+    )
     found, parts, free = _by_demand(((asks, nodes) for asks, nodes in kept if asks is not None), whole)
     return found, parts, freed + free
 
@@ -180,8 +181,7 @@ def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResourc
     staying: dict[str, list[Amounts | None]] = defaultdict(list)
     for candidate in problem.candidates:
         if candidate.job_id not in gone:
-            holds = candidate.holds or [None] * len(candidate.node_names)
-            for name, amounts in zip(candidate.node_names, holds, strict=True):
+            for name, amounts in _held_by(candidate):
                 staying[name].append(amounts)
     return [
         node

@@ -16,8 +16,6 @@ Of a job's options only the undominated ones stay: B goes when A loses no more a
 of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +69,7 @@ class Window:
         """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
         gone = {way.rank for way in preempted}
         return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
-            nodes for node, nodes in self.partial.items() if not any(node.without(gone).missing)
+            nodes for node, nodes in self.partial.items() if not any(node.missing_after(gone))
         )
 
 

@@ -106,23 +106,18 @@ class JointProgram:
         }
         self._width = next(numbers)
         self._units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
-        self._keys = [
-            self._key(lambda option: self._units.units(option.lost_work_node_s)),
-            self._key(lambda option: option.return_node_s),
-            self._key(lambda option: ceil(option.checkpoint_s)),
-            self._key(lambda _: 1),
+        worth = [
+            (self._units.units(option.lost_work_node_s), option.return_node_s, ceil(option.checkpoint_s), 1)
+            for _, option, _ in self._leave
         ]
+        self._keys = np.zeros((4, self._width))
+        self._keys[:, : len(worth)] = np.array(worth, dtype=float).T
 
     def _ends_s(self, job_id: str) -> float:
         return self._ends[job_id].ready_s if job_id in self._ends else np.inf
 
     def _has_ended(self, job_id: str, phase: int) -> bool:
         return self._ends_s(job_id) <= self._limits[phase]
-
-    def _key(self, worth: Callable[[Option], int]) -> _Row:
-        row = np.zeros(self._width)
-        row[: len(self._leave)] = [worth(option) for _, option, _ in self._leave]
-        return row
 
     def shorten(self, delay_s: int) -> None:
         """Gives the only request a delay that is no longer than its own."""

@@ -56,13 +56,10 @@ class _Taken:
         ending = [each for each in gone if each[1].action is Action.END and each[0] in holders]
         self._written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
         self._gone |= {job_id for job_id, _ in leaving}
-        self._nodes |= {*nodes, *self._kept(leaving)}
+        suspended = {job_id for job_id, option in leaving if option.action is Action.SUSPEND}
+        self._nodes |= {*nodes, *(name for name, jobs in self._holders.items() if jobs & suspended)}
         done_s = max([self._written_s, *(ceil(option.ready_s) for _, option in ending)])
         return Allocation(request.job_id, tuple(leaving), tuple(ending), nodes, done_s)
-
-    def _kept(self, leaving: Sequence[tuple[str, Option]]) -> set[str]:
-        suspended = {job_id for job_id, option in leaving if option.action is Action.SUSPEND}
-        return {name for name, jobs in self._holders.items() if jobs & suspended}
 
     def _left_for(self, request: Request) -> tuple[EvictionProblem, tuple[str, ...]]:
         """The request's problem with what is left, and the nodes that are free for it."""

@@ -57,9 +57,14 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
             for planned in point.actions
         }
     narrowed = requests if few else _only(requests, useful)
-    found, proven = _better(narrowed, turns, seconds_left)
-    if few and proven:
-        return replace(found, gap=0.0)
+    best = by_program(narrowed, seconds_left)
+    found = turns
+    if best is not None:
+        order = [request.job_id for request in requests]
+        plans = (turns, JointPlan(best.allocations, gap=1.0))
+        found = min(plans, key=lambda each: (unserved(each.served, order), each.cost))
+        if few and best.proven:
+            return replace(found, gap=0.0)
     lost = found.cost.lost_work_node_s
     served = len(found.allocations) == len(requests)
     return replace(found, gap=(lost - min(lost, bound.lost_work_node_s)) / lost if lost and served else 0.0)
@@ -69,9 +74,9 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> B
     """As ``by_program``, of large clusters over the cheapest nodes alone, which proves nothing."""
     narrowed = with_the_cheapest_nodes(requests)
     best = by_program(narrowed, seconds_left)
-    return (
-        best if best is None or narrowed == list(requests) else Best(best.allocations, proven=False, least_node_s=0.0)
-    )
+    if best is None or narrowed == list(requests):
+        return best
+    return Best(best.allocations, proven=False, least_node_s=0.0)
 
 
 def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
@@ -87,16 +92,6 @@ def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -
         if feasible:
             admitted.append(request)
     return JointProgram(admitted).best(seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
-
-
-def _better(requests: Sequence[Request], turns: JointPlan, seconds_left: Callable[[], float]) -> tuple[JointPlan, bool]:
-    """The better of what the program finds and ``turns``, and whether it is proven for these requests."""
-    best = by_program(requests, seconds_left)
-    if best is None:
-        return turns, False
-    found = JointPlan(best.allocations, gap=1.0)
-    order = [request.job_id for request in requests]
-    return min(turns, found, key=lambda each: (unserved(each.served, order), each.cost)), best.proven
 
 
 def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
