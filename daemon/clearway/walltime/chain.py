@@ -13,8 +13,7 @@ from enum import StrEnum
 from clearway.model.errors import WalltimeError
 from clearway.walltime.model import Costs, WalltimeRequest
 
-SLACK_S = 30.0
-"""Slurm's limit lies so far behind a request at least: to requeue takes a moment."""
+SLACK_S = 30.0  # Slurm's limit lies so far behind a request at least: to requeue takes a moment
 _NUMBERS = ("request", "asked_cs", "saved_cs")
 _MOST_S = 365 * 86_400.0
 

@@ -35,7 +35,7 @@ def _best(window: Window, deadline: int) -> Taken | None:
     """The best plan for one deadline; None where there is none."""
     count = NodeCount(window)
     taken: list[Way] = []
-    best: tuple[tuple[int, int, int], Taken] | None = None
+    best: tuple[tuple[int, int, int], list[Way], int] | None = None
 
     def explore(depth: int, lost: int, steps: int) -> None:
         """All ways to go on from the decisions about the first ``depth`` jobs."""
@@ -44,7 +44,7 @@ def _best(window: Window, deadline: int) -> Taken | None:
         if best is not None and cost >= best[0]:
             return
         if count.freed >= window.missing:
-            best = cost, (taken.copy(), count.freed)
+            best = cost, taken.copy(), count.freed
             return
         if count.reachable < window.missing:
             return
@@ -61,4 +61,4 @@ def _best(window: Window, deadline: int) -> Taken | None:
         count.stay_not(rank)
 
     explore(0, 0, 0)
-    return None if best is None else best[1]
+    return None if best is None else Taken.of(best[1], best[2])

@@ -35,7 +35,7 @@ class Greedy(PlainPlanner):
 
 
 def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
-    """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
+    """None where it finds no plan."""
     count.begin()
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
@@ -62,4 +62,4 @@ def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
             count.leave(rank)
     if count.freed < window.missing:
         return None
-    return [way for rank, way in taken.items() if count.frees(rank)], count.freed
+    return Taken.of([way for rank, way in taken.items() if count.frees(rank)], count.freed)

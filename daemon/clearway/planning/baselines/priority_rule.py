@@ -48,7 +48,7 @@ class Rule(PlainPlanner):
     def _take(
         self, contest: Contest, window: Window, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> Taken | None:
-        """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
+        """None where it finds no plan."""
         count.begin()
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
@@ -85,7 +85,7 @@ class Rule(PlainPlanner):
                 taken.remove(way)
             else:
                 count.leave(way.rank)
-        return [way for way in taken if count.frees(way.rank)], count.freed
+        return Taken.of([way for way in taken if count.frees(way.rank)], count.freed)
 
     def _preference(self, way: Way) -> tuple[int, ...]:
         wanted = [ACTION_ORDER[action] for action in self.prefer]

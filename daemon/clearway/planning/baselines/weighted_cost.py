@@ -122,7 +122,7 @@ def _taken(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    return taken, window.freed_by(taken)
+    return Taken.of(taken, window.freed_by(taken))
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

@@ -16,10 +16,10 @@ import numpy as np
 
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
 from clearway.planning.bounds.search import Doubt
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
+from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.group_sweep import Pick
 from clearway.planning.formulation.node_groups import Item
-from clearway.planning.formulation.windows import Window
+from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
@@ -75,12 +75,11 @@ class _Core:
             return self._tables.costs
         return dict.fromkeys(self._part.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
 
-    def answers(self) -> Mapping[int, Answer]:
+    def answers(self) -> Mapping[int, Taken]:
         if self._tables is not None:
             return self._tables.answers()
         ways = [way for pick in self.forced for way in pick.ways]
-        answer = Answer(sum(pick.lost for pick in self.forced), 0, self._freed, ways)
-        return dict.fromkeys(self._part.deadlines, answer)
+        return dict.fromkeys(self._part.deadlines, Taken.of(ways, self._freed))
 
 
 class JobDoubt(Doubt):
@@ -101,7 +100,7 @@ class JobDoubt(Doubt):
         self._best: _Core | None = None
         self._left: _Core | None = None
 
-    def begin(self, known: Answer | None) -> None:
+    def begin(self, known: Taken | None) -> None:
         self._known_costs: Ints = np.full(len(self.deadlines), NEVER if known is None else self.cost(known))
 
     def trial(self, size: int) -> bool:
@@ -115,14 +114,14 @@ class JobDoubt(Doubt):
             return False
         return left.cells > max(FEW_CELLS, 2 * trial.cells) and size < len(self._items)
 
-    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Answer], bool]]:
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Taken], bool]]:
         """Nothing where the tables of every core are too large."""
         if self._left is not None and self._left.solve():
             yield self.deadlines, self._left.answers(), True
         elif self._best is not None:
             yield self.deadlines, self._best.answers(), self._left is None
 
-    def cost(self, plan: Answer) -> int:
+    def cost(self, plan: Taken) -> int:
         return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
 
     def least_lost(self, deadline: int) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from clearway.planning.bounds.relaxation import Ints
-from clearway.planning.dp.node_time_tables import Answer
+from clearway.planning.formulation.windows import Taken
 
 
 class Doubt(ABC):
@@ -28,7 +28,7 @@ class Doubt(ABC):
     first_size: int  # of a trial, in parts
 
     @abstractmethod
-    def begin(self, known: Answer | None) -> None:
+    def begin(self, known: Taken | None) -> None:
         """``known`` is a plan for all of the deadlines."""
 
     @abstractmethod
@@ -36,11 +36,11 @@ class Doubt(ABC):
         """Look for plans among so many parts; whether it is worth to try twice as many."""
 
     @abstractmethod
-    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Answer], bool]]:
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Taken], bool]]:
         """The best plans: for some deadlines each time, by deadline, and whether they are proven."""
 
     @abstractmethod
-    def cost(self, plan: Answer) -> float:
+    def cost(self, plan: Taken) -> float:
         """All keys of a plan in one number."""
 
     @abstractmethod
@@ -52,10 +52,10 @@ class Doubt(ABC):
 class Solved:
     """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
 
-    answers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, Taken] = field(default_factory=dict)
     proven: bool = True
     gap: float = 0.0
-    known: Answer | None = None  # the best plan so far: it serves every later deadline
+    known: Taken | None = None  # the best plan so far: it serves every later deadline
 
     def search(self, doubt: Doubt) -> bool:
         """Adds the plans for the deadlines of a doubt; whether each of them has one."""

@@ -22,11 +22,11 @@ import numpy as np
 from clearway.planning.bounds.relaxation import Flags, Ints
 from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables
+from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.group_sweep import Threshold, thresholds
 from clearway.planning.formulation.node_groups import grouped_items
 from clearway.planning.formulation.partial_nodes import changed
-from clearway.planning.formulation.windows import Window
+from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
 TRIAL_LABELS = 100
@@ -95,13 +95,13 @@ class _ClassDoubt(Doubt):
     ) -> None:
         self.deadlines = deadlines
         self.left = labels  # to be made
-        self._plans: dict[int, Answer] = {}  # the best by deadline
+        self._plans: dict[int, Taken] = {}  # the best by deadline
         self._window, self._relaxation, self._bound = window, relaxation, bound
         self._order = np.argsort(bound.surplus, kind="stable")
         enough = int(np.searchsorted(np.cumsum(relaxation.nodes[self._order]), relaxation.missing)) + 1
         self.first_size = max(enough, relaxation.missing) + TRIAL_CLASSES
 
-    def begin(self, known: Answer | None) -> None:
+    def begin(self, known: Taken | None) -> None:
         if known is not None:
             self._plans = dict.fromkeys(self.deadlines.tolist(), known)
 
@@ -116,7 +116,7 @@ class _ClassDoubt(Doubt):
         alive = int((self._bound.surplus <= self._room(self.deadlines)).sum())
         return alive > 2 * size and size < len(self._order)
 
-    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Answer], bool]]:
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Taken], bool]]:
         """The deadlines for which trials found no plan, and the others."""
         planned = np.array([step in self._plans for step in self.deadlines.tolist()], dtype=bool)
         for some in (self.deadlines[~planned], self.deadlines[planned]):
@@ -144,7 +144,7 @@ class _ClassDoubt(Doubt):
     def _classes(self, chosen: Flags) -> list[Threshold]:
         return [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
 
-    def cost(self, plan: Answer) -> float:
+    def cost(self, plan: Taken) -> float:
         return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
 
     def least_lost(self, deadline: int) -> float:
@@ -155,7 +155,7 @@ class _ClassDoubt(Doubt):
         costs = np.array([self._cost(self._plans.get(step)) for step in deadlines.tolist()])
         return float((costs * (1 + MARGIN) - self._bound.at(deadlines)).max())
 
-    def _cost(self, plan: Answer | None) -> float:
+    def _cost(self, plan: Taken | None) -> float:
         return inf if plan is None else self.cost(plan)
 
     def _solve(self, chosen: Flags, deadlines: Ints, limit: int, room: float) -> bool:

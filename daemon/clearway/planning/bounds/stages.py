@@ -21,9 +21,8 @@ import numpy as np
 from clearway.planning.bounds.core import JobDoubt
 from clearway.planning.bounds.relaxation import OUT, Bound, Flags, Ints, Jobs, Relaxation
 from clearway.planning.bounds.search import Solved
-from clearway.planning.dp.node_time_tables import Answer
 from clearway.planning.formulation.node_groups import Item
-from clearway.planning.formulation.windows import Window
+from clearway.planning.formulation.windows import Taken, Window
 
 _PIECES = 18
 _FIRST_PRICES = 16
@@ -92,14 +91,10 @@ class _Stages:
     def _forget(self, ended: Collection[int]) -> None:
         """The best plan without jobs that end by themselves: it frees all else that is missing, and costs no more."""
         known = self.solved.known
-        gone = [way for way in known.ways if way.rank in ended] if known is not None else []
-        if known is not None and gone:
-            self.solved.known = Answer(
-                known.lost - sum(way.lost for way in gone),
-                known.steps - sum(way.steps for way in gone),
-                known.nodes - sum(self._nodes[way.rank] for way in gone),
-                [way for way in known.ways if way.rank not in ended],
-            )
+        if known is not None:
+            left = [way for way in known.ways if way.rank not in ended]
+            gone = sum(self._nodes[way.rank] for way in known.ways if way.rank in ended)
+            self.solved.known = Taken.of(left, known.nodes - gone)
 
     def _all_prices(self, relaxation: Relaxation, stages: Sequence[Window]) -> tuple[list[float], list[int]]:
         """Prices from the least to the highest, closer to each other where they are the best of some deadline.

@@ -35,7 +35,7 @@ from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
 from clearway.planning.formulation.shared_bandwidth import plan_rank
 from clearway.planning.formulation.superfluous import without_superfluous
-from clearway.planning.formulation.windows import Contest, Taken, Window
+from clearway.planning.formulation.windows import Contest, Window
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
@@ -55,12 +55,8 @@ class EvictionDP(PlainPlanner):
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
-        answers = solved.answers
-
-        def plan(step: int) -> Taken | None:
-            return (answers[step].ways, answers[step].nodes) if step in answers else None
-
-        curve = Curve(self.name, contest.points(windows, lambda _: plan), solved.proven, solved.gap)
+        points = contest.points(windows, lambda _: solved.answers.get)
+        curve = Curve(self.name, points, solved.proven, solved.gap)
         return curve if curve.exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
 
 

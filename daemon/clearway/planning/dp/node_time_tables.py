@@ -11,24 +11,14 @@ Some items can be certain to leave in one way (``forced``, see ``core``); their 
 Cost: as ``suffix_tables`` and, for the plans, ``tie_walk`` say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
-from typing import NamedTuple
 
 from clearway.planning.dp.suffix_tables import Step, SuffixTables
 from clearway.planning.dp.tie_walk import Goal, walk
 from clearway.planning.formulation.group_sweep import Pick
 from clearway.planning.formulation.node_groups import Item
-from clearway.planning.formulation.windows import Way, Window
-
-
-class Answer(NamedTuple):
-    """The best plan for a deadline, in whole units and steps; ``ways`` in no particular order."""
-
-    lost: int
-    steps: int
-    nodes: int
-    ways: list[Way]
+from clearway.planning.formulation.windows import Taken, Window
 
 
 class NodeTimeTables:
@@ -66,22 +56,12 @@ class NodeTimeTables:
             for step, (row, _, value) in self._goals.items()
         }
 
-    def answers(self) -> dict[int, Answer]:
+    def answers(self) -> dict[int, Taken]:
         """The plan of every deadline that has one; to be called once."""
         goals = list(dict.fromkeys(self._goals.values()))
         picks = walk(self._items, self._steps, self._tables, goals)
-        plans = {goal: self._answer(goal, of_goal) for goal, of_goal in picks.items()}
+        plans = {goal: _plan([*of_goal, *self._forced]) for goal, of_goal in picks.items()}
         return {step: plans[goal] for step, goal in self._goals.items()}
-
-    def _answer(self, goal: Goal, picks: Iterable[Pick]) -> Answer:
-        row, _, value = goal  # the row is the least with this value: exactly the checkpoint time
-        every = [*picks, *self._forced]
-        return Answer(
-            value // self._base + sum([pick.lost for pick in self._forced]),
-            row * self._step_unit,
-            sum([pick.nodes for pick in every]),
-            [way for pick in every for way in pick.ways],
-        )
 
     def _scaled(self, node_unit: int, columns: int) -> list[list[Step]]:
         """The picks of each item in units of the common divisors."""
@@ -94,6 +74,10 @@ class NodeTimeTables:
             ]
             for item in self._items
         ]
+
+
+def _plan(picks: Sequence[Pick]) -> Taken:
+    return Taken.of([way for pick in picks for way in pick.ways], sum([pick.nodes for pick in picks]))
 
 
 def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:

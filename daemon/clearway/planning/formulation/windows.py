@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, inf
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
@@ -41,7 +41,17 @@ class Way(NamedTuple):
     number: int  # of the option in the problem
 
 
-Taken = tuple[Sequence[Way], int]  # the jobs that are made to leave, and the nodes that this frees
+class Taken(NamedTuple):
+    """The jobs that are made to leave, in no particular order; what they cost, and the nodes that this frees."""
+
+    lost: int
+    steps: int
+    nodes: int
+    ways: Sequence[Way]
+
+    @classmethod
+    def of(cls, ways: Sequence[Way], nodes: int) -> Self:
+        return cls(sum([way.lost for way in ways]), sum([way.steps for way in ways]), nodes, ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,7 @@ class Contest:
         """The curve's points, where ``plans`` gives for a window the plan of each deadline (None: there is none)."""
         found = []
         for window in windows:
-            plan = plans(window) if window.missing else lambda _: ((), 0)
+            plan = plans(window) if window.missing else lambda _: Taken(0, 0, 0, ())
             found += [self._point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 
@@ -139,15 +149,14 @@ class Contest:
         step_s = self.problem.step_s
         if taken is None:
             return CurvePoint(max_delay_s=step * step_s, feasible=False)
-        preempted, nodes = taken
-        gone = sorted([*preempted, *window.ended], key=_BY_RANK)
+        gone = sorted([*taken.ways, *window.ended], key=_BY_RANK)
         actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
         return CurvePoint(
             step * step_s,
             feasible=True,
-            lost_work_node_s=self.losses.lost_node_s(sum([way[1] for way in preempted])),
-            checkpoint_s=sum([way[0] for way in preempted]) * step_s,
-            nodes_freed=self._supply.nodes(nodes + window.freed),
+            lost_work_node_s=self.losses.lost_node_s(taken.lost),
+            checkpoint_s=taken.steps * step_s,
+            nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
             return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
         )

@@ -68,7 +68,7 @@ class _Program:
         if found is None:
             return None
         taken = [self._ways[each] for each in found.allocations[0].leaving]
-        return taken, self._window.freed_by(taken)
+        return Taken.of(taken, self._window.freed_by(taken))
 
     def _option(self, contest: Contest, way: Way) -> Option:
         return replace(contest.option(way), checkpoint_s=way.steps * self._problem.step_s, ready_s=0.0)

@@ -116,10 +116,8 @@ class JointNodes:
 
     def lacks_required(self, number: int) -> bool:
         """Whether the request asks for a node that can never serve it."""
-        return any(
-            name not in self._class_of or number not in self.classes[self._class_of[name]].asks
-            for name in _required(self._requests[number])
-        )
+        able = {name for each in self.classes if number in each.asks for name in each.names}
+        return not able.issuperset(_required(self._requests[number]))
 
     def places(self, number: int) -> list[frozenset[int]] | None:
         """The sets of classes of which one has to hold all nodes of the request; None where they may lie anywhere."""
