@@ -11,6 +11,7 @@ exponential one (also the logarithms of pareto samples).
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,8 +71,15 @@ def fits(samples: Iterable[float]) -> list[Fit]:
         raise WalltimeError("a fit needs at least two different samples")
     if values.min() == 0:
         raise WalltimeError("a fit needs samples above 0")
-    found = [_measured(name, parameters, values) for name, parameters in _estimates(values).items()]
-    return sorted((fit for fit in found if fit is not None), key=lambda fit: (fit.distance, fit.name))
+    ordered = np.sort(values)
+    ranks = np.arange(len(ordered) + 1) / len(ordered)
+    found = []
+    for name, parameters in _estimates(values).items():
+        with suppress(WalltimeError):  # so far off that it has no support
+            below = continuous(name, parameters).whole.cdf(ordered)
+            distance = float(max((ranks[1:] - below).max(), (below - ranks[:-1]).max()))
+            found.append(Fit(name, parameters, distance, len(values)))
+    return sorted(found, key=lambda fit: (fit.distance, fit.name))
 
 
 def best_fit(samples: Iterable[float]) -> Fit:
@@ -96,15 +104,3 @@ def _estimates(values: Floats) -> dict[str, dict[str, float]]:
     least = float(values.min())
     estimates["pareto"] = {"scale": least, "shape": 1.0 / float((logs - math.log(least)).mean())}
     return estimates
-
-
-def _measured(name: str, parameters: dict[str, float], values: Floats) -> Fit | None:
-    try:
-        fitted = continuous(name, parameters)
-    except WalltimeError:
-        return None  # so far off that it has no support
-    ordered = np.sort(values)
-    below = fitted.whole.cdf(ordered)
-    ranks = np.arange(len(ordered) + 1) / len(ordered)
-    distance = float(max((ranks[1:] - below).max(), (below - ranks[:-1]).max()))
-    return Fit(name, parameters, distance, len(values))

@@ -2,9 +2,9 @@
 
 The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
 
-Model: a job lasts ``v_1 < ... < v_n``; ``S_l`` is the probability that it lasts longer than ``v_l`` (``S_0 = 1``, ``S_n
-= 0``). The state (c, l) is the last checkpoint (0: none) and the last milestone that was tried. With ``A_c = alpha (R -
-v_c) + beta R + gamma`` (``A_0 = gamma``, ``v_0 = 0``) the paper's recurrence reads
+Model: a job lasts ``v_1 < ... < v_n``; ``S_l`` is the probability that it lasts longer than ``v_l`` (``S_0 = 1``,
+``S_n = 0``). The state (c, l) is the last checkpoint (0: none) and the last milestone that was tried. With
+``A_c = alpha (R - v_c) + beta R + gamma`` (``A_0 = gamma``, ``v_0 = 0``) the paper's recurrence reads
 
     E(c, l) = A_c S_l + min(M_l, U_c(l))                                          without the constant beta E[Y]
     M_l     = min(alpha v_n S_l,                                                  the last request
@@ -13,10 +13,10 @@ v_c) + beta R + gamma`` (``A_0 = gamma``, ``v_0 = 0``) the paper's recurrence re
 
 As written there are n^2 states with n choices each, O(n^3). Four facts, each exact, leave little of that:
 
-1. M_l does not depend on c. Its terms are lines in S_l whose slopes grow with j, and S_l grows as l falls, so that
-   the best j never grows as l falls: the search begins where the last one ended.
-2. M_l - U_c(l) grows with v_c (more is lost to a checkpoint that is further back). Once no uncheckpointed request
-   pays in (c, l), none pays in (c', l) for any 0 < c' < c: l is retired. Mostly that happens at once, at c = l.
+1. The terms of M_l do not depend on c. They are lines in S_l whose slopes grow with j, and S_l grows as l falls: the
+   best j never grows as l falls, and the search begins where the last one ended.
+2. M_l - U_c(l) grows with v_c (more is lost to a checkpoint that is further back). Once no uncheckpointed request pays
+   in (c, l), none pays in (c', l) for any 0 < c' < c: l is retired. Mostly that happens at once, at c = l.
 3. An uncheckpointed request to j from 0 < c, l is no better than a checkpointed one if
    ``(alpha + beta) (v_j - v_c) S_j >= alpha C S_l + beta C S_j``: the next request is shorter by v_j - v_c at least.
    Other states (c, j) are never entered.

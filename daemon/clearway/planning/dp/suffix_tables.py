@@ -82,7 +82,9 @@ class SuffixTables:
         most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
         self._spare: Table = np.empty(max(cells), dtype=self._dtype)
-        self._kept: dict[int, Table] = {len(items): self._last()}
+        last = np.empty(rows * self.columns[-1].width, dtype=self._dtype)
+        self._fill(len(items), last, last)
+        self._kept: dict[int, Table] = {len(items): last}
         self._first_block: list[Table] = []
         for start in reversed(starts):
             self._first_block = self._compute(start)
@@ -128,11 +130,6 @@ class SuffixTables:
             after = table
         tables.reverse()
         return tables
-
-    def _last(self) -> Table:
-        table: Table = np.empty(self.rows * self.columns[-1].width, dtype=self._dtype)
-        self._fill(len(self.columns) - 1, table, table)
-        return table
 
     def _fill(self, index: int, new: Table, after: Table) -> None:
         """Table f_i from f_{i+1}; f_N from nothing."""

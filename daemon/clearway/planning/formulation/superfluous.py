@@ -39,11 +39,11 @@ def without_superfluous(items: Sequence[Item], missing: int) -> tuple[Item, ...]
     np.minimum.accumulate(best, out=best)
     nodes = np.array([min(item.picks[0].nodes, missing) for item in single])
     dropped: set[int] = set()
-    by_pick = zip(keys.tolist(), rows.tolist(), strict=True)
+    by_pick = zip(keys.tolist(), [best[row] for row in rows.tolist()], strict=True)
     for place, item in enumerate(single):
-        covers = nodes >= nodes[place]
-        for key, row in islice(by_pick, len(item.picks)):
-            covers &= (best[row] < key) | ((best[row] == key) & (places < place))
+        covers, before = nodes >= nodes[place], places < place
+        for key, others in islice(by_pick, len(item.picks)):
+            covers &= (others < key) | ((others == key) & before)
         covers[place] = False
         if np.count_nonzero(covers) * nodes[place] >= missing:
             dropped.add(item.first_rank)

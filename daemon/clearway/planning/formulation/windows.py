@@ -18,7 +18,7 @@ of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A c
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf
 from operator import attrgetter, itemgetter
@@ -65,7 +65,7 @@ class Window:
     ended: tuple[Way, ...]
     ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
     classes: NodeClasses  # only those that can be freed
-    partial: PartialNodes = field(default_factory=dict)  # likewise
+    partial: PartialNodes  # likewise
 
     @property
     def deadlines(self) -> range:
@@ -128,7 +128,6 @@ class Contest:
             if in_time:
                 ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
         classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
-        classes = {jobs: nodes for jobs, nodes in classes.items() if nodes}
         return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
 
     def option(self, way: Way) -> Option:
@@ -199,7 +198,7 @@ class Contest:
 
     def _window(self, first: int, last: int) -> Window:
         if self._supply.needed <= 0:
-            return Window(first, last, 0, 0, (), {}, {})
+            return Window(first, last, 0, 0, (), {}, {}, {})
         ended: dict[int, Way] = {}
         ways = dict(self._always)
         for rank, every_way in self._sometimes.items():
@@ -219,7 +218,7 @@ class Contest:
             freed=freed,
             ended=tuple(ended.values()),
             ways=ways,
-            classes={jobs: nodes for jobs, nodes in classes.items() if nodes},
+            classes=classes,
             partial=partial,
         )
 
@@ -246,11 +245,11 @@ def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
         named += len(candidate.node_names)
     names = {name for candidate in candidates for name in candidate.node_names}
     if len(names) == named:  # no node is shared
-        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates)}
+        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates) if candidate.nodes}
     holders: dict[str, list[int]] = defaultdict(list)
     classes: dict[frozenset[int], int] = defaultdict(int)
     for rank, candidate in enumerate(candidates):
-        if not candidate.node_names:
+        if candidate.nodes and not candidate.node_names:
             classes[frozenset((rank,))] += candidate.nodes
         for name in candidate.node_names:
             holders[name].append(rank)

@@ -11,6 +11,7 @@ Cost: time in the number of (request, job, node) triples, and of nodes in all pl
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from clearway.model.problem import Action, Amounts, Candidate, NodeResources
 from clearway.planning.formulation.narrowed import candidates_on
@@ -33,15 +34,14 @@ def with_the_cheapest_nodes(requests: Sequence[Request]) -> list[Request]:
     total = sum(request.nodes for request in requests)
     for number, request in enumerate(requests):
         prices = _prices(nodes, number, request)
-        places = nodes.places(number)
-        if places is None:
-            kept |= set(sorted(prices, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
-        else:
-            lists = [sorted(prices[name] for each in place for name in nodes.classes[each].names) for place in places]
-            costs = [(sum(lost for lost, _ in found[: request.nodes]), at) for at, found in enumerate(lists)]
-            for _, at in sorted(costs)[: len(requests) + FEW_PLACES]:
-                there = [name for each in places[at] for name in nodes.classes[each].names]
-                kept |= set(sorted(there, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
+        found = nodes.places(number)
+        places = [list(prices)]
+        if found is not None:
+            places = [[name for each in place for name in nodes.classes[each].names] for place in found]
+        lost = [sum(lost for lost, _ in sorted([prices[name] for name in names])[: request.nodes]) for names in places]
+        by_cost = [names for _, names in sorted(zip(lost, places, strict=True), key=itemgetter(0))]
+        for names in by_cost[: len(requests) + FEW_PLACES]:
+            kept |= set(sorted(names, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
         kept |= set(request.problem.needs.required_nodes if request.problem.needs is not None else ())
     return [_on(request, kept) for request in requests]
 

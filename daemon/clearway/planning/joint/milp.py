@@ -51,7 +51,10 @@ class _Program:
         self._ways: dict[tuple[str, Option], Way] = {}
         candidates = []
         for rank, candidate in enumerate(contest.candidates):
-            ways = {self._option(contest, way): way for way in window.ways.get(rank, ())}
+            ways = {
+                replace(contest.option(way), checkpoint_s=way.steps * problem.step_s, ready_s=0.0): way
+                for way in window.ways.get(rank, ())
+            }
             self._ways |= {(candidate.job_id, option): way for option, way in ways.items()}
             options = _ENDS if rank in window.ended_ranks else tuple(ways)
             candidates.append(replace(_named(candidate, problem), options=options))
@@ -69,9 +72,6 @@ class _Program:
             return None
         taken = [self._ways[each] for each in found.allocations[0].leaving]
         return Taken.of(taken, self._window.freed_by(taken))
-
-    def _option(self, contest: Contest, way: Way) -> Option:
-        return replace(contest.option(way), checkpoint_s=way.steps * self._problem.step_s, ready_s=0.0)
 
 
 def _named(candidate: Candidate, problem: EvictionProblem) -> Candidate:

@@ -320,9 +320,8 @@ class JointProgram:
 
     def _needed(self, demand: Demand, phase: int, ways: Mapping[str, tuple[Option, int]]) -> list[str] | None:
         """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
-        ends = [job_id for job_id, _ in demand.held if self._has_ended(job_id, phase)]
-        ends.sort(key=self._ends_s, reverse=True)
-        left = [job_id for job_id, _ in demand.held if job_id not in ends and job_id in ways]
-        left = [job_id for job_id in left if ways[job_id][1] <= phase]
+        held = [job_id for job_id, _ in demand.held]
+        ends = sorted([each for each in held if self._has_ended(each, phase)], key=self._ends_s, reverse=True)
+        left = [each for each in held if each not in ends and each in ways and ways[each][1] <= phase]
         gone = [*ends, *sorted(left, key=lambda job_id: -ways[job_id][1])]
         return demand.needs_of(gone) if demand.met_by(gone) else None

@@ -6,17 +6,14 @@ for every later one (a job of eight nodes can make room for two that need four).
 when all of them have left. A suspended job's nodes serve only the request that it was suspended for. Checkpoints are
 written one after another, the most pressing first: those that a request and all earlier ones need must fit into its
 delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
-themselves within a request's delay are gone for it at no cost. Delays and checkpoint times are whole seconds here,
-rounded down and up.
+themselves within a request's delay cost nothing. Delays are whole seconds, rounded down, checkpoint times rounded up.
 
 Method:
-1. One request after another (``sequential``): quick and always valid, but the first may take what only the second had
-   needed.
-2. A bound: one request that needs all these nodes within the longest delay loses no more than all of them together.
-   Where the first plan serves all requests and reaches the bound, it is proven (in lost work, where candidates are
-   many).
-3. Else the exact program (``program``): over all candidates where they are few; where they are many, over those that
-   any of the solutions so far chose, as long as time allows.
+1. One request after another (``sequential``): always valid, but the first may take what only the second had needed.
+2. A bound: one request for all these nodes within the longest delay loses no more than all of them together. Where the
+   first plan serves all requests and reaches the bound, it is proven (in lost work, where candidates are many).
+3. Else the exact program (``program``): over all candidates where they are few, else over those that any of the
+   solutions so far chose, as long as time allows.
 Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``); the caller plans
 them in turn and compares. Where not all requests can be served, they are admitted in the order in which they are given,
 each if it can be served beside those before it.
