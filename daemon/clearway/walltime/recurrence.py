@@ -43,11 +43,11 @@ _MANY = 160  # so many states of one checkpoint are answered quicker by the enve
 
 
 class Checkpoints(StrEnum):
-    """After which requests a checkpoint is allowed; the last request never needs one."""
+    """After which requests a checkpoint is allowed, as strategies say; the last request never needs one."""
 
-    CHOSEN = "chosen"
-    ALL = "all"
-    NONE = "none"
+    CHOSEN = "dyn-prog-count"
+    ALL = "all-ckpt"
+    NONE = "no-ckpt"
 
 
 class Recurrence:

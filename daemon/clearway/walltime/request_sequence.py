@@ -38,13 +38,6 @@ class Strategy(StrEnum):
         return self in {Strategy.ALL_CKPT_PER, Strategy.NO_CKPT_PER}
 
 
-_CHECKPOINTS = {
-    Strategy.DYN_PROG_COUNT: Checkpoints.CHOSEN,
-    Strategy.ALL_CKPT: Checkpoints.ALL,
-    Strategy.NO_CKPT: Checkpoints.NONE,
-}
-
-
 def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[WalltimeRequest, ...]:
     """Equation 4: each request holds the restart, the work since the last checkpoint, and its own checkpoint."""
     made: list[WalltimeRequest] = []
@@ -123,7 +116,7 @@ def dynamic(
 ) -> tuple[Milestone, ...]:
     """DYN-PROG-COUNT, ALL-CKPT or NO-CKPT over ``count`` chunks; of a discrete distribution, exact."""
     steps = distribution if isinstance(distribution, Discrete) else discretised(distribution, count)
-    chosen = Recurrence(steps.values, steps.tail, costs, _CHECKPOINTS[strategy]).solve(proceed)
+    chosen = Recurrence(steps.values, steps.tail, costs, Checkpoints(strategy)).solve(proceed)
     return tuple(Milestone(float(steps.values[i - 1]), checkpoint) for i, checkpoint in chosen)
 
 

@@ -1,15 +1,9 @@
 """The eviction problem solved exactly for every deadline in one pass: the CoSim paper's dynamic program.
 
-Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken; see
-``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one after
-another), loses work and preempts jobs.
-
-Recurrence: ``f_i[t][k]``, the least value of items i .. N-1 that frees at least k nodes within t steps; see
-``suffix_tables``. The last column of f_0 holds the answer for every deadline; see ``node_time_tables``.
-
-Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with which the
-remaining tables still reach the optimal value. Items stand in the order of job_id, so the first difference decides, as
-``planning.base`` demands. See ``tie_walk`` for groups whose job_ids interleave.
+Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken. A pick
+frees n nodes, takes s steps on the shared file system (checkpoints are written one after another), loses work and
+preempts jobs. See ``node_groups`` for the items, ``suffix_tables`` for the recurrence, ``node_time_tables`` for the
+answer to every deadline and ``tie_walk`` for ties.
 
 Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
 not in doubt, and N and K become those of the few that are; see ``stages``, and ``shared_core`` where nodes are shared.

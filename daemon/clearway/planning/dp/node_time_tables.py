@@ -1,12 +1,9 @@
 """The dynamic program over nodes and steps for a list of items: values for every deadline, then the plans.
 
-Model and recurrence: see ``suffix_tables``; a pick frees n nodes, takes s steps and has the value lost work x (jobs +
-1) + preemptees, so that one number holds both keys. Of the rows up to a deadline the first whose lost work is the least
-that the deadline allows has the least checkpoint time as well.
-
-Nodes and steps are divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34.
-
-Some items can be certain to leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
+Model: as in ``suffix_tables``; a pick has the value lost work x (jobs + 1) + preemptees, one number for both keys. Of
+the rows up to a deadline the first with the least lost work has the least checkpoint time as well. Nodes and steps are
+divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34. Some items can be certain to
+leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
 
 Cost: as ``suffix_tables`` and, for the plans, ``tie_walk`` say.
 """

@@ -4,7 +4,7 @@ Model: a state after items 0 .. i-1 is (rows left, columns left, value left), wh
 promises for it. A pick is consistent when f_{i+1} promises exactly the rest. Every path of consistent steps is a plan
 of the optimal value; the rule for ties chooses among them.
 
-Items stand in the order of their first job_id, so no later item can change what is decided about jobs before its own
+Items stand in the order of their first job_id: no later item can change what is decided about jobs before its own
 first. After each item only those states stay that are the best in the bits of preference of these jobs. With single
 jobs that is one state, reached by the first consistent pick. Groups can leave several, which differ only in later jobs;
 of states that agree in rows and columns left the preferred one stays.

@@ -1,10 +1,9 @@
 """Where nodes must lie together: one problem for each place, and the best of the answers.
 
-Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many nodes in a row as are
-needed (in the order of ``EvictionProblem.nodes``, which is Slurm's), for one switch the nodes of a leaf switch, for
-both such rows within one switch. A node whose switch is not known is in no place. Required nodes must be in it. Jobs
-that hold no node of a place are left out of its problem, so each is small; for every deadline the plan counts that is
-the best of all places in the order of ``planning.base``.
+Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many in a row as are needed
+(in Slurm's order, that of ``EvictionProblem.nodes``), for one switch the nodes of a leaf switch, for both such rows
+within one switch. A node whose switch is not known is in no place; required nodes must be in it. Jobs that hold no node
+of a place are left out of its problem. For every deadline the best plan of all places counts (``planning.base``).
 
 Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
 """

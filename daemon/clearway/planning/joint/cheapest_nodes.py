@@ -2,9 +2,8 @@
 
 Model: what a node costs a request is what the cheapest jobs lose that have to leave it, each job's loss spread evenly
 over its nodes. Each request keeps its required nodes, and the nodes that cost it least: as many as all requests are
-given together, and a few more. So some are left whatever the others take. Where its nodes must lie together, it keeps
-the places (rows, leaf switches) that cost least. A node that is left out counts as one that can serve no request: a
-plan may become dearer, never wrong.
+given together, and a few more. Where its nodes must lie together, it keeps the places (rows, leaf switches) that cost
+least. A node that is left out counts as one that can serve no request: a plan may become dearer, never wrong.
 
 Cost: time in the number of (request, job, node) triples, and of nodes in all places.
 """

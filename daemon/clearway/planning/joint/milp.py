@@ -1,11 +1,9 @@
 """The eviction problem as a mixed-integer program, solved by HiGHS for each deadline: exact, and slow.
 
-Model: the joint program (``program``) of one request, with durations in whole steps and without dominated options. Lost
-work is minimised, then what coming back costs, checkpoint time and preemptees. Of plans equal in all of them HiGHS may
-return any, so the last key of ``planning.base``, the list of jobs, is not kept to. It needs no dynamic program, which
-makes it an independent answer to compare with.
-
-Proof: the answer counts as exact where the program checked it in whole numbers (``Best.sure``).
+Model: the joint program (``program``) of one request, with durations in whole steps and without dominated options. Of
+plans equal in all keys but the last HiGHS may return any: the list of jobs is not kept to. It needs no dynamic program,
+which makes it an independent answer to compare with. It counts as exact where the program checked it in whole numbers
+(``Best.sure``).
 
 Cost: up to four programs a deadline; exponential at worst.
 """

@@ -1,11 +1,10 @@
 """What several urgent jobs ask of each node before it serves them, and which nodes are alike in that.
 
-Model: a node serves a request (an urgent job's) when the jobs that have left give back what it lacks. A request for
-whole nodes asks that all jobs leave, also those that are candidates of other requests alone; a request with needs asks
-so much of each resource (see ``formulation.partial_nodes``). A node is given to one request at most, also where the
-request takes a part of it: a reservation of the whole node keeps it for that request. Nodes on which the same jobs are,
-and that ask the same for the same requests, are one class; a request's required nodes, leaf switches and rows keep
-theirs apart.
+Model: a node serves a request when the jobs that have left give back what it lacks. A request for whole nodes asks that
+all jobs leave, also those that are candidates of other requests alone; a request with needs asks so much of each
+resource (see ``formulation.partial_nodes``). A node is given to one request at most, as a reservation holds whole
+nodes. Nodes on which the same jobs are, and that ask the same for the same requests, are one class; a request's
+required nodes, leaf switches and rows keep theirs apart.
 
 Cost: time in the number of (request, job, node) triples; for a request of contiguous nodes every node is its own class.
 """

@@ -1,14 +1,13 @@
 """Several urgent jobs as one mixed-integer program, solved by HiGHS.
 
 Model: see ``several``. A binary variable for each way of each job and each request in time for which it may leave; a
-whole number for each class of nodes (see ``joint_nodes``) and each request. Where a node needs not all of its jobs to
+whole number for each class of nodes (see ``joint.nodes``) and each request. Where a node needs not all of its jobs to
 leave, a binary variable u says whether any of the class is given to the request, and for each resource that is short
 
     sum of what the jobs give back that have left by then  >=  what is missing x u.
 
-Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. As for one
-request, lost work comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is
-minimised.
+Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. Lost work
+comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is minimised.
 
 Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans HiGHS
 may return any, but the same one for the same program.

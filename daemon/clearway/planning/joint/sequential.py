@@ -1,8 +1,8 @@
 """Several urgent jobs one after another, the most pressing first: each gets the best plan that those before it leave.
 
-Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time that
-their checkpoints take on the file system has passed; jobs that end by themselves do so meanwhile. So the next request's
-delay is shorter by that time, and so are the times after which jobs end.
+Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time of
+their checkpoints on the file system has passed, and jobs have gone on ending meanwhile: the next request's delay is
+shorter by that time, and so are the times after which jobs end.
 
 Cost: one solution for each request.
 """
