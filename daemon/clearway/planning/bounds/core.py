@@ -10,6 +10,7 @@ tables stay larger than ``MOST_CELLS`` is not solved.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Self
 
 import numpy as np
@@ -25,18 +26,13 @@ TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
 FEW_CELLS = 4_000_000  # not worth a larger trial core
 
-Bounds = Sequence[Bound]
-
 
 class _Core:
     """What is in doubt, what is certain, and the tables over it."""
 
-    def __init__(
-        self, items: Sequence[Item], relaxation: Relaxation, part: Window, jobs: int, picks: Flags, stay: Flags
-    ) -> None:
+    def __init__(self, items: Sequence[Item], relaxation: Relaxation, part: Window, picks: Flags, stay: Flags) -> None:
         picks = picks & (relaxation.steps <= part.last_step)
         self.picks, self.stay = picks, stay
-        self._jobs = jobs
         owners = relaxation.owners
         numbers = np.bincount(owners[picks], minlength=len(items))
         timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
@@ -47,8 +43,8 @@ class _Core:
         for index in np.flatnonzero(numbers).tolist():
             item = items[index]
             if numbers[index] < len(item.picks):
-                left = tuple([pick for place, pick in enumerate(item.picks, firsts[index]) if alive[place]])
-                item = item._replace(picks=left)
+                flags = alive[firsts[index] : firsts[index] + len(item.picks)]
+                item = item._replace(picks=tuple(compress(item.picks, flags)))
             if certain[index]:
                 self.forced.append(item.picks[0])
             else:
@@ -67,7 +63,7 @@ class _Core:
             return True
         if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
             return False
-        self._tables = NodeTimeTables(self.items, [self._part], self._jobs, self.forced)
+        self._tables = NodeTimeTables(self.items, [self._part], self.forced)
         return True
 
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
@@ -86,22 +82,20 @@ class JobDoubt(Doubt):
     """The jobs in doubt: the core for some deadlines."""
 
     def __init__(
-        self, relaxation: Relaxation, items: Sequence[Item], stage: Window, jobs: int, deadlines: Ints, bounds: Bounds
+        self, relaxation: Relaxation, items: Sequence[Item], part: Window, bounds: Sequence[Bound], known: Taken | None
     ) -> None:
+        deadlines = np.array(part.deadlines)
         self.deadlines, self.first_size = deadlines, TRIAL_JOBS
-        self._relaxation, self._items, self._jobs, self._bounds = relaxation, items, jobs, bounds
-        self._part = replace(stage, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
+        self._relaxation, self._items, self._part, self._bounds = relaxation, items, part, bounds
         best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
         self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
         self._stay: Ints = np.min([bound.stay for _, bound in self._parts], axis=0)
         self._reduced: Ints = np.min(
             [bound.reduced(deadlines[places], relaxation.steps) for places, bound in self._parts], axis=0
         )
+        self._known_costs: Ints = np.full(len(deadlines), NEVER if known is None else self.cost(known))
         self._best: _Core | None = None
         self._left: _Core | None = None
-
-    def begin(self, known: Taken | None) -> None:
-        self._known_costs: Ints = np.full(len(self.deadlines), NEVER if known is None else self.cost(known))
 
     def trial(self, size: int) -> bool:
         trial = self._core(*self._trial(size))
@@ -128,7 +122,7 @@ class JobDoubt(Doubt):
         return max(int(bound.least[deadline]) for bound in self._bounds) // self._relaxation.per_lost
 
     def _core(self, picks: Flags, stay: Flags) -> _Core:
-        return _Core(self._items, self._relaxation, self._part, self._jobs, picks, stay)
+        return _Core(self._items, self._relaxation, self._part, picks, stay)
 
     def _costs(self, core: _Core) -> Ints:
         found = core.costs()

@@ -29,6 +29,7 @@ Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's probl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Self
 
 import numpy as np
@@ -65,8 +66,7 @@ class Jobs:
     def only(self, alive: Flags) -> Self:
         """With these picks only, and the jobs that have one, numbered anew."""
         kept, owners = np.unique(self.owners[alive], return_inverse=True)
-        lost = [lost for lost, stays in zip(self.lost, alive.tolist(), strict=True) if stays]
-        return type(self)(self.nodes[kept], owners, self.steps[alive], lost)
+        return type(self)(self.nodes[kept], owners, self.steps[alive], list(compress(self.lost, alive.tolist())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,10 @@ from clearway.planning.formulation.windows import Taken
 
 
 class Doubt(ABC):
-    """What is in doubt about some deadlines in a row."""
+    """What is in doubt about some deadlines in a row; made with a plan for all of them, where one is known."""
 
     deadlines: Ints
     first_size: int  # of a trial, in parts
-
-    @abstractmethod
-    def begin(self, known: Taken | None) -> None:
-        """``known`` is a plan for all of the deadlines."""
 
     @abstractmethod
     def trial(self, size: int) -> bool:
@@ -59,7 +55,6 @@ class Solved:
 
     def search(self, doubt: Doubt) -> bool:
         """Adds the plans for the deadlines of a doubt; whether each of them has one."""
-        doubt.begin(self.known)
         size = doubt.first_size
         while doubt.trial(size):
             size *= 2

@@ -71,7 +71,7 @@ def solve_shared(window: Window, labels: int) -> tuple[Solved, int]:
         part = deadlines[best == index]
         part = part[bounds[index].at(part) <= relaxation.most * (1 + MARGIN)]  # the others are not feasible
         if len(part):
-            doubt = _ClassDoubt(window, relaxation, bounds[index], part, labels)
+            doubt = _ClassDoubt(window, relaxation, bounds[index], part, labels, solved.known)
             solved.search(doubt)
             labels = doubt.left
     return solved, labels
@@ -91,19 +91,21 @@ class _ClassDoubt(Doubt):
     """The classes in doubt for some deadlines, at the prices of one bound."""
 
     def __init__(
-        self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, deadlines: Ints, labels: int
+        self,
+        window: Window,
+        relaxation: SharedRelaxation,
+        bound: SharedBound,
+        deadlines: Ints,
+        labels: int,
+        known: Taken | None,
     ) -> None:
         self.deadlines = deadlines
         self.left = labels  # to be made
-        self._plans: dict[int, Taken] = {}  # the best by deadline
+        self._plans: dict[int, Taken] = dict.fromkeys(deadlines.tolist(), known) if known else {}  # the best
         self._window, self._relaxation, self._bound = window, relaxation, bound
         self._order = np.argsort(bound.surplus, kind="stable")
         enough = int(np.searchsorted(np.cumsum(relaxation.nodes[self._order]), relaxation.missing)) + 1
         self.first_size = max(enough, relaxation.missing) + TRIAL_CLASSES
-
-    def begin(self, known: Taken | None) -> None:
-        if known is not None:
-            self._plans = dict.fromkeys(self.deadlines.tolist(), known)
 
     def trial(self, size: int) -> bool:
         if not self.left:
@@ -168,7 +170,7 @@ class _ClassDoubt(Doubt):
         self.left = max(0, self.left - made)
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
-        tables = NodeTimeTables(items, [window], len(window.ways))
+        tables = NodeTimeTables(items, [window])
         for step, answer in tables.answers().items():
             cost, known = self._cost(answer), self._cost(self._plans.get(step))
             if step in deadlines and (cost < known or (complete and cost == known)):

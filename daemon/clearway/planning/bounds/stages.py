@@ -14,6 +14,8 @@ Cost: some dozens of prices at O(T^2 log T + N) and a few more for each stage, a
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import compress
 from math import isqrt
 
 import numpy as np
@@ -31,12 +33,12 @@ _REFINEMENTS_OF_MANY = 2  # stages, which look for better prices themselves
 _PRICE_BITS = 7  # so precise is a stage's price: once nothing is lost, prices are thousands of times lower
 
 
-def solve_by_core(items: Sequence[Item], stages: Sequence[Window], jobs: int) -> Solved | None:
+def solve_by_core(items: Sequence[Item], stages: Sequence[Window]) -> Solved | None:
     """The stages over these single jobs; None where bounds do not help and the tables must hold everything.
 
-    ``items`` hold every way of any stage, ``jobs`` is their number.
+    ``items`` hold every way of any stage.
     """
-    solver = _Stages(items, stages, jobs)
+    solver = _Stages(items, stages)
     if not solver.usable or not all(solver.solve(stage) for stage in stages):
         return None
     return solver.solved
@@ -45,9 +47,9 @@ def solve_by_core(items: Sequence[Item], stages: Sequence[Window], jobs: int) ->
 class _Stages:
     """The stages one after another; ``solved`` is what was found so far."""
 
-    def __init__(self, items: Sequence[Item], stages: Sequence[Window], jobs: int) -> None:
+    def __init__(self, items: Sequence[Item], stages: Sequence[Window]) -> None:
         self.solved = Solved()
-        self._items, self._jobs, self._stages = items, jobs, stages
+        self._items, self._stages = items, stages
         self._tried: dict[int, Bound] = {}  # for all jobs, by price
         self._deadlines = sum(len(stage.deadlines) for stage in stages)
         self._whole = Jobs.of(items)
@@ -83,10 +85,11 @@ class _Stages:
             bounds = self._bounds(relaxation, deadlines)
         self._forget(ended)
         pieces = min(len(deadlines), max(1, round(_PIECES * len(deadlines) / self._deadlines)))
-        return all(
-            self.solved.search(JobDoubt(relaxation, items, stage, self._jobs, part, bounds))
-            for part in np.array_split(deadlines, pieces)
-        )
+        for steps in np.array_split(deadlines, pieces):  # in a row: with more time as many nodes can be freed
+            part = replace(stage, first_step=int(steps[0]), last_step=int(steps[-1]))
+            if not self.solved.search(JobDoubt(relaxation, items, part, bounds, self.solved.known)):
+                return False
+        return True
 
     def _forget(self, ended: Collection[int]) -> None:
         """The best plan without jobs that end by themselves: it frees all else that is missing, and costs no more."""
@@ -155,13 +158,9 @@ class _Stages:
 
 def _only(items: Sequence[Item], alive: Sequence[bool]) -> list[Item]:
     """The items with those of their picks that are alive."""
-    left, first = [], 0
+    flags, left = iter(alive), []
     for item in items:
-        kept = alive[first : first + len(item.picks)]
-        first += len(item.picks)
-        if all(kept):
-            left.append(item)
-        elif any(kept):
-            picks = [pick for pick, stays in zip(item.picks, kept, strict=True) if stays]
-            left.append(item._replace(picks=tuple(picks)))
+        picks = tuple(compress(item.picks, flags))
+        if picks:
+            left.append(item if len(picks) == len(item.picks) else item._replace(picks=picks))
     return left

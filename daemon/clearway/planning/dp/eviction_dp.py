@@ -76,7 +76,7 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     stages = [window for window in windows if window.missing]
     if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
-    return solve_by_core(items, stages, len(every.ways))
+    return solve_by_core(items, stages)
 
 
 def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
@@ -94,7 +94,7 @@ def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
     if not solvable:
         return Solved(), labels
     needed = without_superfluous(items, min(whole.missing, reach))
-    return Solved(NodeTimeTables(needed, solvable, len(whole.ways)).answers()), labels
+    return Solved(NodeTimeTables(needed, solvable).answers()), labels
 
 
 def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:

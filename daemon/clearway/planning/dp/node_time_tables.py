@@ -1,6 +1,6 @@
 """The dynamic program over nodes and steps for a list of items: values for every deadline, then the plans.
 
-Model: as in ``suffix_tables``; a pick has the value lost work x (jobs + 1) + preemptees, one number for both keys. Of
+Model: as in ``suffix_tables``; a pick has the value lost work x base + preemptees, one number for both keys. Of
 the rows up to a deadline the first with the least lost work has the least checkpoint time as well. Nodes and steps are
 divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34. Some items can be certain to
 leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
@@ -21,13 +21,11 @@ from clearway.planning.formulation.windows import Taken, Window
 class NodeTimeTables:
     """Solves windows that have the same items; in each a node is missing at least, and enough can be freed."""
 
-    def __init__(
-        self, items: Sequence[Item], windows: Sequence[Window], jobs: int, forced: Sequence[Pick] = ()
-    ) -> None:
+    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = ()) -> None:
         self._items = items
         self._forced = forced
-        self._base = base = jobs + 1  # value = lost work x base + preemptees
-        nodes, steps, _, _, _ = zip(*[pick for item in items for pick in item.picks], strict=True)
+        nodes, steps, _, _, ways = zip(*[pick for item in items for pick in item.picks], strict=True)
+        self._base = base = 1 + len(items) * max(map(len, ways))  # value = lost work x base + preemptees
         node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
         last_step = max([window.last_step for window in windows])
         if max(steps) < last_step:

@@ -148,6 +148,7 @@ def changed(
     return found, parts, freed + free
 
 
+_Short = tuple[int, list[int]]  # what is missing of a resource, and what each job gives back of that
 _Resource = tuple[Callable[[Amounts], int], int]  # how much of it an amount is, and how much is needed
 
 
@@ -219,31 +220,28 @@ def _asks(
 
 def _canonical(node: PartialNode) -> PartialNode | None:
     """The same demand in its shortest form; None when it cannot be met."""
-    given = [sum(column) for column in zip(*[amounts for _, amounts in node.held], strict=True)]
-    if any(short > (given[place] if given else 0) for place, short in enumerate(node.missing)):
+    columns = list(zip(*[amounts for _, amounts in node.held], strict=True)) or [()] * len(node.missing)
+    if any(sum(column) < missing for column, missing in zip(columns, node.missing, strict=True)):
         return None
-    short = [place for place, amount in enumerate(node.missing) if amount > 0]
-    columns = [[min(amounts[place], node.missing[place]) for _, amounts in node.held] for place in short]
-    deciding = _deciding([node.missing[place] for place in short], columns)
-    held = []
-    for row, (rank, _) in enumerate(node.held):
-        clipped = tuple([columns[place][row] for place in deciding])
-        if any(clipped):
-            held.append((rank, clipped))
-    return PartialNode(tuple(sorted(held)), tuple([node.missing[short[place]] for place in deciding]))
+    short = [
+        (missing, [min(amount, missing) for amount in column])
+        for column, missing in zip(columns, node.missing, strict=True)
+        if missing > 0
+    ]
+    short = _deciding(short)
+    rows = zip(*[column for _, column in short], strict=True)
+    held = [(rank, row) for (rank, _), row in zip(node.held, rows, strict=False) if any(row)]
+    return PartialNode(tuple(sorted(held)), tuple([missing for missing, _ in short]))
 
 
-def _deciding(missing: Sequence[int], columns: Sequence[Sequence[int]]) -> list[int]:
+def _deciding(short: Sequence[_Short]) -> list[_Short]:
     """The resources that decide: one goes when every job gives back at least as large a share of it as of another."""
-    kept = list(range(len(missing)))
-    for place in range(len(missing)):
+    kept = list(short)
+    for mine in short:
+        missing, column = mine
         if any(
-            other != place
-            and all(
-                mine * missing[other] >= its * missing[place]
-                for mine, its in zip(columns[place], columns[other], strict=True)
-            )
+            other is not mine and all(a * other[0] >= b * missing for a, b in zip(column, other[1], strict=True))
             for other in kept
         ):
-            kept.remove(place)
+            kept.remove(mine)
     return kept

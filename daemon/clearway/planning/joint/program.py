@@ -226,7 +226,7 @@ class JointProgram:
                     for column, phase in given[number]
                     if each.takes_all_jobs[phase] and any(job_id == other for other, _ in each.asks[phase].held)
                 ]
-                yield from self._left_rows(count, whole, of_job[job_id], self._ends_s(job_id))
+                yield from self._left_rows(job_id, count, whole, of_job[job_id])
                 yield from self._kept_rows(count, given[number], of_job[job_id])
             for column, phase in given[number]:
                 if phase in each.required_by:
@@ -235,11 +235,11 @@ class JointProgram:
                     yield from self._partial_rows(number, phase, column, of_job)
         yield from self._place_rows()
 
-    def _left_rows(self, count: int, given: _Given, ways: _Ways, ends_s: float) -> Iterable[_Limited]:
+    def _left_rows(self, job_id: str, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
         """No node is given away before this job has left it."""
-        for phase, limit_s in enumerate(self._limits):
+        for phase in range(len(self._requests)):
             taken = {column: 1.0 for column, of in given if of <= phase}
-            if taken and ends_s > limit_s:
+            if taken and not self._has_ended(job_id, phase):
                 yield taken | {column: -float(count) for column, _, of in ways if of <= phase}, -np.inf, 0.0
 
     def _kept_rows(self, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
