@@ -13,8 +13,7 @@ class Planner(Protocol):
 
     Minimises, in this order: lost work, the cost of coming back (``Option.return_node_s``), checkpoint time (whole
     steps), preemptees (see ``model.Cost``), then the list of (job_id, action) of the preemptees sorted by job_id,
-    compared as text and by ``ACTION_ORDER``.
-    Pure: the answer depends on the problem alone, never on the order of its candidates.
+    compared as text and by ``ACTION_ORDER``. The answer does not depend on the order of the candidates.
     """
 
     @property
@@ -26,8 +25,8 @@ class Planner(Protocol):
 class PlainPlanner(ABC):
     """A planner that need only know plain problems.
 
-    A problem is plain when its nodes may lie anywhere and checkpoints are written one after another. Every other one is
-    reduced to plain ones here (see ``formulation.places`` and ``formulation.shared_bandwidth``).
+    In these nodes may lie anywhere and checkpoints are written one after another. Every other problem is reduced to
+    plain ones here (see ``formulation.places`` and ``formulation.shared_bandwidth``).
     """
 
     def solve(self, problem: EvictionProblem) -> Curve:

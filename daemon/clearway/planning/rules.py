@@ -1,33 +1,29 @@
 """The rules of today's schedulers and of a paper, as one table: which job goes first, and how it goes.
 
 A row holds the key by which jobs are sorted (the least goes first, ties by job_id), the actions that the rule prefers,
-and whether it spares jobs that turn out not to be needed; ``baselines.priority_rule`` does the rest. A job that offers
-none of the preferred actions leaves by its cheapest option that fits into the deadline.
+and whether it spares jobs that turn out not to be needed. A job that offers none of the preferred actions leaves by its
+cheapest option that fits into the deadline; see ``baselines.priority_rule``.
 
 slurm-default: what Slurm does by itself (preempt/qos, preempt/partition_prio). The jobs of the lowest priority (of
 their QoS or partition) go first, of these the smallest, and each is requeued. Then Slurm tries to do with fewer jobs:
 the job with which the urgent job fitted goes first, then the others, most nodes first. After two such repetitions
-(reorder_count=1) the jobs that were taken are preempted. Slurm looks at no lost work, remaining time or checkpoint.
-Which of the freed nodes the urgent job gets is not decided here; Slurm spares a job that holds none of those. Source:
-Slurm's slurm.conf manual, PreemptType and PreemptParameters, and what Slurm 22.05 did (tests/slurm).
+(reorder_count=1) the jobs that were taken are preempted. Slurm spares a job that holds none of the nodes that the
+urgent job gets; which these are is not decided here. Source: Slurm's slurm.conf manual, PreemptType and
+PreemptParameters, and what Slurm 22.05 did (tests/slurm).
 
-youngest-first: Slurm with PreemptParameters=youngest_first. The time since the start is the only key. The youngest job
-has computed least, which is also the least lost work where no job has a checkpoint.
+youngest-first: Slurm with PreemptParameters=youngest_first. The time since the start is the only key.
 
 youngest-prune: what OpenPBS does (preempt_sort = min_time_since_start). The youngest go first until the urgent job
 fits, and a backward pass spares those without which it fits as well. A job is suspended, else checkpointed, else
 requeued: the default of its preempt_order, SCR.
 
 loss-per-node-prune: the density rule for knapsack problems. The jobs go first whose cheapest option in time loses least
-per node, then takes least time per node; a backward pass spares what is not needed. No scheduler does this. It is the
-strongest simple rule, and so the one that an exact planner must be compared with.
+per node, then takes least time per node; a backward pass spares what is not needed. No scheduler does this: it is the
+strongest simple rule, which an exact planner must be compared with.
 
 ujfb: the UJFB paper's choice (section IV-B, ``selectJobs`` of its Algorithm 1). The job with the longest remaining run
-time is suspended first; nothing is pruned. Where the paper is silent: the remaining time is that of the time limit, and
-a job without one goes first. The backfilling before any preemption is the scheduler's: a planner is asked only when no
-nodes are free.
-
-Cost: see ``baselines.priority_rule``.
+time (of its time limit; a job without one goes first) is suspended first; nothing is pruned. The backfilling before any
+preemption is the scheduler's: a planner is asked only when no nodes are free.
 """
 
 from collections.abc import Sequence

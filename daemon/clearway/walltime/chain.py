@@ -13,8 +13,7 @@ from enum import StrEnum
 from clearway.model.errors import WalltimeError
 from clearway.walltime.model import Costs, WalltimeRequest
 
-SLACK_S = 30.0
-"""Slurm's limit lies so far behind a request at least: to requeue takes a moment."""
+SLACK_S = 30.0  # Slurm's limit lies so far behind a request at least: to requeue takes a moment
 _NUMBERS = ("request", "asked_cs", "saved_cs")
 _MOST_S = 365 * 86_400.0
 
@@ -39,13 +38,10 @@ class ChainState:
     """Where a chain is."""
 
     stage: Stage
-    request: int
-    """Counted from 1."""
+    request: int  # counted from 1
     asked_s: float
-    saved_s: float
-    """Work that need not be done again."""
-    code: int | None
-    """The program's exit status, once it has ended."""
+    saved_s: float  # work that need not be done again
+    code: int | None  # the program's exit status, once it has ended
     reason: str
 
 

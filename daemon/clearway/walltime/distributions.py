@@ -4,15 +4,15 @@ The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS
 
 Model: every distribution has a finite support [low, high]. One that has none is truncated at its quantile 1 - 1e-7, as
 in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
-(``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units).
-scipy is imported when a continuous distribution is made: nothing else of Clearway needs it.
+(``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units). scipy is
+imported when a continuous distribution is made: nothing else of Clearway needs it.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,45 +26,12 @@ _LARGEST_S = 100 * 365 * 86_400.0
 _MEAN_STEPS = 200_000
 
 
-class Distribution(Protocol):
-    """Execution times of a job between ``low`` and ``high``, seconds."""
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
-
-    @property
-    def mean(self) -> float: ...
-
-    def survival(self, times: Floats) -> Floats:
-        """P(X > t)."""
-        ...
-
-    def quantile(self, probabilities: Floats) -> Floats:
-        """The least t with P(X <= t) >= p."""
-        ...
-
-
-def cdf(distribution: Distribution, times: Floats) -> Floats:
-    """P(X <= t)."""
-    result: Floats = 1.0 - distribution.survival(times)
-    return result
-
-
-def sample(distribution: Distribution, size: int, seed: int) -> Floats:
-    """``size`` execution times; the same seed draws the same."""
-    return distribution.quantile(np.random.Generator(np.random.PCG64(seed)).random(size))
-
-
 @dataclass(frozen=True)
 class Continuous:
     """A distribution of scipy, truncated to [low, high]."""
 
     name: str
-    whole: Any
-    """What ``scipy.stats.expon(...)`` and its like return."""
+    whole: Any  # what ``scipy.stats.expon(...)`` and its like return
     low: float
     high: float
 
@@ -137,6 +104,18 @@ class Discrete:
         return self.values[np.minimum(at, len(self.values) - 1)]
 
 
+Distribution: TypeAlias = Continuous | Discrete
+"""Execution times of a job between ``low`` and ``high``, seconds.
+
+``survival`` is P(X > t); ``quantile`` is the least t with P(X <= t) >= p.
+"""
+
+
+def sample(distribution: Distribution, size: int, seed: int) -> Floats:
+    """``size`` execution times; the same seed draws the same."""
+    return distribution.quantile(np.random.Generator(np.random.PCG64(seed)).random(size))
+
+
 def empirical(samples_s: Iterable[float]) -> Discrete:
     """Each sample is as likely as any other."""
     samples = checked_samples(samples_s)
@@ -161,91 +140,59 @@ def checked_samples(samples_s: Iterable[float]) -> Floats:
     return samples
 
 
-# -- the nine of Table 1 ---------------------------------------------------------------------------------------
-
-
-def _positive(**parameters: float) -> None:
-    for name, value in parameters.items():
-        if not value > 0:
-            raise WalltimeError(f"{name} must be more than 0, not {value:g}")
-
-
-def _support(low: float, high: float) -> None:
-    if not low >= 0:
-        raise WalltimeError(f"low must not be negative, not {low:g}")
-    if not low < high:
-        raise WalltimeError(f"there is no support between low={low:g} and high={high:g}")
-
-
-def _exponential(stats: Any, unit_s: float, *, rate: float) -> Any:
-    _positive(rate=rate)
-    return stats.expon(scale=unit_s / rate)
-
-
-def _weibull(stats: Any, unit_s: float, *, scale: float, shape: float) -> Any:
-    _positive(scale=scale, shape=shape)
-    return stats.weibull_min(shape, scale=scale * unit_s)
-
-
-def _gamma(stats: Any, unit_s: float, *, shape: float, rate: float) -> Any:
-    _positive(shape=shape, rate=rate)
-    return stats.gamma(shape, scale=unit_s / rate)
-
-
-def _lognormal(stats: Any, unit_s: float, *, mu: float, sigma: float) -> Any:
-    _positive(sigma=sigma)
-    if abs(mu) > 50:  # hours or seconds, e^50 is no execution time
-        raise WalltimeError(f"mu is the mean of the logarithm and lies between -50 and 50, not {mu:g}")
-    return stats.lognorm(sigma, scale=math.exp(mu) * unit_s)
-
-
-def _pareto(stats: Any, unit_s: float, *, scale: float, shape: float) -> Any:
-    _positive(scale=scale, shape=shape)
-    return stats.pareto(shape, scale=scale * unit_s)
-
-
-def _truncnormal(stats: Any, unit_s: float, *, mu: float, variance: float, low: float, high: float) -> Any:
-    _positive(variance=variance)
-    _support(low, high)
+def _truncnormal(stats: Any, unit_s: float, mu: float, variance: float, low: float, high: float) -> Any:
     deviation = math.sqrt(variance)
     return stats.truncnorm((low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s)
 
 
-def _uniform(stats: Any, unit_s: float, *, low: float, high: float) -> Any:
-    _support(low, high)
-    return stats.uniform(low * unit_s, (high - low) * unit_s)
-
-
-def _beta(stats: Any, unit_s: float, *, a: float, b: float) -> Any:
-    _positive(a=a, b=b)
-    return stats.beta(a, b, scale=unit_s)
-
-
-def _bounded_pareto(stats: Any, unit_s: float, *, low: float, high: float, shape: float) -> Any:
-    _support(low, high)
-    _positive(low=low, shape=shape)
-    return stats.truncpareto(shape, high / low, scale=low * unit_s)
-
-
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One row of Table 1: how it is made, and its parameters there (hours)."""
+    """One row of Table 1: how it is made of scipy.stats, the unit in seconds and parameters; those there (hours)."""
 
     make: Callable[..., Any]
     paper: Mapping[str, float]
 
 
 FAMILIES: Mapping[str, Family] = {
-    "exponential": Family(_exponential, {"rate": 1.0}),
-    "weibull": Family(_weibull, {"scale": 1.0, "shape": 0.5}),
-    "gamma": Family(_gamma, {"shape": 2.0, "rate": 2.0}),
-    "lognormal": Family(_lognormal, {"mu": 3.0, "sigma": 0.5}),
-    "pareto": Family(_pareto, {"scale": 1.5, "shape": 3.0}),
+    "exponential": Family(lambda stats, unit_s, rate: stats.expon(scale=unit_s / rate), {"rate": 1.0}),
+    "weibull": Family(
+        lambda stats, unit_s, scale, shape: stats.weibull_min(shape, scale=scale * unit_s), {"scale": 1.0, "shape": 0.5}
+    ),
+    "gamma": Family(
+        lambda stats, unit_s, shape, rate: stats.gamma(shape, scale=unit_s / rate), {"shape": 2.0, "rate": 2.0}
+    ),
+    "lognormal": Family(
+        lambda stats, unit_s, mu, sigma: stats.lognorm(sigma, scale=math.exp(mu) * unit_s), {"mu": 3.0, "sigma": 0.5}
+    ),
+    "pareto": Family(
+        lambda stats, unit_s, scale, shape: stats.pareto(shape, scale=scale * unit_s), {"scale": 1.5, "shape": 3.0}
+    ),
     "truncnormal": Family(_truncnormal, {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0}),
-    "uniform": Family(_uniform, {"low": 1.0, "high": 20.0}),
-    "beta": Family(_beta, {"a": 2.0, "b": 2.0}),
-    "boundedpareto": Family(_bounded_pareto, {"low": 1.0, "high": 20.0, "shape": 2.1}),
+    "uniform": Family(
+        lambda stats, unit_s, low, high: stats.uniform(low * unit_s, (high - low) * unit_s), {"low": 1.0, "high": 20.0}
+    ),
+    "beta": Family(lambda stats, unit_s, a, b: stats.beta(a, b, scale=unit_s), {"a": 2.0, "b": 2.0}),
+    "boundedpareto": Family(
+        lambda stats, unit_s, low, high, shape: stats.truncpareto(shape, high / low, scale=low * unit_s),
+        {"low": 1.0, "high": 20.0, "shape": 2.1},
+    ),
 }
+_ABOVE_0 = {"rate", "scale", "shape", "sigma", "variance", "a", "b"}
+
+
+def _check(name: str, parameters: Mapping[str, float]) -> None:
+    for key, value in parameters.items():
+        if not math.isfinite(value):
+            raise WalltimeError(f"{key} must be a finite number, not {value:g}")
+        if not value > 0 and (key in _ABOVE_0 or (name, key) == ("boundedpareto", "low")):
+            raise WalltimeError(f"{key} must be more than 0, not {value:g}")
+        if value < 0 and key == "low":
+            raise WalltimeError(f"low must not be negative, not {value:g}")
+        if abs(value) > 50 and (name, key) == ("lognormal", "mu"):  # hours or seconds, e^50 is no execution time
+            raise WalltimeError(f"mu is the mean of the logarithm and lies between -50 and 50, not {value:g}")
+    low, high = parameters.get("low", 0.0), parameters.get("high", math.inf)
+    if not low < high:
+        raise WalltimeError(f"there is no support between low={low:g} and high={high:g}")
 
 
 def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) -> Continuous:
@@ -261,9 +208,7 @@ def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) 
         raise WalltimeError(f"unknown distribution {name!r:.40}; there are {', '.join(FAMILIES)} and samples:FILE")
     if set(parameters) != set(family.paper):
         raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in family.paper)} and nothing else")
-    for key, value in parameters.items():
-        if not math.isfinite(value):
-            raise WalltimeError(f"{key} must be a finite number, not {value:g}")
+    _check(name, parameters)
     whole = family.make(stats, unit_s, **parameters)
     low, high = (float(bound) for bound in whole.support())
     if not math.isfinite(high):

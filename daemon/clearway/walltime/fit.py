@@ -1,16 +1,17 @@
 """Which distribution do these samples come from? A fit of each family, and a plain verdict on the best of them.
 
 Model: maximum likelihood by scipy for the families without a bound of their own (exponential, weibull, gamma,
-lognormal, pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted
-distribution function; the family with the least is taken. The parameters come from the same samples, so that the
-usual p-value is too kind: the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for
-an estimated normal distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and
-1.08 / sqrt(n) for an exponential one (also the logarithms of pareto samples).
+lognormal, pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted distribution
+function; the family with the least is taken. The parameters come from the same samples, so that the usual p-value is
+too kind: the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for an estimated normal
+distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and 1.08 / sqrt(n) for an
+exponential one (also the logarithms of pareto samples).
 """
 
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,7 @@ class Fit:
 
     name: str
     parameters: Mapping[str, float]
-    distance: float
-    """Kolmogorov-Smirnov: 0 is a perfect fit."""
+    distance: float  # Kolmogorov-Smirnov: 0 is a perfect fit
     samples: int
 
     @property
@@ -71,8 +71,15 @@ def fits(samples: Iterable[float]) -> list[Fit]:
         raise WalltimeError("a fit needs at least two different samples")
     if values.min() == 0:
         raise WalltimeError("a fit needs samples above 0")
-    found = [_measured(name, parameters, values) for name, parameters in _estimates(values).items()]
-    return sorted((fit for fit in found if fit is not None), key=lambda fit: (fit.distance, fit.name))
+    ordered = np.sort(values)
+    ranks = np.arange(len(ordered) + 1) / len(ordered)
+    found = []
+    for name, parameters in _estimates(values).items():
+        with suppress(WalltimeError):  # so far off that it has no support
+            below = continuous(name, parameters).whole.cdf(ordered)
+            distance = float(max((ranks[1:] - below).max(), (below - ranks[:-1]).max()))
+            found.append(Fit(name, parameters, distance, len(values)))
+    return sorted(found, key=lambda fit: (fit.distance, fit.name))
 
 
 def best_fit(samples: Iterable[float]) -> Fit:
@@ -97,15 +104,3 @@ def _estimates(values: Floats) -> dict[str, dict[str, float]]:
     least = float(values.min())
     estimates["pareto"] = {"scale": least, "shape": 1.0 / float((logs - math.log(least)).mean())}
     return estimates
-
-
-def _measured(name: str, parameters: dict[str, float], values: Floats) -> Fit | None:
-    try:
-        fitted = continuous(name, parameters)
-    except WalltimeError:
-        return None  # so far off that it has no support
-    ordered = np.sort(values)
-    below = fitted.whole.cdf(ordered)
-    ranks = np.arange(len(ordered) + 1) / len(ordered)
-    distance = float(max((ranks[1:] - below).max(), (below - ranks[:-1]).max()))
-    return Fit(name, parameters, distance, len(values))

@@ -2,8 +2,8 @@
 
 A request is paid ``alpha`` for each second asked for, ``beta`` for each second used, and ``gamma`` for being made. A
 sequence is given by its milestones (Equations 3 and 4 of the stochastic-jobs paper): milestone k is the work that is
-done at the end of request k, counted from the last checkpoint before it. Times are in one unit; only
-``SequencePlan`` names seconds.
+done at the end of request k, counted from the last checkpoint before it. Times are in one unit; only ``SequencePlan``
+names seconds.
 """
 
 import math

@@ -13,10 +13,10 @@ Model: a job lasts ``v_1 < ... < v_n``; ``S_l`` is the probability that it lasts
 
 As written there are n^2 states with n choices each, O(n^3). Four facts, each exact, leave little of that:
 
-1. M_l does not depend on c. Its terms are lines in S_l whose slopes grow with j, and S_l grows as l falls, so that
-   the best j never grows as l falls: the search begins where the last one ended.
-2. M_l - U_c(l) grows with v_c (more is lost to a checkpoint that is further back). Once no uncheckpointed request
-   pays in (c, l), none pays in (c', l) for any 0 < c' < c: l is retired. Mostly that happens at once, at c = l.
+1. The terms of M_l do not depend on c. They are lines in S_l whose slopes grow with j, and S_l grows as l falls: the
+   best j never grows as l falls, and the search begins where the last one ended.
+2. M_l - U_c(l) grows with v_c (more is lost to a checkpoint that is further back). Once no uncheckpointed request pays
+   in (c, l), none pays in (c', l) for any 0 < c' < c: l is retired. Mostly that happens at once, at c = l.
 3. An uncheckpointed request to j from 0 < c, l is no better than a checkpointed one if
    ``(alpha + beta) (v_j - v_c) S_j >= alpha C S_l + beta C S_j``: the next request is shorter by v_j - v_c at least.
    Other states (c, j) are never entered.
@@ -28,85 +28,60 @@ So the worst case is O(n^2) time; memory is O(n), besides the chain kept for eac
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from clearway.walltime.distributions import Floats
 from clearway.walltime.model import Costs
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _MANY = 160  # so many states of one checkpoint are answered quicker by the envelope than one by one
 
 
 class Checkpoints(StrEnum):
-    """After which requests a checkpoint is allowed; the last request never needs one."""
+    """After which requests a checkpoint is allowed, as strategies say; the last request never needs one."""
 
-    CHOSEN = "chosen"
-    ALL = "all"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """From one checkpoint: milestones tried without a checkpoint, and the milestone from which M goes on."""
-
-    without: tuple[int, ...]
-    cost: float
+    CHOSEN = "dyn-prog-count"
+    ALL = "all-ckpt"
+    NONE = "no-ckpt"
 
 
-def cheapest(
-    values: Floats,
-    survival: Floats,
-    costs: Costs,
-    checkpoints: Checkpoints = Checkpoints.CHOSEN,
-    proceed: Callable[[], None] = lambda: None,
-) -> list[tuple[int, bool]]:
-    """The best milestones, as (index into ``values`` from 1, checkpoint after it).
+class Recurrence:
+    """``values`` are v_1 .. v_n, ``survival`` S_1 .. S_n; S must fall, and S_n be 0."""
 
-    ``values`` are v_1 .. v_n, ``survival`` S_1 .. S_n; S must fall, and S_n be 0. ``proceed`` is called for each
-    checkpoint that is looked at, and may raise to give up.
-    """
-    return _Recurrence(values, survival, costs, checkpoints).solve(proceed)
-
-
-class _Recurrence:
     def __init__(self, values: Floats, survival: Floats, costs: Costs, checkpoints: Checkpoints) -> None:
         self.n = len(values)
         self.v: Floats = np.concatenate(([0.0], values))
         self.s: Floats = np.concatenate(([1.0], survival))
-        self.costs = costs
-        self.checkpoints = checkpoints
-        self.lost = costs.beta * self.v * self.s
-        """beta v_j S_j: paid for work that an uncheckpointed request throws away."""
+        self.costs, self.checkpoints = costs, checkpoints
+        self.lost = costs.beta * self.v * self.s  # paid for work that an uncheckpointed request throws away
+        # M_l, and the milestone that it goes to; n, the last request, until a checkpoint is found to pay
         self.best: Floats = costs.alpha * self.v[-1] * self.s
-        """M_l; until a checkpoint is found to pay, the last request."""
         self.checkpoint_at: Ints = np.full(self.n + 1, self.n, dtype=np.int64)
-        """The milestone that M_l goes to; n: the last request."""
+        # beta C S_j + E(j, j): what a checkpoint at j leads to, without the terms that hold S_l
         self.after: Floats = np.zeros(self.n + 1)
-        """beta C S_j + E(j, j) + alpha C S: what a checkpoint at j leads to, without the terms that hold S_l."""
-        self.without_after = self.best + self.lost
-        """M_j + beta v_j S_j."""
-        self.active: list[int] = []
-        """Milestones not yet retired, largest first."""
+        self.without_after = self.best + self.lost  # M_j + beta v_j S_j
+        self.active: list[int] = []  # milestones not yet retired, largest first
 
     def solve(self, proceed: Callable[[], None] = lambda: None) -> list[tuple[int, bool]]:
-        chains: list[_Chain] = [_Chain((), 0.0)] * (self.n + 1)
-        furthest = self.n - 1
-        for c in range(self.n - 1, 0, -1):
-            if self.checkpoints is Checkpoints.NONE:
-                break
-            proceed()
-            furthest = self._find_best(c, furthest)
-            chains[c] = self._chain(c)
-            self.after[c] = self.costs.beta * self.costs.checkpoint * self.s[c] + chains[c].cost
+        """The best milestones, as (index into ``values`` from 1, checkpoint after it).
+
+        ``proceed`` is called for each checkpoint that is looked at, and may raise to give up.
+        """
+        chains: list[tuple[int, ...]] = [()] * self.n
         if self.checkpoints is not Checkpoints.NONE:
+            furthest = self.n - 1
+            for c in range(self.n - 1, 0, -1):
+                proceed()
+                furthest = self._find_best(c, furthest)
+                chains[c], cost = self._chain(c)
+                self.after[c] = self.costs.beta * self.costs.checkpoint * self.s[c] + cost
             self._find_best(0, furthest)
-        chains[0] = self._first_chain()
+        chains[0], _ = self._chain(0)
         return self._follow(chains)
 
     def _find_best(self, at: int, furthest: int) -> int:
@@ -122,19 +97,32 @@ class _Recurrence:
             self.without_after[at] = self.best[at] + self.lost[at]
         return at + 1 + j
 
-    def _chain(self, c: int) -> _Chain:
-        """E(c, c) for a checkpoint at c, by facts 2 to 4."""
+    def _chain(self, c: int) -> tuple[tuple[int, ...], float]:
+        """E(c, c), see ``_walk``: by facts 2 to 4; before the first checkpoint (c = 0) facts 2 and 3 do not hold."""
         costs = self.costs
-        each = costs.alpha * (costs.restart - self.v[c]) + costs.beta * costs.restart + costs.gamma
+        each = costs.gamma
+        if c > 0:
+            each += costs.alpha * (costs.restart - self.v[c]) + costs.beta * costs.restart
         if self.checkpoints is Checkpoints.ALL:
-            return _Chain((), each * self.s[c] + self.best[c])
+            return self._walk({}, c, each)
+        if c == 0:
+            return self._walk(self._by_envelope(0, range(self.n), each), c, each)
         near = self._near(c)
         search = self._by_envelope if len(near) > _MANY else self._one_by_one
         found = search(c, [*near, c], each - costs.beta * self.v[c])
         retired = {at for at in (*near, c) if at not in found}
         self.active = [at for at in (*self.active, c) if at not in retired]
-        cost, without = _walk(found, c)
-        return _Chain(without, each * self.s[c] + (cost if cost is not None else self.best[c]))
+        return self._walk(found, c, each)
+
+    def _walk(self, found: dict[int, tuple[float, int]], c: int, each: float) -> tuple[tuple[int, ...], float]:
+        """The milestones after c that are tried without a checkpoint, and E(c, c); M goes on from the last of them."""
+        without: list[int] = []
+        at = c
+        while at in found:
+            at = found[at][1]
+            without.append(at)
+        least = found[c][0] if c in found else float(self.best[c])
+        return tuple(without), each * self.s[c] + least
 
     def _near(self, c: int) -> list[int]:
         """Fact 3: the milestones not retired to which an uncheckpointed request from c can pay, largest first."""
@@ -197,31 +185,12 @@ class _Recurrence:
             lines.append((slope, height, i + c))
         return found
 
-    def _first_chain(self) -> _Chain:
-        """E(0, 0): before the first checkpoint there is no restart, and facts 2 and 3 do not hold."""
-        if self.checkpoints is Checkpoints.ALL:
-            return _Chain((), self.costs.gamma + float(self.best[0]))
-        found = self._by_envelope(0, range(self.n), self.costs.gamma)
-        cost, without = _walk(found, 0)
-        return _Chain(without, self.costs.gamma + (cost if cost is not None else float(self.best[0])))
-
-    def _follow(self, chains: Sequence[_Chain]) -> list[tuple[int, bool]]:
+    def _follow(self, chains: Sequence[tuple[int, ...]]) -> list[tuple[int, bool]]:
         milestones: list[tuple[int, bool]] = []
         at = 0
-        while True:
-            milestones += [(j, False) for j in chains[at].without]
-            last = chains[at].without[-1] if chains[at].without else at
+        while at < self.n:
+            milestones += [(j, False) for j in chains[at]]
+            last = chains[at][-1] if chains[at] else at
             at = int(self.checkpoint_at[last])
-            if at == self.n:
-                return [*milestones, (self.n, False)]
-            milestones.append((at, True))
-
-
-def _walk(found: dict[int, tuple[float, int]], start: int) -> tuple[float | None, tuple[int, ...]]:
-    """The uncheckpointed milestones after ``start``, and U there if there are any."""
-    without: list[int] = []
-    at = start
-    while at in found:
-        at = found[at][1]
-        without.append(at)
-    return (found[start][0] if start in found else None), tuple(without)
+            milestones.append((at, at < self.n))
+        return milestones

@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import Discrete, Distribution
+from clearway.walltime.distributions import Discrete, Distribution, Floats
 from clearway.walltime.model import Costs, Milestone, SequencePlan, WalltimeRequest
-from clearway.walltime.recurrence import Checkpoints, cheapest
+from clearway.walltime.recurrence import Checkpoints, Recurrence
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Proceed: TypeAlias = Callable[[], None]
 
 MOST_PERIODS = 1_000
@@ -37,16 +36,6 @@ class Strategy(StrEnum):
     @property
     def periodic(self) -> bool:
         return self in {Strategy.ALL_CKPT_PER, Strategy.NO_CKPT_PER}
-
-
-_CHECKPOINTS = {
-    Strategy.DYN_PROG_COUNT: Checkpoints.CHOSEN,
-    Strategy.ALL_CKPT: Checkpoints.ALL,
-    Strategy.NO_CKPT: Checkpoints.NONE,
-}
-
-
-# -- what a sequence costs -------------------------------------------------------------------------------------
 
 
 def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[WalltimeRequest, ...]:
@@ -87,26 +76,9 @@ def _expected_cost(at: Floats, saved: npt.NDArray[np.bool_], distribution: Distr
     return costs.beta * distribution.mean + float(asked @ begun + wasted[:-1] @ begun[1:])
 
 
-def cost_of(milestones: Sequence[Milestone], costs: Costs, time: float) -> float:
-    """Equation 5: what the sequence costs for a job that lasts ``time``."""
-    total, saved = 0.0, None
-    for request in requests(milestones, costs):
-        restart = 0.0 if saved is None else costs.restart
-        total += costs.alpha * request.request_s + costs.gamma
-        if time <= request.milestone_s:
-            return total + costs.beta * (restart + time - (saved or 0.0))
-        total += costs.beta * request.request_s
-        if request.checkpoint:
-            saved = request.milestone_s
-    raise WalltimeError(f"no request of the sequence covers a job of {time:g}")
-
-
 def omniscient_cost(distribution: Distribution, costs: Costs) -> float:
     """One request of exactly the right length; nothing costs less."""
     return (costs.alpha + costs.beta) * distribution.mean + costs.gamma
-
-
-# -- strategies ------------------------------------------------------------------------------------------------
 
 
 def chunks(distribution: Distribution, costs: Costs, epsilon: float) -> int:
@@ -144,7 +116,7 @@ def dynamic(
 ) -> tuple[Milestone, ...]:
     """DYN-PROG-COUNT, ALL-CKPT or NO-CKPT over ``count`` chunks; of a discrete distribution, exact."""
     steps = distribution if isinstance(distribution, Discrete) else discretised(distribution, count)
-    chosen = cheapest(steps.values, steps.tail, costs, _CHECKPOINTS[strategy], proceed)
+    chosen = Recurrence(steps.values, steps.tail, costs, Checkpoints(strategy)).solve(proceed)
     return tuple(Milestone(float(steps.values[i - 1]), checkpoint) for i, checkpoint in chosen)
 
 
@@ -171,24 +143,6 @@ def best_periods(distribution: Distribution, costs: Costs, strategy: Strategy, m
     )
 
 
-def milestones_of(
-    strategy: Strategy,
-    distribution: Distribution,
-    costs: Costs,
-    epsilon: float,
-    count: int | None,
-    proceed: Proceed = lambda: None,
-) -> tuple[Milestone, ...]:
-    """The strategy's sequence; ``count`` overrides what epsilon, or the search for the best period, would give."""
-    if count is not None and count < 1:
-        raise WalltimeError(f"chunks must be at least 1, not {count}")
-    if strategy.periodic:
-        return periodic(distribution, strategy, count or best_periods(distribution, costs, strategy))
-    if isinstance(distribution, Discrete):
-        return dynamic(distribution, costs, strategy, 0, proceed)
-    return dynamic(distribution, costs, strategy, count or chunks(distribution, costs, epsilon), proceed)
-
-
 def plan(
     strategy: Strategy,
     distribution: Distribution,
@@ -200,9 +154,17 @@ def plan(
 ) -> SequencePlan:
     """The strategy's sequence of requests with its expected cost; all times in seconds.
 
-    ``proceed`` is called again and again by the dynamic programs, and may raise to give up.
+    ``count`` overrides what epsilon, or the search for the best period, would give. ``proceed`` is called again and
+    again by the dynamic programs, and may raise to give up.
     """
-    milestones = milestones_of(strategy, distribution, costs, epsilon, count, proceed)
+    if count is not None and count < 1:
+        raise WalltimeError(f"chunks must be at least 1, not {count}")
+    if strategy.periodic:
+        milestones = periodic(distribution, strategy, count or best_periods(distribution, costs, strategy))
+    else:
+        if not count and not isinstance(distribution, Discrete):
+            count = chunks(distribution, costs, epsilon)
+        milestones = dynamic(distribution, costs, strategy, count or 0, proceed)
     return SequencePlan(
         strategy=strategy.value,
         expected_cost=expected_cost(milestones, distribution, costs),

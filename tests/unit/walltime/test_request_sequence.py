@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import FAMILIES, Discrete, continuous, sample
 from clearway.walltime.model import Costs, Milestone
-from clearway.walltime.recurrence import Checkpoints, _Recurrence
+from clearway.walltime.recurrence import Checkpoints, Recurrence
 from clearway.walltime.request_sequence import (
     Strategy,
     best_periods,
     chunks,
-    cost_of,
     discretised,
     dynamic,
     expected_cost,
@@ -144,6 +143,20 @@ def test_theorem_3_holds_against_a_much_finer_grid(name: str, checkpoint_s: floa
     assert coarse <= (1 + epsilon) * fine
 
 
+def cost_of(milestones: tuple[Milestone, ...], costs: Costs, time: float) -> float:
+    """Equation 5: what the sequence costs for a job that lasts ``time``."""
+    total, saved = 0.0, None
+    for request in requests(milestones, costs):
+        restart = 0.0 if saved is None else costs.restart
+        total += costs.alpha * request.request_s + costs.gamma
+        if time <= request.milestone_s:
+            return total + costs.beta * (restart + time - (saved or 0.0))
+        total += costs.beta * request.request_s
+        if request.checkpoint:
+            saved = request.milestone_s
+    raise WalltimeError(f"no request of the sequence covers a job of {time:g}")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_expected_cost_equals_simulated_jobs(name: str, strategy: Strategy) -> None:
@@ -233,6 +246,6 @@ def test_impossible_sequences_are_refused(milestones: tuple[Milestone, ...]) -> 
 def test_most_states_are_retired_at_once() -> None:
     """What makes it fast where checkpoints are cheap; see the module's docstring."""
     cut = discretised(continuous("exponential", {"rate": 1.0}, HOUR_S), 2_000)
-    solver = _Recurrence(cut.values, cut.tail, Costs(36, 36), Checkpoints.CHOSEN)
+    solver = Recurrence(cut.values, cut.tail, Costs(36, 36), Checkpoints.CHOSEN)
     solver.solve()
     assert len(solver.active) < 100

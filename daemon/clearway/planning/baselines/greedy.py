@@ -1,14 +1,13 @@
 """The CoSim paper's greedy planner: fast and valid, but not optimal; a baseline to compare with.
 
-Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what
-killing them would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the
-checkpoints take longer than the deadline. Then go through the others from the least loss upwards and kill
-them until enough nodes are free.
+Method (section IV-C of the paper), once for each deadline: go through the jobs in descending order of what killing them
+would lose and checkpoint each in the fastest way that it has, until enough nodes are free or the checkpoints take
+longer than the deadline. Then go through the others from the least loss upwards and kill them until enough nodes are
+free.
 
-Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a
-job that must not be killed leaves in the second part by its first other option that still fits. Jobs that end
-by themselves count as freed as ``windows`` says; shared nodes are free when all their jobs have left, and a
-job that shares all its nodes with jobs that stay is spared in the end.
+Where the paper is silent: ties go by job_id; a job without a checkpoint is passed over in the first part; a job that
+must not be killed leaves in the second part by its first other option that still fits; a job that shares all its nodes
+with jobs that stay is spared in the end. Jobs that end by themselves count as freed as ``windows`` says.
 
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
@@ -31,12 +30,13 @@ class Greedy(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        return Curve(self.name, contest.points(lambda window: partial(_take, window)), exact=False)
+        points = contest.points(contest.windows(), lambda window: partial(_take, window, NodeCount(window)))
+        return Curve(self.name, points, exact=False)
 
 
-def _take(window: Window, deadline: int) -> Taken | None:
-    """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
-    count = NodeCount(window.classes, window.partial)
+def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
+    """None where it finds no plan."""
+    count.begin()
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     taken: dict[int, Way] = {}
     left = deadline
@@ -62,4 +62,4 @@ def _take(window: Window, deadline: int) -> Taken | None:
             count.leave(rank)
     if count.freed < window.missing:
         return None
-    return [way for rank, way in taken.items() if count.frees(rank)], count.freed
+    return Taken.of([way for rank, way in taken.items() if count.frees(rank)], count.freed)

@@ -1,15 +1,15 @@
 """What the rules of today's schedulers have in common: jobs leave in some order until enough nodes are free.
 
 Model, once for each deadline: the jobs that can leave in time are sorted by the rule's key, ties by job_id. Each in
-turn leaves by one of its options that fits into what is left of the deadline, or is passed over when none does:
-by the first action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It
-ends when enough nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken
-last, every job without which the others still free enough. A job that frees nothing is spared in any case.
-With ``again`` the search is repeated so often in another order: the job that was taken last first, then the others
-that were taken, most nodes first, then the rest as before.
+turn leaves by one of its options for which there is time left, or is passed over when there is none: by the first
+action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It ends when enough
+nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken last, every job
+without which the others still free enough. A job that frees nothing is spared in any case. With ``again`` the search is
+repeated so often in another order: the job that was taken last first, then the others that were taken, most nodes
+first, then the rest.
 
-Such a rule never trades one job for another, so it may find no plan where there is one. Jobs that end by
-themselves count as freed as ``windows`` says.
+Such a rule never trades one job for another, so it may find no plan where there is one. Jobs that end by themselves
+count as freed as ``windows`` says.
 
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
@@ -39,18 +39,35 @@ class Rule(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
-        points = contest.points(lambda window: partial(self._take, contest, window, offered_ways(contest, window)))
-        return Curve(self.name, points, exact=False)
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
+            return partial(self._take, contest, window, NodeCount(window), offered_ways(contest, window))
+
+        return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def _take(
-        self, contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], deadline: int
+        self, contest: Contest, window: Window, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> Taken | None:
-        """The jobs that leave, and the nodes that this frees; None where it finds no plan."""
-        count = NodeCount(window.classes, window.partial)
+        """None where it finds no plan."""
+        count.begin()
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         order = sorted(keys, key=lambda rank: (keys[rank], rank))
-        taken = self._until_enough(count, window.missing, order, in_time, deadline)
+
+        def until_enough(order: Sequence[int]) -> list[Way]:
+            taken: list[Way] = []
+            left = deadline
+            for rank in order:
+                if count.freed >= window.missing:
+                    break
+                ways = [way for way in in_time[rank] if way.steps <= left]
+                if ways:
+                    taken.append(min(ways, key=self._preference))
+                    left -= taken[-1].steps
+                    count.leave(rank)
+            return taken
+
+        taken = until_enough(order)
         for _ in range(self.again if count.freed >= window.missing else 0):
             if len(taken) < 2:
                 break
@@ -59,7 +76,7 @@ class Rule(PlainPlanner):
             order = [last, *others, *[rank for rank in order if rank != last and rank not in others]]
             for way in taken:
                 count.leave_not(way.rank)
-            taken = self._until_enough(count, window.missing, order, in_time, deadline)
+            taken = until_enough(order)
         if count.freed < window.missing:
             return None
         for way in reversed(taken if self.prune else ()):
@@ -68,23 +85,7 @@ class Rule(PlainPlanner):
                 taken.remove(way)
             else:
                 count.leave(way.rank)
-        return [way for way in taken if count.frees(way.rank)], count.freed
-
-    def _until_enough(
-        self, count: NodeCount, missing: int, order: Sequence[int], in_time: Mapping[int, Sequence[Way]], deadline: int
-    ) -> list[Way]:
-        """Jobs leave in this order until enough nodes are free, each by an option for which there is time."""
-        taken: list[Way] = []
-        left = deadline
-        for rank in order:
-            if count.freed >= missing:
-                break
-            ways = [way for way in in_time[rank] if way.steps <= left]
-            if ways:
-                taken.append(min(ways, key=self._preference))
-                left -= taken[-1].steps
-                count.leave(rank)
-        return taken
+        return Taken.of([way for way in taken if count.frees(way.rank)], count.freed)
 
     def _preference(self, way: Way) -> tuple[int, ...]:
         wanted = [ACTION_ORDER[action] for action in self.prefer]

@@ -6,25 +6,23 @@ Method (section 6.3 of the paper, Algorithm 2). Not eligible are
 2. jobs on more nodes than the urgent job asks for,
 3. jobs whose estimated slowdown exceeds the threshold of their category: narrow or wide, short or long.
 
-A job's score is its nodes x slowdown factor x checkpoint factor x time-remaining factor: jobs that waited long,
-that saved themselves long ago, or that are almost done are spared. The place with the least sum of scores is
-taken; where there is none, the urgent job waits. The estimated slowdown of a running job is the paper's equations
-57 and 58, which come to 1 + wait / time limit.
+A job's score is its nodes x slowdown x checkpoint factor x time-remaining factor: jobs that waited long, that saved
+themselves long ago, or that are almost done are spared. The place with the least sum of scores is taken; where there is
+none, the urgent job waits. The slowdown of a running job is the paper's equations 57 and 58: 1 + wait / time limit.
 
-The paper does not publish the weights of the factors, nor the thresholds. Chosen here: each factor is
-1 + weight x measure with weight 1, so that the slowdown factor is the estimated slowdown itself, the checkpoint
-factor grows by 1 for each hour since the last checkpoint, and the third goes from 1 for a job that has just
-started to 2 for one at its time limit. The paper's own are the categories: wide is more than 4,096 nodes, long is
-more than 120 minutes.
+The paper does not publish the weights of the factors, nor the thresholds. Chosen here: each factor is 1 + weight x
+measure with weight 1. So the first is the slowdown itself, the second 1 + the hours since the last checkpoint; the
+third goes from 1 for a job that has just started to 2 for one at its time limit. The categories are the paper's own:
+wide is more than 4,096 nodes, long is more than 120 minutes.
 
-A place on the paper's machine is a partition of its torus; here it is any set of nodes, and the set with the least
-sum is found exactly, by the dynamic program with scores in the place of lost work. How a job leaves is not the
-score's matter: of what fits into the deadline, those that would lose most get their cheapest option first.
+A place on the paper's machine is a partition of its torus; here it is any set of nodes. The set with the least sum is
+found exactly, by the dynamic program with scores in the place of lost work. How a job leaves is not the score's matter:
+of what fits into the deadline, the jobs that would lose most get their cheapest option first.
 
 Cost: that of ``eviction_dp``, and O(T N log N).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -33,7 +31,7 @@ from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProb
 from clearway.planning.base import PlainPlanner
 from clearway.planning.baselines.priority_rule import by_cost, offered_ways
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.formulation.windows import Contest, Way, Window
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
 
 WIDE_NODES = 4_096
 LONG_S = 120 * 60
@@ -58,11 +56,12 @@ class WeightedCost(PlainPlanner):
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
         chosen = EvictionDP().solve_plain(replace(problem, candidates=scored)).points
-        points = []
-        for window in contest.windows():
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
             offered = offered_ways(contest, window)
-            points += [_priced(contest, window, offered, step, chosen[step]) for step in window.deadlines]
-        return Curve(planner=self.name, points=tuple(points), exact=False)
+            return lambda step: _taken(contest, window, offered, step, chosen[step])
+
+        return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def eligible(self, candidate: Candidate, problem: EvictionProblem) -> bool:
         nodes = candidate.job_nodes or candidate.nodes
@@ -85,8 +84,7 @@ class WeightedCost(PlainPlanner):
 
     def _scored(self, candidate: Candidate, problem: EvictionProblem) -> Candidate:
         """The same job with its score as lost work; one that is not eligible can only end by itself."""
-        eligible = self.eligible(candidate, problem)
-        score = round(self.score(candidate), 3)
+        eligible, score = self.eligible(candidate, problem), round(self.score(candidate), 3)
         options = [
             option if option.action is Action.END else replace(option, lost_work_node_s=score)
             for option in candidate.options
@@ -105,18 +103,17 @@ def _time_limit_s(candidate: Candidate) -> float:
     return float("inf") if candidate.remaining_s is None else candidate.ran_s + candidate.remaining_s
 
 
-def _priced(
+def _taken(
     contest: Contest, window: Window, offered: Mapping[int, Sequence[Way]], step: int, chosen: CurvePoint
-) -> CurvePoint:
+) -> Taken | None:
     """The chosen jobs, each by the cheapest option for which the deadline has time."""
-    if not chosen.feasible or chosen.nodes_freed is None:
-        return contest.infeasible(step)
+    if not chosen.feasible:
+        return None
     action_of = {planned.job_id: ACTION_ORDER[planned.action] for planned in chosen.actions}
-    ended = {way.rank for way in window.ended}
     fastest = {
         rank: min((way for way in ways if way.order == action_of[contest.candidates[rank].job_id]), key=_by_time)
         for rank, ways in offered.items()
-        if rank not in ended and contest.candidates[rank].job_id in action_of
+        if contest.candidates[rank].job_id in action_of
     }
     left = step - sum(way.steps for way in fastest.values())
     taken = []
@@ -125,8 +122,7 @@ def _priced(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    lost, steps = sum(way.lost for way in taken), sum(way.steps for way in taken)
-    return replace(contest.point(window, step, lost, steps, 0, taken), nodes_freed=chosen.nodes_freed)
+    return Taken.of(taken, window.freed_by(taken))
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

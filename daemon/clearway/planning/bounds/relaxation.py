@@ -1,35 +1,36 @@
 """Bounds for single jobs: the node count relaxed by a price, the checkpoint time kept exact.
 
-Model: single jobs i with n_i nodes; picks p with steps s_p and cost c_p, where one number holds the keys of
-``planning.base`` up to the preemptees: c = lost work x C1 + steps x C2 + 1. Missing nodes cost ``price`` each
-instead of being forbidden (a Lagrangian relaxation). A job that takes no time then costs
-``b_i = min(0, c_kill - price n_i)``, and a checkpoint p gains ``g_p = b_i - (c_p - price n_i)`` over that:
+Model: job i has n_i nodes; its pick p takes s_p steps and costs c_p, one number for the keys of ``planning.base`` up to
+the preemptees: c = lost work x C1 + steps x C2 + 1. A missing node costs ``price`` instead of being forbidden (a
+Lagrangian relaxation). A job that takes no time then costs ``b_i = min(0, c_kill - price n_i)``, and a checkpoint p
+gains ``g_p = b_i - (c_p - price n_i)`` over that:
 
     H[t] = the most that checkpoints can gain within t steps      (a knapsack over time alone)
     bound[t] = price x missing + sum of b_i - H[t]
 
-No plan for deadline t costs less than bound[t], whatever the price. A plan that holds pick p, or that spares
-job i, costs at least this much more (its reduced cost; H is the gain without i as well, or more):
+No plan for deadline t costs less than bound[t], whatever the price. A plan that holds pick p, or that spares job i,
+costs at least this much more (its reduced cost; H is the gain without i as well, or more):
 
     kill p:        (c_p - price n_i) - b_i
     checkpoint p:  H[t] - H[t - s_p] - g_p
     job i stays:   -b_i
 
-A pick whose bound is above the cost of some plan is in no optimal plan. Time is not relaxed with a price of
-its own because few checkpoints fit into a deadline: half a checkpoint would make the bound useless.
+A pick whose bound is above the cost of some plan is in no optimal plan. Time has no price of its own: few checkpoints
+fit into a deadline, and half a checkpoint would make the bound useless.
 
-H lets a job checkpoint twice if it has two ways to; that is a bound all the same. Of picks with equal steps
-only the t // s best can be used, so H takes O(T log T) picks of T steps each: O(T^2 log T) time at most, and
-O(N) for the rest. Everything is a whole number, so that a bound is a bound.
+H lets a job checkpoint twice if it has two ways to, and is a bound all the same. Everything is a whole number.
 
-Source: the Lagrangian relaxation and variable fixing that the literature on knapsack problems describes
-(Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
+Cost: of picks with s steps each only the t // s best can be used, so H takes O(T log T) picks of T steps each: O(T^2
+log T) time at most, and O(N) for the rest.
+
+Source: the Lagrangian relaxation and variable fixing that the literature on knapsack problems describes (Kellerer,
+Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's problem.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ class Jobs:
     lost: list[int]
 
     @classmethod
-    def of(cls, items: Sequence[Item]) -> Jobs:
+    def of(cls, items: Sequence[Item]) -> Self:
         picks = [pick for item in items for pick in item.picks]
         return cls(
             nodes=np.array([item.picks[0].nodes for item in items]),
@@ -62,11 +63,10 @@ class Jobs:
             lost=[pick.lost for pick in picks],
         )
 
-    def only(self, alive: Flags) -> Jobs:
+    def only(self, alive: Flags) -> Self:
         """With these picks only, and the jobs that have one, numbered anew."""
         kept, owners = np.unique(self.owners[alive], return_inverse=True)
-        lost = [lost for lost, stays in zip(self.lost, alive.tolist(), strict=True) if stays]
-        return Jobs(self.nodes[kept], owners, self.steps[alive], lost)
+        return type(self)(self.nodes[kept], owners, self.steps[alive], list(compress(self.lost, alive.tolist())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,13 @@ class Bound:
     price: int
     least: Ints  # by deadline: no plan costs less
     stay: Ints  # by job: how much more sparing it costs at least
-    surplus: Ints  # by pick: likewise for a pick without steps
-    gains: Ints  # by pick
+    surplus: Ints  # by pick: likewise for a pick without steps; of others the gain, negative
     time_gain: Ints  # H
 
     def reduced(self, deadlines: Ints, steps: Ints) -> Ints:
         """By pick, how much more a plan with it costs at least, for the deadline where that is least."""
-        lowest = self.surplus.copy()
-        timed = np.flatnonzero(steps)
-        if len(timed):
-            lowest[timed] = self._with_timed(timed, deadlines, steps).min(axis=1)
+        lowest, timed = self.surplus.copy(), np.flatnonzero(steps)
+        lowest[timed] = self._with_timed(timed, deadlines, steps).min(axis=1)
         return lowest
 
     def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
@@ -98,7 +95,7 @@ class Bound:
     def _with_timed(self, timed: Ints, deadlines: Ints, steps: Ints) -> Ints:
         late = deadlines[None] - steps[timed, None]
         lost_gain = self.time_gain[deadlines][None] - self.time_gain[np.maximum(late, 0)]
-        more: Ints = np.where(late >= 0, lost_gain - self.gains[timed, None], OUT)
+        more: Ints = np.where(late >= 0, lost_gain + self.surplus[timed, None], OUT)
         return more
 
 
@@ -152,8 +149,7 @@ class Relaxation:
             price=price,
             least=price * self.missing + int(base.sum()) - time_gain,
             stay=-base,
-            surplus=np.where(self.timed, 0, surplus),
-            gains=-surplus,
+            surplus=surplus,
             time_gain=time_gain,
         )
 

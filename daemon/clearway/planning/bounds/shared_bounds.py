@@ -1,18 +1,16 @@
 """What any plan costs at least where jobs share nodes: prices of nodes and of time, and jobs paid node by node.
 
-Model: cost = lost work x L + steps x S + jobs, with L and S so large that the keys of ``planning.base`` come one
-after another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). The
-cost of a job is split over its nodes in shares that add up to one; a class of nodes then costs at least what the
-shares of the jobs that must leave add up to, or, where fewer jobs do, the fractional cover of what is missing
-(the most over the resources). The cheapest classes that make up the missing nodes, the last one in part, less
-mu x deadline, are a bound on every plan. It is Lagrange's, with a price for time, for nodes (what the last
-one costs), and for each pair of job and node.
+Model: cost = lost work x L + steps x S + jobs, with L and S so large that the keys of ``planning.base`` come one after
+another. At a price of mu per step each job costs at least c = min over its ways of (cost + mu x steps). That is split
+over its nodes in shares that add up to one. A class of nodes then costs at least the shares of the jobs that must
+leave, or, where fewer jobs do, the fractional cover of what is missing (the most over the resources). The cheapest
+classes that make up the missing nodes, the last one in part, less mu x deadline, are a bound on every plan. It is
+Lagrange's, with a price for time, for nodes (what the last one costs), and for each pair of job and node.
 
-Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a
-job is paid where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
+Shares: from equal ones, those of the classes that are taken grow by a factor, again and again, so that a job is paid
+where it is needed. Any shares give a bound; the best of some dozens of rounds is kept.
 
-Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: comparisons
-leave ``MARGIN``.
+Cost: time in the number of pairs for each round, in numpy. Numbers are floating point: comparisons leave ``MARGIN``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clearway.planning.bounds.relaxation import Ints
 from clearway.planning.formulation.group_sweep import Guide, Pick, Threshold
-from clearway.planning.formulation.partial_nodes import Vector
+from clearway.planning.formulation.partial_nodes import Vector, all_must_leave
 from clearway.planning.formulation.windows import Way
 
 MARGIN = 1e-9
@@ -35,7 +34,6 @@ _REFINEMENTS = 3
 _SMALLEST_PRICE = 1e-4  # of the highest
 
 Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +58,28 @@ class SharedRelaxation:
     ) -> None:
         self.classes = classes
         self.missing = missing
-        self.nodes: _Ints = np.array([min(of_class.nodes, missing) for of_class in classes])
+        self.nodes: Ints = np.array([min(of_class.nodes, missing) for of_class in classes])
         ranks = sorted({rank for of_class in classes for rank in of_class.held})
         place_of = {rank: place for place, rank in enumerate(ranks)}
         mine = [ways[rank] for rank in ranks]
-        self._firsts: _Ints = np.cumsum([0, *map(len, mine[:-1])])
+        self._firsts: Ints = np.cumsum([0, *map(len, mine[:-1])])
         self._steps: Floats = np.array([way.steps for each in mine for way in each], dtype=float)
         self.per_step = len(ranks) + 1
         self.per_lost = self.per_step * (last_step + 1)
         lost: Floats = np.array([way.lost for each in mine for way in each], dtype=float)
         self._costs = lost * self.per_lost + self._steps * self.per_step + 1
         self.most = float(np.maximum.reduceat(self._costs, self._firsts).sum())  # no plan costs more
-        self._pairs: _Ints = np.array([place_of[rank] for each in classes for rank in each.held])
+        self._pairs: Ints = np.array([place_of[rank] for each in classes for rank in each.held])
         counts = [len(of_class.held) for of_class in classes]
-        self._class_of: _Ints = np.repeat(np.arange(len(classes)), counts)
-        self.first_pairs: _Ints = np.cumsum([0, *counts[:-1]])
+        self._class_of: Ints = np.repeat(np.arange(len(classes)), counts)
+        self.first_pairs: Ints = np.cumsum([0, *counts[:-1]])
         self._jobs = len(ranks)
         self._covers = _Covers(classes, self.first_pairs)
 
     def cost(self, lost: int, steps: int, jobs: int) -> float:
         return float(lost) * self.per_lost + steps * self.per_step + jobs
 
-    def bounds(self, deadlines: _Ints) -> list[SharedBound]:
+    def bounds(self, deadlines: Ints) -> list[SharedBound]:
         """Bounds for prices from nothing to where no job takes time, finer where they are the best of a deadline."""
         highest = self._highest_price()
         equal = 1.0 / np.bincount(self._pairs, minlength=self._jobs)[self._pairs]
@@ -134,14 +132,14 @@ class SharedRelaxation:
 class _Covers:
     """The least cost of freeing each class, when jobs are paid by shares: their sum, or a fractional cover."""
 
-    def __init__(self, classes: Sequence[Threshold], first_pairs: _Ints) -> None:
+    def __init__(self, classes: Sequence[Threshold], first_pairs: Ints) -> None:
         self._first_pairs = first_pairs
         self._partial: list[int] = []
         rows: list[list[tuple[int, int]]] = []  # for each class and resource, pairs and what they give back
         missing: list[int] = []
         first_rows: list[int] = []
         for index, of_class in enumerate(classes):
-            if _takes_all(of_class):
+            if all_must_leave(list(of_class.held.values()), of_class.missing):
                 continue
             self._partial.append(index)
             first_rows.append(len(rows))
@@ -151,11 +149,11 @@ class _Covers:
                 missing.append(short)
         width = max(map(len, rows), default=0)
         padded = [row + [(0, 0)] * (width - len(row)) for row in rows]
-        self._pairs: _Ints = np.array([[pair for pair, _ in row] for row in padded], dtype=np.int64)
+        self._pairs: Ints = np.array([[pair for pair, _ in row] for row in padded], dtype=np.int64)
         self._amounts: Floats = np.array([[gives for _, gives in row] for row in padded], dtype=float)
         self._missing: Floats = np.array(missing, dtype=float)[:, np.newaxis]
-        self._first_rows: _Ints = np.array(first_rows, dtype=np.int64)
-        self._rows_of: _Ints = np.diff(np.append(self._first_rows, len(missing)))
+        self._first_rows: Ints = np.array(first_rows, dtype=np.int64)
+        self._rows_of: Ints = np.diff(np.append(self._first_rows, len(missing)))
 
     def least(self, paid: Floats) -> tuple[Floats, Floats]:
         """By class what it costs, and by pair how much of the job that takes."""
@@ -185,21 +183,18 @@ def guide_of(bound: SharedBound, relaxation: SharedRelaxation, group: Sequence[T
     """How the labels of a group are judged at the prices of a bound, when a plan above it by ``slack`` is known."""
     node_price, step_price = bound.node_price, bound.step_price + relaxation.per_step
     per_lost = relaxation.per_lost
-    paid = {
-        of_class.number: dict(
-            zip(of_class.held, bound.paid[relaxation.first_pairs[of_class.number] :].tolist(), strict=False)
-        )
-        for of_class in group
-    }
-    by_number = {of_class.number: of_class for of_class in group}
+    offers: dict[int, dict[int, tuple[float, Vector]]] = {}  # by class and job: its share, and what it gives back
+    for of_class in group:
+        first = relaxation.first_pairs[of_class.number]
+        paid = bound.paid[first : first + len(of_class.held)].tolist()
+        offers[of_class.number] = dict(zip(of_class.held, zip(paid, of_class.held.values(), strict=True), strict=True))
     known: dict[tuple[int, Vector, Sequence[int]], float] = {}
 
     def least(number: int, missing: Vector, jobs: Sequence[int]) -> float:
         key = (number, missing, jobs)
         if key not in known:
-            of_class = by_number[number]
-            offers = [(paid[number][rank], of_class.held[rank]) for rank in jobs]
-            known[key] = min(0.0, _cover(missing, offers) - node_price * int(relaxation.nodes[number]))
+            cost = _cover(missing, [offers[number][rank] for rank in jobs])
+            known[key] = min(0.0, cost - node_price * int(relaxation.nodes[number]))
         return known[key]
 
     def price(pick: Pick) -> float:
@@ -207,10 +202,6 @@ def guide_of(bound: SharedBound, relaxation: SharedRelaxation, group: Sequence[T
 
     base = sum([least(of_class.number, of_class.missing, tuple(of_class.held)) for of_class in group])
     return Guide(price, least, base + slack)
-
-
-def _takes_all(of_class: Threshold) -> bool:
-    return len(of_class.missing) == 1 and of_class.missing[0] == sum(held[0] for held in of_class.held.values())
 
 
 def _cover(missing: Vector, offers: Sequence[tuple[float, Vector]]) -> float:

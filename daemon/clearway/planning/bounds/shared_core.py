@@ -1,13 +1,12 @@
 """The nodes about which an optimal plan is in doubt where jobs share nodes, found and proven by bounds.
 
-Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of
-nodes. Where a plan is known whose cost is below that, no optimal plan frees the class: it goes, and with it links
-between other classes fall away, so that what is left is small groups (``node_groups``), which the tables over
-nodes and time solve exactly, ties included (``node_time_tables``).
+Model: ``shared_bounds`` bounds every plan, and says how much more a plan costs that frees a certain class of nodes.
+Where a known plan costs less than that, no optimal plan frees the class: it goes, and with it links between other
+classes. Small groups are left (``node_groups``), which tables over nodes and time solve exactly, ties included.
 
 Method: that of ``search``, for the deadlines in a row that share their best price. The tables over the classes that may
-matter are the answer. Where a group has too many choices even so, those that promise most are kept. The plans found
-that way are valid and mostly better, which leaves fewer classes; it is repeated while that helps. What would take more
+matter are the answer. Where a group has too many choices even so, those that promise most are kept; the plans found
+that way are valid and mostly better, which leaves fewer classes. It is repeated while that helps. What would take more
 than ``MOST_LABELS_IN_ALL`` labels stays unproven.
 
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
@@ -19,15 +18,15 @@ from math import inf
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from clearway.planning.bounds.relaxation import Flags, Ints
 from clearway.planning.bounds.search import Doubt, Solved
 from clearway.planning.bounds.shared_bounds import MARGIN, SharedBound, SharedRelaxation, guide_of
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
-from clearway.planning.formulation.group_sweep import Guide, Threshold, thresholds
+from clearway.planning.dp.node_time_tables import NodeTimeTables
+from clearway.planning.formulation.group_sweep import Threshold, thresholds
 from clearway.planning.formulation.node_groups import grouped_items
 from clearway.planning.formulation.partial_nodes import changed
-from clearway.planning.formulation.windows import Window
+from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
 TRIAL_LABELS = 100
@@ -38,8 +37,6 @@ _ATTEMPTS = 4
 _WORTH_ANOTHER = 0.9  # of the room between plan and bound
 
 _Part = TypeVar("_Part")
-_Ints = npt.NDArray[np.int64]
-_Flags = npt.NDArray[np.bool_]
 
 
 def in_shares(
@@ -74,7 +71,7 @@ def solve_shared(window: Window, labels: int) -> tuple[Solved, int]:
         part = deadlines[best == index]
         part = part[bounds[index].at(part) <= relaxation.most * (1 + MARGIN)]  # the others are not feasible
         if len(part):
-            doubt = _ClassDoubt(window, relaxation, bounds[index], part, labels)
+            doubt = _ClassDoubt(window, relaxation, bounds[index], part, labels, solved.known)
             solved.search(doubt)
             labels = doubt.left
     return solved, labels
@@ -94,24 +91,26 @@ class _ClassDoubt(Doubt):
     """The classes in doubt for some deadlines, at the prices of one bound."""
 
     def __init__(
-        self, window: Window, relaxation: SharedRelaxation, bound: SharedBound, deadlines: _Ints, labels: int
+        self,
+        window: Window,
+        relaxation: SharedRelaxation,
+        bound: SharedBound,
+        deadlines: Ints,
+        labels: int,
+        known: Taken | None,
     ) -> None:
         self.deadlines = deadlines
         self.left = labels  # to be made
-        self._plans: dict[int, Answer] = {}  # the best by deadline
+        self._plans: dict[int, Taken] = dict.fromkeys(deadlines.tolist(), known) if known else {}  # the best
         self._window, self._relaxation, self._bound = window, relaxation, bound
         self._order = np.argsort(bound.surplus, kind="stable")
         enough = int(np.searchsorted(np.cumsum(relaxation.nodes[self._order]), relaxation.missing)) + 1
         self.first_size = max(enough, relaxation.missing) + TRIAL_CLASSES
 
-    def begin(self, known: Answer | None) -> None:
-        if known is not None:
-            self._plans = dict.fromkeys(self.deadlines.tolist(), known)
-
     def trial(self, size: int) -> bool:
         if not self.left:
             return False
-        trial: _Flags = np.zeros(len(self._order), dtype=bool)
+        trial: Flags = np.zeros(len(self._order), dtype=bool)
         trial[self._order[:size]] = True
         room = self._room(self.deadlines)
         trial &= self._bound.surplus <= room
@@ -119,7 +118,7 @@ class _ClassDoubt(Doubt):
         alive = int((self._bound.surplus <= self._room(self.deadlines)).sum())
         return alive > 2 * size and size < len(self._order)
 
-    def prove(self) -> Iterator[tuple[_Ints, Mapping[int, Answer], bool]]:
+    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Taken], bool]]:
         """The deadlines for which trials found no plan, and the others."""
         planned = np.array([step in self._plans for step in self.deadlines.tolist()], dtype=bool)
         for some in (self.deadlines[~planned], self.deadlines[planned]):
@@ -127,7 +126,7 @@ class _ClassDoubt(Doubt):
                 proven = self._prove(some)
                 yield some, self._plans, proven
 
-    def _prove(self, deadlines: _Ints) -> bool:
+    def _prove(self, deadlines: Ints) -> bool:
         """Whether the plans of these deadlines are the best; they are made as good as the labels find them."""
         before = inf
         for _ in range(_ATTEMPTS):
@@ -135,7 +134,8 @@ class _ClassDoubt(Doubt):
             if room > _WORTH_ANOTHER * before:
                 return False
             alive = self._bound.surplus <= room
-            limit = min(MOST_LABELS, self.left // (_LABELS_A_JOB * self._jobs(alive)))
+            jobs = {rank for of_class in self._classes(alive) for rank in of_class.held}
+            limit = min(MOST_LABELS, self.left // (_LABELS_A_JOB * max(1, len(jobs))))
             if limit < TRIAL_LABELS:
                 return False
             if self._solve(alive, deadlines, limit, room):
@@ -143,39 +143,36 @@ class _ClassDoubt(Doubt):
             before = room
         return False
 
-    def _jobs(self, chosen: _Flags) -> int:
-        classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        return max(1, len({rank for of_class in classes for rank in of_class.held}))
+    def _classes(self, chosen: Flags) -> list[Threshold]:
+        return [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
 
-    def cost(self, plan: Answer) -> float:
+    def cost(self, plan: Taken) -> float:
         return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
 
     def least_lost(self, deadline: int) -> float:
         return float(self._bound.at(deadline)) * (1 - MARGIN) // self._relaxation.per_lost
 
-    def _room(self, deadlines: _Ints) -> float:
+    def _room(self, deadlines: Ints) -> float:
         """By how much the cost of a plan may exceed the bound, and be no worse than the known one."""
         costs = np.array([self._cost(self._plans.get(step)) for step in deadlines.tolist()])
         return float((costs * (1 + MARGIN) - self._bound.at(deadlines)).max())
 
-    def _cost(self, plan: Answer | None) -> float:
+    def _cost(self, plan: Taken | None) -> float:
         return inf if plan is None else self.cost(plan)
 
-    def _solve(self, chosen: _Flags, deadlines: _Ints, limit: int, room: float) -> bool:
+    def _solve(self, chosen: Flags, deadlines: Ints, limit: int, room: float) -> bool:
         """Plans from some classes; whether no label was left out that these classes offer within this room."""
         window = replace(self._window, first_step=int(deadlines[0]), last_step=int(deadlines[-1]))
-        classes = [self._relaxation.classes[index] for index in np.flatnonzero(chosen).tolist()]
-        items, complete, made = grouped_items(classes, window, limit, self._guide(room))
+        relaxation, bound = self._relaxation, self._bound
+        items, complete, made = grouped_items(
+            self._classes(chosen), window, limit, lambda group: guide_of(bound, relaxation, group, room)
+        )
         self.left = max(0, self.left - made)
         if sum([max([pick.nodes for pick in item.picks]) for item in items]) < window.missing:
             return complete
-        task = Task(window.first_step, window.last_step, window.missing)
-        tables = NodeTimeTables(items, [task], len(window.ways))
+        tables = NodeTimeTables(items, [window])
         for step, answer in tables.answers().items():
             cost, known = self._cost(answer), self._cost(self._plans.get(step))
             if step in deadlines and (cost < known or (complete and cost == known)):
                 self._plans[step] = answer
         return complete
-
-    def _guide(self, room: float) -> Callable[[Sequence[Threshold]], Guide]:
-        return lambda group: guide_of(self._bound, self._relaxation, group, room)

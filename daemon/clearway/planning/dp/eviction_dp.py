@@ -1,48 +1,37 @@
 """The eviction problem solved exactly for every deadline in one pass: the CoSim paper's dynamic program.
 
-Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken;
-see ``node_groups``. A pick frees n nodes, takes s steps on the shared file system (checkpoints are written one
-after another), loses work and preempts jobs.
+Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken. A pick
+frees n nodes, takes s steps on the shared file system (checkpoints are written one after another), loses work and
+preempts jobs. See ``node_groups`` for the items, ``suffix_tables`` for the recurrence, ``node_time_tables`` for the
+answer to every deadline and ``tie_walk`` for ties.
 
-Recurrence: ``f_i[t][k]``, the least value of items i .. N-1 that frees at least k nodes within t steps; see
-``suffix_tables``. The last column of f_0 holds the answer for every deadline; see ``node_time_tables``.
-
-Ties: a walk from the first item to the last takes, item by item, the first pick (in the order of ties) with
-which the remaining tables still reach the optimal value; items stand in the order of job_id, so the first
-difference decides, as ``planning.base`` demands. Where the job_ids of groups interleave, the walk keeps those
-optimal states that are equally good in everything decided for good; see ``tie_walk``.
-
-Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which
-jobs are not in doubt, and N and K become those of the few that are; see ``core``, and ``shared_core`` where nodes
-are shared. One pass serves all deadlines, unless a ``ready_s`` makes the choices of candidates differ between
-deadlines. Bounds are then searched for all of them together (see ``stages``); tables over all jobs take one pass
-for each such ``windows``, but where only the number of missing nodes differs, because other jobs end by themselves,
-one is enough.
-
-Jobs that end by themselves within a deadline count as freed for it and are listed, needed or not; only when
-no nodes are needed at all is nothing listed. See ``windows``.
+Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
+not in doubt, and N and K become those of the few that are; see ``stages``, and ``shared_core`` where nodes are shared.
+Tables over all jobs take one pass for each window, but windows in which only the number of missing nodes differs,
+because other jobs end by themselves, share one.
 
 Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import gcd
+from operator import attrgetter
 
-from clearway.model.plan import Curve, CurvePoint
+from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
-from clearway.planning.bounds.stages import Stage, solve_by_core
-from clearway.planning.dp.node_time_tables import Answer, NodeTimeTables, Task
+from clearway.planning.bounds.stages import solve_by_core
+from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
 from clearway.planning.formulation.shared_bandwidth import plan_rank
 from clearway.planning.formulation.superfluous import without_superfluous
 from clearway.planning.formulation.windows import Contest, Window
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
-_NOTHING = Answer(0, 0, 0, [])
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
 FEW_CLASSES = 48  # of nodes of which parts count: so many are swept without asking for bounds
 
@@ -55,22 +44,14 @@ class EvictionDP(PlainPlanner):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         windows = list(contest.windows())
-        passes = list(_passes(windows))
+        same = groupby(windows, key=attrgetter("ways", "classes", "partial"))  # however many nodes are missing
+        passes = [list(each) for _, each in same]
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
-        answers, exact, gap = solved.answers, solved.proven, solved.gap
-        points: list[CurvePoint] = []
-        for window in windows:
-            for step in window.deadlines:
-                answer = _NOTHING if not window.missing else answers.get(step)
-                points.append(
-                    contest.infeasible(step)
-                    if answer is None
-                    else contest.point(window, step, answer.lost, answer.steps, answer.nodes, answer.ways)
-                )
-        curve = Curve(planner=self.name, points=tuple(points), exact=exact, gap=gap)
-        return curve if exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
+        points = contest.points(windows, lambda _: solved.answers.get)
+        curve = Curve(self.name, points, solved.proven, solved.gap)
+        return curve if curve.exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
 
 
 def _no_worse(curve: Curve, rule: Curve) -> Curve:
@@ -83,17 +64,6 @@ def _no_worse(curve: Curve, rule: Curve) -> Curve:
     return replace(curve, points=points, gap=1.0 if found else curve.gap)
 
 
-def _passes(windows: Iterable[Window]) -> Iterator[list[Window]]:
-    """Windows in a row that one pass answers."""
-    together: list[Window] = []
-    for window in windows:
-        if together and not together[0].differs_by_ends_alone(window):
-            yield together
-            together = []
-        together.append(window)
-    yield together
-
-
 def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
     """The answers by bounds; None where tables over all jobs are quicker, or nodes are shared."""
     problem = contest.problem
@@ -103,37 +73,31 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     if not every.ways or shares_nodes(every):
         return None
     items = items_of(every)
-    stages = [
-        Stage(Task(window.first_step, window.last_step, window.missing), {way.rank for way in window.ended})
-        for window in windows
-        if window.missing
-    ]
-    if not items or not stages or passes * _cells(items, [stage.task for stage in stages]) < CORE_CELLS:
+    stages = [window for window in windows if window.missing]
+    if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
-    return solve_by_core(items, stages, len(every.ways))
+    return solve_by_core(items, stages)
 
 
 def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
+    missing = [window for window in windows if window.missing]
     whole = windows[0]  # of all, it misses the most nodes
     if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
-        missing = [window for window in windows if window.missing]
         whole = replace(whole, last_step=(missing or windows)[-1].last_step)
     # Where whole nodes are shared, groups are mostly small: sweeping them takes two thirds of the time of the bounds.
     items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
-        return in_shares([window for window in windows if window.missing], labels, solve_shared)
+        return in_shares(missing, labels, solve_shared)
     reach = sum([item.nodes for item in items])
-    tasks = [
-        Task(window.first_step, window.last_step, window.missing) for window in windows if 0 < window.missing <= reach
-    ]
-    if not tasks:
+    solvable = [window for window in missing if window.missing <= reach]
+    if not solvable:
         return Solved(), labels
     needed = without_superfluous(items, min(whole.missing, reach))
-    return Solved(NodeTimeTables(needed, tasks, len(whole.ways)).answers()), labels
+    return Solved(NodeTimeTables(needed, solvable).answers()), labels
 
 
-def _cells(items: Sequence[Item], tasks: Sequence[Task]) -> int:
+def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:
     """The size of the tables over all items, about."""
     node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
-    return len(items) * (tasks[-1].last_step + 1) * (max(task.missing for task in tasks) // node_unit + 1)
+    return len(items) * (windows[-1].last_step + 1) * (max(window.missing for window in windows) // node_unit + 1)

@@ -1,66 +1,43 @@
 """The dynamic program over nodes and steps for a list of items: values for every deadline, then the plans.
 
-Model and recurrence: see ``suffix_tables``; a pick frees n nodes, takes s steps and has the value lost work x
-(jobs + 1) + preemptees, so that one number holds both keys. Of the rows up to a deadline the first whose lost
-work is the least that the deadline allows has the least checkpoint time as well.
-
-Nodes and steps are divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34.
-
-Some items can be certain to leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
+Model: as in ``suffix_tables``; a pick has the value lost work x base + preemptees, one number for both keys. Of
+the rows up to a deadline the first with the least lost work has the least checkpoint time as well. Nodes and steps are
+divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34. Some items can be certain to
+leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
 
 Cost: as ``suffix_tables`` and, for the plans, ``tie_walk`` say.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import gcd
-from typing import NamedTuple
 
 from clearway.planning.dp.suffix_tables import Step, SuffixTables
 from clearway.planning.dp.tie_walk import Goal, walk
 from clearway.planning.formulation.group_sweep import Pick
 from clearway.planning.formulation.node_groups import Item
-from clearway.planning.formulation.windows import Way
-
-
-class Answer(NamedTuple):
-    """The best plan for a deadline, in whole units and steps; ``ways`` in no particular order."""
-
-    lost: int
-    steps: int
-    nodes: int
-    ways: list[Way]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """So many nodes are missing for deadlines ``first_step`` .. ``last_step``."""
-
-    first_step: int
-    last_step: int
-    missing: int
-
-    @property
-    def deadlines(self) -> range:
-        return range(self.first_step, self.last_step + 1)
+from clearway.planning.formulation.windows import Taken, Window
 
 
 class NodeTimeTables:
-    """Solves tasks that have the same items; every task misses a node at least and can free enough."""
+    """Solves windows that have the same items; in each a node is missing at least, and enough can be freed."""
 
-    def __init__(self, items: Sequence[Item], tasks: Sequence[Task], jobs: int, forced: Sequence[Pick] = ()) -> None:
+    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = ()) -> None:
         self._items = items
         self._forced = forced
-        self._scale = _Scale.of(items, tasks, jobs + 1)
-        self._steps = self._scale.steps(items)
-        columns = [self._scale.column(task.missing) for task in tasks]
-        self._tables = SuffixTables(self._steps, max(columns), min(columns), self._scale.rows)
+        nodes, steps, _, _, ways = zip(*[pick for item in items for pick in item.picks], strict=True)
+        self._base = base = 1 + len(items) * max(map(len, ways))  # value = lost work x base + preemptees
+        node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
+        last_step = max([window.last_step for window in windows])
+        if max(steps) < last_step:
+            last_step = min(last_step, sum([max([pick.steps for pick in item.picks]) for item in items]))
+        last_row = last_step // self._step_unit
+        columns = [-(-window.missing // node_unit) for window in windows]
+        self._steps = self._scaled(node_unit, max(columns))
+        self._tables = SuffixTables(self._steps, max(columns), min(columns), last_row + 1)
         self._goals: dict[int, Goal] = {}
-        for task, column in zip(tasks, columns, strict=True):
-            by_row = _goals(self._tables, column, self._scale.base)
-            rows = ((step, self._scale.row(step)) for step in task.deadlines)
+        for window, column in zip(windows, columns, strict=True):
+            by_row = _goals(self._tables, column, base)
+            rows = ((step, min(step // self._step_unit, last_row)) for step in window.deadlines)
             self._goals |= {step: goal for step, row in rows if (goal := by_row[row]) is not None}
 
     @property
@@ -68,71 +45,34 @@ class NodeTimeTables:
         """Lost work, steps and preemptees by deadline, forced picks included; deadlines without a plan are left out."""
         lost = sum(pick.lost for pick in self._forced)
         jobs = sum(len(pick.ways) for pick in self._forced)
-        base, unit = self._scale.base, self._scale.step_unit
+        base, unit = self._base, self._step_unit
         return {
             step: (value // base + lost, row * unit, value % base + jobs)
             for step, (row, _, value) in self._goals.items()
         }
 
-    def answers(self) -> dict[int, Answer]:
+    def answers(self) -> dict[int, Taken]:
         """The plan of every deadline that has one; to be called once."""
         goals = list(dict.fromkeys(self._goals.values()))
         picks = walk(self._items, self._steps, self._tables, goals)
-        plans = {goal: self._answer(goal, of_goal) for goal, of_goal in picks.items()}
+        plans = {goal: _plan([*of_goal, *self._forced]) for goal, of_goal in picks.items()}
         return {step: plans[goal] for step, goal in self._goals.items()}
 
-    def _answer(self, goal: Goal, picks: Iterable[Pick]) -> Answer:
-        row, _, value = goal  # the row is the least with this value: exactly the checkpoint time
-        every = [*picks, *self._forced]
-        return Answer(
-            value // self._scale.base + sum([pick.lost for pick in self._forced]),
-            row * self._scale.step_unit,
-            sum([pick.nodes for pick in every]),
-            [way for pick in every for way in pick.ways],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Nodes and steps in units of their common divisors, and values that hold two keys."""
-
-    node_unit: int
-    step_unit: int
-    rows: int
-    columns: int
-    base: int  # value = lost work x base + preemptees
-
-    @classmethod
-    def of(cls, items: Sequence[Item], tasks: Sequence[Task], base: int) -> _Scale:
-        nodes, steps, _, _, _ = zip(*[pick for item in items for pick in item.picks], strict=True)
-        node_unit, step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
-        last_step = max([task.last_step for task in tasks])
-        if max(steps) < last_step:
-            last_step = min(last_step, sum([max([pick.steps for pick in item.picks]) for item in items]))
-        return cls(
-            node_unit=node_unit,
-            step_unit=step_unit,
-            rows=last_step // step_unit + 1,
-            columns=-(-max(task.missing for task in tasks) // node_unit),
-            base=base,
-        )
-
-    def column(self, nodes: int) -> int:
-        return -(-nodes // self.node_unit)
-
-    def row(self, step: int) -> int:
-        return min(step // self.step_unit, self.rows - 1)
-
-    def steps(self, items: Sequence[Item]) -> list[list[Step]]:
-        node_unit, step_unit, base, columns = self.node_unit, self.step_unit, self.base, self.columns
+    def _scaled(self, node_unit: int, columns: int) -> list[list[Step]]:
+        """The picks of each item in units of the common divisors."""
+        step_unit, base = self._step_unit, self._base
         new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         return [
             [
                 new(Step, (steps // step_unit, min(nodes // node_unit, columns), lost * base + len(ways)))
                 for nodes, steps, lost, _, ways in item.picks
             ]
-            for item in items
+            for item in self._items
         ]
+
+
+def _plan(picks: Sequence[Pick]) -> Taken:
+    return Taken.of([way for pick in picks for way in pick.ways], sum([pick.nodes for pick in picks]))
 
 
 def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:

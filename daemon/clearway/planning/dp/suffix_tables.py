@@ -1,29 +1,27 @@
 """The dynamic program's tables, from the last item back to the first, in bounded memory.
 
-Model: items 0 .. N-1, of each at most one pick (nodes n, steps s, value v). ``f_i[t][k]`` is the least value
-of items i .. N-1 that frees at least k nodes with at most t steps:
+Model: items 0 .. N-1, of each at most one pick (nodes n, steps s, value v). ``f_i[t][k]`` is the least value of items i
+.. N-1 that frees at least k nodes with at most t steps:
 
     f_N[t][k] = 0 if k <= 0 else INFINITY
     f_i[t][k] = min(f_{i+1}[t][k], min over picks with s <= t of f_{i+1}[t - s][max(0, k - n)] + v)
 
-``k`` stops at what is needed, not at all the nodes of the machine as in Algorithm 1 of the paper: freeing more
-is as good, and one pass answers every k up to ``needed``.
+``k`` stops at what is needed, not at all the nodes of the machine as in the paper: freeing more is as good.
 
 Layout: a table is one column of numbers after another, t running quickest, so that the columns that can matter lie
-together: at least what is left of ``least`` when all items before i are taken (and what the next picks reach back
-to; 0 for k <= 0), at most what the items from i on can free. A pick is one offset: f_{i+1}[t - s][k - n] lies n columns
-and s rows before f_i[t][k], whatever t and k are, so that adding and comparing run over all of them at once. Where
-t < s such an offset ends in a column before, at t - s + rows. So that nothing is gained there every number is stored
-with ``tilt`` x t added, and a pick costs ``tilt`` x s more: what comes from a column before is too large by
-``tilt`` x rows, which is more than INFINITY.
+together: at least what is left of ``least`` when all items before i are taken (and what the next picks reach back to; 0
+for k <= 0), at most what the items from i on can free. f_{i+1}[t - s][k - n] lies n columns and s rows before
+f_i[t][k], whatever t and k are: a pick is one offset, and adding and comparing run over all cells at once. Where t < s
+the offset ends in the column before, at t - s + rows. So that nothing is gained there every number is stored with
+``tilt`` x t added, and a pick costs ``tilt`` x s more: what comes from a column before is too large by ``tilt`` x rows,
+which is more than INFINITY.
 
-Cost: O(N T K) per pick in time, as additions and minima of numpy over whole tables. In memory all N tables
-when they fit into ``KEEP_BYTES``, else about 2 sqrt(N) of them: every sqrt(N)-th is kept and those between are
-computed again, block by block, on the way forward. Values are 32 or 64 bits wide as they need to be, and
-Python's unbounded integers (slow, but exact) when 64 bits are too few.
+Cost: O(N T K) per pick in time, as additions and minima of numpy over whole tables. In memory all N tables when they
+fit into ``KEEP_BYTES``, else about 2 sqrt(N): every sqrt(N)-th is kept, those between are computed again, block by
+block, on the way forward. Values are 32 or 64 bits wide as they need to be, and Python's unbounded integers (slow, but
+exact) when 64 bits are too few.
 
-Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a walk from the first item on can
-settle ties.
+Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a walk from the first item on settles ties.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,7 +82,9 @@ class SuffixTables:
         most_cells = max([sum(cells[start : start + self._block]) for start in starts])
         self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
         self._spare: Table = np.empty(max(cells), dtype=self._dtype)
-        self._kept: dict[int, Table] = {len(items): self._last()}
+        last = np.empty(rows * self.columns[-1].width, dtype=self._dtype)
+        self._fill(len(items), last, last)
+        self._kept: dict[int, Table] = {len(items): last}
         self._first_block: list[Table] = []
         for start in reversed(starts):
             self._first_block = self._compute(start)
@@ -130,11 +130,6 @@ class SuffixTables:
             after = table
         tables.reverse()
         return tables
-
-    def _last(self) -> Table:
-        table: Table = np.empty(self.rows * self.columns[-1].width, dtype=self._dtype)
-        self._fill(len(self.columns) - 1, table, table)
-        return table
 
     def _fill(self, index: int, new: Table, after: Table) -> None:
         """Table f_i from f_{i+1}; f_N from nothing."""

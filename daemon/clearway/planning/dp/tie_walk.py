@@ -1,14 +1,13 @@
 """From the tables back to the plan: which picks, ties included.
 
-Model: a state after items 0 .. i-1 is (rows left, columns left, value left), where the value left is what
-table f_i promises for it. A pick is consistent when f_{i+1} promises exactly the rest. Every path of
-consistent steps is a plan of the optimal value; the rule for ties chooses among them.
+Model: a state after items 0 .. i-1 is (rows left, columns left, value left), where the value left is what table f_i
+promises for it. A pick is consistent when f_{i+1} promises exactly the rest. Every path of consistent steps is a plan
+of the optimal value; the rule for ties chooses among them.
 
-Items stand in the order of their first job_id, so no later item can change what is decided about jobs before
-its own first. After each item only those states stay whose preference is the best in the bits of the jobs that
-are decided for good. With single jobs that is one state, reached by the first consistent pick. Groups can leave
-several, which differ only in jobs that come after the first job of the next item; of states that agree in rows
-and columns left the preferred one stays.
+Items stand in the order of their first job_id: no later item can change what is decided about jobs before its own
+first. After each item only those states stay that are the best in the bits of preference of these jobs. With single
+jobs that is one state, reached by the first consistent pick. Groups can leave several, which differ only in later jobs;
+of states that agree in rows and columns left the preferred one stays.
 
 Cost: O(N) look-ups per distinct plan, times the states that ties between overlapping groups keep alive.
 """
@@ -64,8 +63,8 @@ def _through(
 def _first_consistent(state: _State, stations: Sequence[_Station]) -> _State:
     """The state after taking, item by item, the first pick that keeps the optimum, or else none.
 
-    The only state of its layer: its preference is compared with no other's, and stays as it is. No value of a table
-    is negative, so a pick that costs more than is left is never consistent.
+    The only state of its layer: its preference is compared with no other's, and stays as it is. No value of a table is
+    negative, so a pick that costs more than is left is never consistent.
     """
     rows, columns, value, picks, preference = state
     if columns <= 0:

@@ -1,20 +1,17 @@
 """Every choice worth having among jobs that are linked by the nodes they share: label setting, job by job.
 
-Model: a class of nodes is free once its jobs have given back what is missing (``partial_nodes``; where all jobs
-must leave, each job gives back one of as many as there are). Jobs are decided one after another, class by class
-along the links, so that few classes are open (begun and not yet decided) at a time. A state says what each open
-class still misses; a class that is free, or cannot become free any more, is alike in every state. A label is a
-choice of jobs and ways that leads to a state; of labels in one state only those are kept that no other replaces,
-in the order of ``planning.base`` (see ``node_groups``).
+Model: a class of nodes is free once its jobs have given back what is missing (``partial_nodes``; where all jobs must
+leave, each job gives back one of as many as there are). Jobs are decided one after another, class by class along the
+links, so that few classes are open (begun and not yet decided) at a time. A state says what each open class still
+misses. A label is a choice of jobs and ways that leads to a state; of labels in one state only those are kept that no
+other replaces, in the order of ``planning.base`` (see ``node_groups``).
 
-With a ``Guide`` (prices from ``shared_bounds``) a label goes as soon as no plan with it can cost as little as the
-plan that is known; and where more labels than ``limit`` remain, those that promise most stay and the sweep says
-that it is not complete. Without one it gives up instead.
+With a ``Guide`` (prices from ``shared_bounds``) a label goes as soon as no plan with it can cost as little as the known
+plan; where more labels than ``limit`` remain, those that promise most stay and the sweep says that it is not complete.
+Without one it gives up instead.
 
 Cost: O(jobs x states x labels x ways); states grow with the classes that are open at a time, not with the group.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,86 +65,6 @@ class Swept(NamedTuple):
     labels: int
 
 
-def thresholds(window: Window) -> list[Threshold]:
-    """The classes of a window in one form."""
-    whole = [
-        Threshold(number, nodes, (len(jobs),), dict.fromkeys(jobs, (1,)))
-        for number, (jobs, nodes) in enumerate(window.classes.items())
-    ]
-    return whole + [
-        Threshold(number, nodes, node.missing, dict(node.held))
-        for number, (node, nodes) in enumerate(window.partial.items(), len(whole))
-    ]
-
-
-class Group:
-    """Classes that are linked by jobs, with the ways of those jobs and the preference of each way."""
-
-    def __init__(
-        self, classes: Sequence[Threshold], ways: Mapping[int, Sequence[tuple[Way, int]]], last_step: int, enough: int
-    ) -> None:
-        self._ways = ways
-        self._last_step = last_step
-        self._enough = enough  # more nodes than these are worth no more
-        self._stages = list(_stages(classes))
-
-    def sweep(self, limit: int, guide: Guide | None = None) -> Swept:
-        """Without a guide nothing is found when there are too many labels."""
-        labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
-        complete, made = True, 0
-        for stage in self._stages:
-            grown = self._grown(labels, stage)
-            made += sum(map(len, grown.values()))
-            labels = {state: self._undominated(picks) for state, picks in grown.items()}
-            if guide is not None:
-                labels = _promising(labels, stage, guide)
-            if sum(map(len, labels.values())) > limit:
-                if guide is None:
-                    return Swept([], complete=False, labels=made)
-                labels, complete = _best(labels, stage, guide, limit), False
-        return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete, made)
-
-    def _grown(self, labels: Mapping[State, list[Pick]], stage: _Stage) -> dict[State, list[Pick]]:
-        """The labels after the job has stayed, or left in one of its ways."""
-        grown: dict[State, list[Pick]] = defaultdict(list)
-        for state, picks in labels.items():
-            stays, _ = stage.after(state, leaves=False)
-            goes, freed = stage.after(state, leaves=True)
-            grown[stays] += picks
-            if goes == stays and not freed:
-                continue
-            grown[goes] += [
-                Pick(nodes + freed, steps + way.steps, lost + way.lost, preference + bit, (*ways, way))
-                for nodes, steps, lost, preference, ways in picks
-                for way, bit in self._ways[stage.rank]
-                if steps + way.steps <= self._last_step
-            ]
-        return grown
-
-    def _undominated(self, picks: list[Pick]) -> list[Pick]:
-        return picks if len(picks) < 2 else undominated(picks, self._last_step, self._enough)
-
-
-def undominated(picks: Iterable[Pick], last_step: int, enough: int) -> list[Pick]:
-    """Those picks that an optimal plan may need; freeing more than is missing counts as just enough."""
-    by_step: list[tuple[int, int, int, int] | None] = [None] * (last_step + 1)
-    kept: list[Pick] = []
-    for pick in sorted(picks, key=lambda pick: (-min(pick.nodes, enough), pick.key)):
-        if pick.steps > last_step:
-            continue
-        key = pick.key
-        best = by_step[pick.steps]
-        if best is not None and best <= key:
-            continue
-        kept.append(pick)
-        for step in range(pick.steps, last_step + 1):
-            known = by_step[step]
-            if known is not None and known <= key:
-                break  # later ones are no worse
-            by_step[step] = key
-    return kept
-
-
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """One job's turn."""
@@ -186,6 +103,87 @@ class _Stage:
                     known[entry] = guide.least(number, entry, jobs)
                 least += known[entry]
         return least
+
+
+def thresholds(window: Window) -> list[Threshold]:
+    """The classes of a window in one form."""
+    whole = [
+        Threshold(number, nodes, (len(jobs),), dict.fromkeys(jobs, (1,)))
+        for number, (jobs, nodes) in enumerate(window.classes.items())
+    ]
+    return whole + [
+        Threshold(number, nodes, node.missing, dict(node.held))
+        for number, (node, nodes) in enumerate(window.partial.items(), len(whole))
+    ]
+
+
+def sweep(
+    classes: Sequence[Threshold],
+    ways: Mapping[int, Sequence[tuple[Way, int]]],
+    window: Window,
+    limit: int,
+    guide: Guide | None = None,
+) -> Swept:
+    """The picks of classes that are linked by jobs; ``ways`` are those of the jobs, with the preference of each.
+
+    Without a guide nothing is found when there are too many labels.
+    """
+    labels: dict[State, list[Pick]] = {(): [Pick(0, 0, 0, 0, ())]}
+    complete, made = True, 0
+    for stage in _stages(classes):
+        grown = _grown(labels, stage, ways[stage.rank], window.last_step)
+        made += sum(map(len, grown.values()))
+        labels = {
+            state: picks if len(picks) < 2 else undominated(picks, window.last_step, window.missing)
+            for state, picks in grown.items()
+        }
+        if guide is not None:
+            labels = _promising(labels, stage, guide)
+        if sum(map(len, labels.values())) > limit:
+            if guide is None:
+                return Swept([], complete=False, labels=made)
+            labels, complete = _best(labels, stage, guide, limit), False
+    return Swept([pick for picks in labels.values() for pick in picks if pick.nodes], complete, made)
+
+
+def _grown(
+    labels: Mapping[State, list[Pick]], stage: _Stage, ways: Sequence[tuple[Way, int]], last_step: int
+) -> dict[State, list[Pick]]:
+    """The labels after the job has stayed, or left in one of its ways."""
+    grown: dict[State, list[Pick]] = defaultdict(list)
+    for state, picks in labels.items():
+        stays, _ = stage.after(state, leaves=False)
+        goes, freed = stage.after(state, leaves=True)
+        grown[stays] += picks
+        if goes == stays and not freed:
+            continue
+        grown[goes] += [
+            Pick(nodes + freed, steps + way.steps, lost + way.lost, preference + bit, (*taken, way))
+            for nodes, steps, lost, preference, taken in picks
+            for way, bit in ways
+            if steps + way.steps <= last_step
+        ]
+    return grown
+
+
+def undominated(picks: Iterable[Pick], last_step: int, enough: int) -> list[Pick]:
+    """Those picks that an optimal plan may need; freeing more than is missing counts as just enough."""
+    by_step: list[tuple[int, int, int, int] | None] = [None] * (last_step + 1)
+    kept: list[Pick] = []
+    for pick in sorted(picks, key=lambda pick: (-min(pick.nodes, enough), pick.key)):
+        if pick.steps > last_step:
+            continue
+        key = pick.key
+        best = by_step[pick.steps]
+        if best is not None and best <= key:
+            continue
+        kept.append(pick)
+        for step in range(pick.steps, last_step + 1):
+            known = by_step[step]
+            if known is not None and known <= key:
+                break  # later ones are no worse
+            by_step[step] = key
+    return kept
 
 
 def _stages(classes: Sequence[Threshold]) -> Iterator[_Stage]:

@@ -1,14 +1,13 @@
 """Lost work as whole numbers, so that sums are exact and ties are ties.
 
-Model: floats such as 0.1 + 0.2 and 0.3 differ in their last bit, which would decide between equally good
-plans. Lost work is therefore counted in units of 10**-decimals node-seconds, with as many decimals as the
-numbers have when they are written out (their shortest decimal form): whole node-seconds stay whole, and
-anything with up to nine decimals is exact. Numbers with more decimals are rounded to the finest unit, nine
-decimals at most, with which all sums of a problem still fit into 62 bits.
+Model: floats such as 0.1 + 0.2 and 0.3 differ in their last bit, which would decide between equally good plans. Lost
+work is therefore counted in units of 10**-decimals node-seconds, with as many decimals as the numbers have in their
+shortest decimal form, nine at most. Numbers with more are rounded to the finest unit with which all sums of a problem
+still fit into 62 bits.
 
-What coming back costs is the next key after lost work. Both are one number, ``lost x base + return``, where no sum
-of returns reaches ``base``: whatever adds and compares lost work keeps to both keys without knowing of the second.
-Where all sums would exceed 62 bits, returns are counted in tens, hundreds ... of node-seconds; lost work never is.
+What coming back costs is the next key. Both are one number, ``lost x base + return``, where no sum of returns reaches
+``base``: whatever adds and compares lost work keeps to both keys. Where sums would exceed 62 bits, returns are counted
+in tens, hundreds ... of node-seconds; lost work never is.
 """
 
 import math
@@ -29,14 +28,10 @@ class LostUnits:
     decimals: int
 
     def units(self, lost_work_node_s: float) -> int:
-        if not self.decimals:
-            return round(lost_work_node_s)
-        return round(_decimal(lost_work_node_s).scaleb(self.decimals))
+        return round(Decimal(str(lost_work_node_s)).scaleb(self.decimals)) if self.decimals else round(lost_work_node_s)
 
     def all_units(self, lost_work_node_s: Sequence[float]) -> list[int]:
-        if not self.decimals:
-            return list(map(round, lost_work_node_s))
-        return list(map(self.units, lost_work_node_s))
+        return list(map(self.units if self.decimals else round, lost_work_node_s))
 
     def node_s(self, units: int) -> float:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
@@ -51,7 +46,7 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     fractions = [value for value in lost_work_node_s if value % 1]
     if not fractions:
         return LostUnits(0)
-    decimals = max(_decimals(value) for value in fractions)
+    decimals = max(-int(Decimal(str(value)).as_tuple().exponent) for value in fractions)
     if decimals > _MOST_DECIMALS:
         largest_key = (sum(lost_work_node_s) + 1) * (len(lost_work_node_s) + 1) * 2
         decimals = min(_MOST_DECIMALS, max(0, math.floor(math.log10(_ROOM / largest_key))))
@@ -100,12 +95,3 @@ def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
         if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
             return Losses(lost, base, coarse)
         coarse *= 10
-
-
-def _decimal(value: float) -> Decimal:
-    return Decimal(repr(float(value))) if isinstance(value, float) else Decimal(value)
-
-
-def _decimals(value: float) -> int:
-    exponent = _decimal(value).as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0

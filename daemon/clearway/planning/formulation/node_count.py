@@ -1,68 +1,69 @@
 """Counts the nodes that are free, or still can be, while a search decides job by job.
 
-Model: a class of nodes (see ``windows``) is free once all its jobs have left, and lost as soon as one stays. Of
-nodes that jobs share by parts (see ``partial_nodes``) one is free once what is missing has been given back, and
+Model: a class of nodes (``group_sweep.Threshold``) is free once its jobs that left have given back what is missing, and
 lost as soon as the jobs that were not told to stay hold less than that.
 
 Cost: time in the number of classes that a job belongs to for each decision, undone by the opposite call.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from operator import add, sub
 
-from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Vector
+from clearway.planning.formulation.group_sweep import thresholds
+from clearway.planning.formulation.partial_nodes import Vector
+from clearway.planning.formulation.windows import Window
 
 
 class NodeCount:
     """``freed`` by the jobs that leave; ``reachable`` if all jobs left that were not told to stay."""
 
-    def __init__(self, classes: NodeClasses, partial: PartialNodes) -> None:
-        self.freed = 0
-        self.reachable = sum(classes.values()) + sum(partial.values())
-        held: list[Mapping[int, Vector]] = [dict.fromkeys(jobs, (1,)) for jobs in classes]
-        held += [dict(node.held) for node in partial]
-        self.jobs: list[int] = sorted({rank for jobs in held for rank in jobs})
-        self._nodes = [*classes.values(), *partial.values()]
-        self._missing = [[len(jobs)] for jobs in classes] + [list(node.missing) for node in partial]  # given back: less
-        self._spare = [
-            [sum(column) - short for column, short in zip(zip(*jobs.values(), strict=True), missing, strict=True)]
-            for jobs, missing in zip(held, self._missing, strict=True)
+    def __init__(self, window: Window) -> None:
+        classes = thresholds(window)
+        self._nodes = [each.nodes for each in classes]
+        self._all_missing: list[Sequence[int]] = [each.missing for each in classes]
+        self._all_lacking: list[Sequence[int]] = [
+            [short - sum(held) for short, held in zip(each.missing, zip(*each.held.values(), strict=True), strict=True)]
+            for each in classes
         ]
-        self._held_by: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-        for index, jobs in enumerate(held):
-            for rank, amounts in jobs.items():
-                self._held_by[rank].append((index, amounts))
+        self._held_by: dict[int, list[tuple[int, Vector]]] = defaultdict(list)
+        for each in classes:
+            for rank, amounts in each.held.items():
+                self._held_by[rank].append((each.number, amounts))
+        self.jobs = sorted(self._held_by)
+        self.begin()
+
+    def begin(self) -> None:
+        """No job has left, and none was told to stay."""
+        self.freed, self.reachable = 0, sum(self._nodes)
+        self._missing = self._all_missing.copy()  # what was given back is taken off: 0 or less where nodes are free
+        self._lacking = self._all_lacking.copy()  # likewise, if all jobs leave that were not told to stay
 
     def leave(self, rank: int) -> None:
-        for index, amounts in self._held_by[rank]:
-            before = max(self._missing[index]) <= 0
-            self._missing[index] = [short - gave for short, gave in zip(self._missing[index], amounts, strict=True)]
-            if not before and max(self._missing[index]) <= 0:
-                self.freed += self._nodes[index]
+        self.freed += self._moved(self._missing, rank, sub)
 
     def leave_not(self, rank: int) -> None:
         """Undoes ``leave``."""
-        for index, amounts in self._held_by[rank]:
-            before = max(self._missing[index]) <= 0
-            self._missing[index] = [short + gave for short, gave in zip(self._missing[index], amounts, strict=True)]
-            if before and max(self._missing[index]) > 0:
-                self.freed -= self._nodes[index]
+        self.freed += self._moved(self._missing, rank, add)
 
     def frees(self, rank: int) -> bool:
         """Whether any node is free because this job, maybe among others, has left."""
         return any(max(self._missing[index]) <= 0 for index, _ in self._held_by[rank])
 
     def stay(self, rank: int) -> None:
-        for index, amounts in self._held_by[rank]:
-            before = min(self._spare[index]) >= 0
-            self._spare[index] = [left - mine for left, mine in zip(self._spare[index], amounts, strict=True)]
-            if before and min(self._spare[index]) < 0:
-                self.reachable -= self._nodes[index]
+        self.reachable += self._moved(self._lacking, rank, add)
 
     def stay_not(self, rank: int) -> None:
         """Undoes ``stay``."""
+        self.reachable += self._moved(self._lacking, rank, sub)
+
+    def _moved(self, short: list[Sequence[int]], rank: int, change: Callable[[int, int], int]) -> int:
+        """What the job holds changes what its classes are short of; how many nodes more are short of nothing then."""
+        more = 0
         for index, amounts in self._held_by[rank]:
-            before = min(self._spare[index]) >= 0
-            self._spare[index] = [left + mine for left, mine in zip(self._spare[index], amounts, strict=True)]
-            if not before and min(self._spare[index]) >= 0:
-                self.reachable += self._nodes[index]
+            before = short[index]
+            short[index] = after = tuple(map(change, before, amounts))
+            free = max(after) <= 0
+            if free is not (max(before) <= 0):
+                more += self._nodes[index] if free else -self._nodes[index]
+        return more

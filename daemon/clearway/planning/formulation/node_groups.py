@@ -1,19 +1,17 @@
 """Items for the dynamic program: single jobs, and groups of jobs linked through shared nodes.
 
-Model: a node is free only when every job on it has left. Jobs linked through shared nodes form a group (a
-connected component of the node classes); jobs of different groups do not influence each other, so each group
-is one item of which at most one pick is taken. A pick is a set of jobs with one way each.
+Model: a node is free only when every job on it has left. Jobs linked through shared nodes form a group (a connected
+component of the node classes). Groups do not influence each other, so each is one item of which at most one pick is
+taken. A pick is a set of jobs with one way each, found by a sweep over the group's jobs (``group_sweep``).
 
-A group's picks are found by a sweep over its jobs (``group_sweep``). A pick P is dropped when another
-pick Q of its item frees at least as many nodes, takes no more steps, loses no more work and comes first in the
-order of ``planning.base``: Q could replace P in every plan. That this holds for ties as well follows from
-the way plans of equally many preemptees are compared: the sorted list of (job_id, action) that holds the
-smallest element in which two lists differ comes first, and exchanging P for Q changes nothing else. The same
-fact turns the rule into arithmetic: each (job_id, action) is one bit, the first the highest, and of two plans
-with equally many preemptees the one with the larger sum of bits (its preference) comes first.
+A pick P is dropped when another pick Q of its item frees at least as many nodes, takes no more steps, loses no more
+work and comes first in the order of ``planning.base``: Q could replace P in every plan. This holds for ties as well: of
+two plans with equally many preemptees that comes first whose sorted list of (job_id, action) holds the smallest element
+in which the lists differ, and exchanging P for Q changes nothing else. So the rule is arithmetic: each (job_id, action)
+is one bit, the first the highest, and the plan with the larger sum of bits (its preference) comes first.
 
-Cost: see ``group_sweep``. A group that needs more than ``LABELS_LIMIT`` labels at a time is not enumerated;
-``shared_core`` solves such problems.
+Cost: see ``group_sweep``. A group that needs more than ``LABELS_LIMIT`` labels at a time is not enumerated; then
+``shared_core`` solves the problem.
 """
 
 from collections import defaultdict
@@ -22,8 +20,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from clearway.model.problem import ACTION_ORDER
-from clearway.planning.formulation.group_sweep import Group, Guide, Pick, Threshold, thresholds, undominated
-from clearway.planning.formulation.windows import Way, Window
+from clearway.planning.formulation.group_sweep import Guide, Pick, Threshold, sweep, thresholds, undominated
+from clearway.planning.formulation.windows import Window
 
 LABELS_LIMIT = 2_000
 _BITS = len(ACTION_ORDER)
@@ -71,7 +69,7 @@ def items_of(window: Window) -> list[Item] | None:
         found = grouped_items(thresholds(window), window, LABELS_LIMIT)
         return found.items if found.complete else None
     jobs = max(window.ways, default=0) + 1
-    items = [_single(rank, nodes, window, rank, jobs) for (rank,), nodes in window.classes.items()]
+    items = [_single(rank, nodes, window, _BITS * (jobs - rank)) for (rank,), nodes in window.classes.items()]
     return sorted([item for item in items if item.picks], key=_BY_FIRST)
 
 
@@ -85,30 +83,31 @@ def grouped_items(
 
     ``judge`` gives the guide of a group; without any nothing is found when one group has too many choices.
     """
-    places = {rank: place for place, rank in enumerate(sorted({rank for each in classes for rank in each.held}))}
+    jobs = sorted({rank for each in classes for rank in each.held}, reverse=True)
+    bits = {rank: _BITS * place for place, rank in enumerate(jobs, 1)}  # of a preference, from those of the job on
     items: list[Item] = []
     complete, labels = True, 0
     for group in sorted(_groups(classes), key=len, reverse=True):  # those that may be too large come first
         ranks = sorted({rank for of_class in group for rank in of_class.held})
         if len(ranks) == 1:
-            item = _single(ranks[0], sum(each.nodes for each in group), window, places[ranks[0]], len(places))
+            item = _single(ranks[0], sum(each.nodes for each in group), window, bits[ranks[0]])
         else:
-            ways = {rank: [(way, _bit(way, places[rank], len(places))) for way in window.ways[rank]] for rank in ranks}
+            ways = {rank: [(way, 1 << (bits[rank] - 1 - way.order)) for way in window.ways[rank]] for rank in ranks}
             guide = judge(group) if judge else None
-            swept = Group(group, ways, window.last_step, window.missing).sweep(limit, guide)
+            swept = sweep(group, ways, window, limit, guide)
             if judge is None and not swept.complete:
                 return Grouped([], complete=False, labels=swept.labels)
             complete, labels = complete and swept.complete, labels + swept.labels
             picks = undominated(swept.picks, window.last_step, window.missing)
             picks.sort(key=lambda pick: -pick.preference)
-            item = Item(ranks[0], ranks[-1], _BITS * (len(places) - places[ranks[0]]), tuple(picks))
+            item = Item(ranks[0], ranks[-1], bits[ranks[0]], tuple(picks))
         if item.picks:
             items.append(item)
     return Grouped(sorted(items, key=_BY_FIRST), complete, labels)
 
 
-def _single(rank: int, nodes: int, window: Window, place: int, jobs: int) -> Item:
-    bits, last_step = _BITS * (jobs - place), window.last_step
+def _single(rank: int, nodes: int, window: Window, bits: int) -> Item:
+    last_step = window.last_step
     new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
     picks = [
         new(Pick, (nodes, way[0], way[1], 1 << (bits - 1 - way[2]), (way,)))
@@ -116,10 +115,6 @@ def _single(rank: int, nodes: int, window: Window, place: int, jobs: int) -> Ite
         if way[0] <= last_step
     ]
     return new(Item, (rank, rank, bits, tuple(picks)))
-
-
-def _bit(way: Way, place: int, jobs: int) -> int:
-    return 1 << (_BITS * (jobs - place) - 1 - way.order)
 
 
 def _groups(classes: Sequence[Threshold]) -> Iterable[list[Threshold]]:

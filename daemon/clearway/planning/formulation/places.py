@@ -1,10 +1,9 @@
 """Where nodes must lie together: one problem for each place, and the best of the answers.
 
-Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many nodes in a row as
-are needed (in the order of ``EvictionProblem.nodes``, which is Slurm's), for one switch the nodes of a leaf
-switch, for both such rows within one switch. A node whose switch is not known is in no place. Required nodes must
-be in it. Jobs that hold no node of a place are left out of its problem, so each is small; for every deadline the
-plan counts that is the best of all places in the order of ``planning.base``.
+Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many in a row as are needed
+(in Slurm's order, that of ``EvictionProblem.nodes``), for one switch the nodes of a leaf switch, for both such rows
+within one switch. A node whose switch is not known is in no place; required nodes must be in it. Jobs that hold no node
+of a place are left out of its problem. For every deadline the best plan of all places counts (``planning.base``).
 
 Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
 """
@@ -14,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from clearway.model.plan import Curve
-from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import EvictionProblem, Needs, NodeResources
+from clearway.planning.formulation.narrowed import on_nodes
 from clearway.planning.formulation.partial_nodes import serves
 from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
 
@@ -74,16 +74,6 @@ def _only(
 ) -> EvictionProblem:
     names = {node.name for node in place}
     near = {number for name in names if name in on for number in on[name]}
-    here = [_on(problem.candidates[number], names) for number in sorted(near)]
+    here = [on_nodes(problem.candidates[number], names) for number in sorted(near)]
     apart = replace(needs, contiguous=False, one_switch=False)
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)
-
-
-def _on(candidate: Candidate, names: set[str]) -> Candidate:
-    kept = [index for index, name in enumerate(candidate.node_names) if name in names]
-    return replace(
-        candidate,
-        nodes=len(kept),
-        node_names=tuple([candidate.node_names[index] for index in kept]),
-        holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
-    )

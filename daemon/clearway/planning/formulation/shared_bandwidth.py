@@ -1,17 +1,17 @@
 """Checkpoints that are written at the same time and share the file system's bandwidth, whatever way it is shared.
 
-Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application
-that saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
+Model: checkpoint j writes s_j MiB, no faster than its nodes can (b_j), not before r_j (the wait for an application that
+saves itself at its own pace), on a file system of B >= b_j MiB/s. Alone it takes a_j = r_j + s_j / b_j seconds
 (``Option.checkpoint_s``), and with the whole file system w_j = s_j / B (``Option.file_system_s``); e_j = a_j - w_j is
-the rest. All begin at once. A file system cannot be told how to share, so nothing is assumed but that it does not
-idle: at any moment every checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
+the rest. All begin at once. How the file system is shared is not known; it only does not idle: at any moment every
+checkpoint that is being written runs at its own rate, or B MiB/s are written in all.
 
 Then all are complete within
 
     sum of w_j  +  max of e_j
 
-seconds. Proof: let j be written for x seconds at its own rate. In all other moments from r_j on until it is complete
-B MiB/s are written, which are not more than all data but these b_j x MiB: (S - b_j x) / B seconds with S = B sum w_i.
+seconds. Proof: let j be written for x seconds at its own rate. In all other moments from r_j on until it is complete B
+MiB/s are written, which are not more than all data but these b_j x MiB: (S - b_j x) / B seconds with S = B sum w_i.
 Together r_j + x + (S - b_j x) / B, most for the longest x possible, s_j / b_j: r_j + s_j / b_j + S / B - s_j / B. (The
 argument of Graham's bound for list scheduling, 1966.) A schedule that sets every rate at every moment would need at
 least the larger of the two terms and no less than a_j for each j: the bound is at most twice that.
@@ -20,13 +20,12 @@ A checkpoint without ``file_system_s`` has w_j = a_j, e_j = 0: all of them toget
 the sum of a_j. As w_i <= a_i, what is in time one after another is in time here as well.
 
 Checkpoints of other plans are complete within busy_s seconds (``EvictionProblem.busy_s``, by the same bound), if need
-be before these begin: then all are complete within busy_s and the above, for what is said of their own rate and of all
-data holds of each of the two parts. It is as if every e_j were longer by busy_s.
+be before these begin: then all are complete within busy_s and the above, as if every e_j were longer by busy_s.
 
 Method: whole steps W_j = ceil(w_j), E_j = ceil(a_j) - W_j, which rounds each a_j up and no sum down. For each value E
-of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, delays less by E. Of the best plans of
-all E for a deadline the best in the order of ``planning.base`` is the best of all, as each plan belongs to one E at
-least. So every planner is as exact here as it is there.
+of the E_j, a problem of the serial kind: the options with E_j <= E, times W_j, delays less by E. Each plan belongs to
+one E at least, so the best plan of all E for a deadline is the best of all: every planner is as exact here as it is
+there.
 
 Cost: one solution for each value of E_j within the longest delay; one in the serial model. With more than
 ``FEW_CANDIDATES`` these are ``FEW_RESTS`` values at most, the largest of equally many each: the plan is in time all the
@@ -40,7 +39,8 @@ from dataclasses import replace
 from math import ceil
 
 from clearway.model.plan import Curve, CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem, Option
+from clearway.planning.formulation.narrowed import with_options
 
 FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
 FEW_RESTS = 8
@@ -57,11 +57,7 @@ def one_after_another(problem: EvictionProblem) -> EvictionProblem:
     """The same problem in the serial model: its plans are in time here too."""
     if not overlaps(problem):
         return problem
-    candidates = [
-        replace(each, options=tuple([replace(option, file_system_s=None) for option in each.options]))
-        for each in problem.candidates
-    ]
-    return replace(problem, candidates=tuple(candidates))
+    return with_options(problem, lambda option: replace(option, file_system_s=None))
 
 
 def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
@@ -72,20 +68,12 @@ def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
     if not busy_s:
         return problem
     gone_s = min(ceil(busy_s / problem.step_s), problem.last_step) * problem.step_s
-    candidates = [
-        replace(
-            each,
-            options=tuple(
-                [
-                    replace(option, ready_s=max(0.0, option.ready_s - gone_s))
-                    for option in each.options
-                    if not option.checkpoint_s or busy_s <= gone_s
-                ]
-            ),
-        )
-        for each in problem.candidates
-    ]
-    return replace(problem, candidates=tuple(candidates), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+
+    def left(option: Option) -> Option | None:
+        late = option.checkpoint_s and busy_s > gone_s
+        return None if late else replace(option, ready_s=max(0.0, option.ready_s - gone_s))
+
+    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
 
 
 def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
@@ -152,14 +140,11 @@ def _within(problem: EvictionProblem, rest: int) -> EvictionProblem:
     """The serial problem of the options whose rest is no longer than this many steps, all of which are gone."""
     gone_s = rest * problem.step_s
 
-    def options(candidate: Candidate) -> tuple[Option, ...]:
-        found = []
-        for option in candidate.options:
-            whole, own = _steps(option, problem)
-            if own <= rest:
-                ready_s = max(0.0, option.ready_s - gone_s)
-                found.append(replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s))
-        return tuple(found)
+    def left(option: Option) -> Option | None:
+        whole, own = _steps(option, problem)
+        if own > rest:
+            return None
+        ready_s = max(0.0, option.ready_s - gone_s)
+        return replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s)
 
-    candidates = tuple([replace(each, options=options(each)) for each in problem.candidates])
-    return replace(problem, candidates=candidates, max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)

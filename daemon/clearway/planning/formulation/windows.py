@@ -1,30 +1,28 @@
 """What every planner works on: the candidates in whole steps, split where the available options change.
 
-Model: a deadline is a whole number of steps. Durations are rounded up to whole steps, and an option whose
-checkpoint takes longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from
-some deadline on; deadlines in a row that see the same options form a window. Without ``ready_s`` there is one.
+Model: a deadline is a whole number of steps. Durations are rounded up to whole steps; an option whose checkpoint takes
+longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from some deadline on; deadlines
+in a row that see the same options form a window. Without ``ready_s`` there is one.
 
-A job that ends by itself (``end``) within the deadline leaves for nothing: it is no preemptee, costs nothing
-in any key, and all such jobs count as freed and are listed, needed or not (they leave anyway), unless no node
-is needed at all. For earlier deadlines the same job can be preempted like any other.
+A job that ends by itself (``end``) within the deadline is no preemptee and costs nothing. All such jobs count as freed
+and are listed, needed or not, unless no node is needed at all. For earlier deadlines the job can be preempted like any
+other.
 
-Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. A job
-that shares nothing is a class of its own. Jobs that end are taken out of the sets; a class with a job that
-cannot leave is never freed. Where the problem says what is needed on a node, fewer jobs than all may
-do, and nodes that can serve at once are taken off what is missing; see ``partial_nodes``.
+Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. Jobs that end are
+taken out of the sets; a class with a job that cannot leave is never freed. Where the problem says what is needed on a
+node, fewer jobs than all may do, and nodes that can serve at once are taken off what is missing (``partial_nodes``).
 
-Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is
-better in one of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
+Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is better in one
+of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, inf
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
@@ -43,7 +41,17 @@ class Way(NamedTuple):
     number: int  # of the option in the problem
 
 
-Taken = tuple[Sequence[Way], int]  # the jobs that are made to leave, and the nodes that this frees
+class Taken(NamedTuple):
+    """The jobs that are made to leave, in no particular order; what they cost, and the nodes that this frees."""
+
+    lost: int
+    steps: int
+    nodes: int
+    ways: Sequence[Way]
+
+    @classmethod
+    def of(cls, ways: Sequence[Way], nodes: int) -> Self:
+        return cls(sum([way.lost for way in ways]), sum([way.steps for way in ways]), nodes, ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +65,22 @@ class Window:
     ended: tuple[Way, ...]
     ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
     classes: NodeClasses  # only those that can be freed
-    partial: PartialNodes = field(default_factory=dict)  # likewise
+    partial: PartialNodes  # likewise
 
     @property
     def deadlines(self) -> range:
         return range(self.first_step, self.last_step + 1)
 
+    @property
+    def ended_ranks(self) -> set[int]:
+        return {way.rank for way in self.ended}
+
     def freed_by(self, preempted: Iterable[Way]) -> int:
         """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
         gone = {way.rank for way in preempted}
         return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
-            nodes for node, nodes in self.partial.items() if not any(node.without(gone).missing)
+            nodes for node, nodes in self.partial.items() if not any(node.missing_after(gone))
         )
-
-    def differs_by_ends_alone(self, other: Window) -> bool:
-        """Whether the same jobs can leave in the same ways, however many nodes are missing."""
-        return self.ways == other.ways and self.classes == other.classes and self.partial == other.partial
 
 
 _END = ACTION_ORDER[Action.END]
@@ -108,8 +116,7 @@ class Contest:
     def windows(self) -> Iterator[Window]:
         last_step = self.problem.last_step
         starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
-        firsts = sorted(starts | {0})
-        for first, following in zip(firsts, [*firsts[1:], last_step + 1], strict=True):
+        for first, following in pairwise([*sorted(starts | {0}), last_step + 1]):
             yield self._window(first, following - 1)
 
     def every_window(self) -> Window:
@@ -121,42 +128,34 @@ class Contest:
             if in_time:
                 ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
         classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
-        classes = {jobs: nodes for jobs, nodes in classes.items() if nodes}
         return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
 
     def option(self, way: Way) -> Option:
         return self._options[way.number]
 
-    def points(self, plans: Callable[[Window], Callable[[int], Taken | None]]) -> tuple[CurvePoint, ...]:
+    def points(
+        self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]
+    ) -> tuple[CurvePoint, ...]:
         """The curve's points, where ``plans`` gives for a window the plan of each deadline (None: there is none)."""
         found = []
-        for window in self.windows():
-            plan = plans(window)
-            for step in window.deadlines:
-                taken = plan(step)
-                if taken is None:
-                    found.append(self.infeasible(step))
-                    continue
-                ways, nodes = taken
-                lost, steps = sum([way.lost for way in ways]), sum([way.steps for way in ways])
-                found.append(self.point(window, step, lost, steps, nodes, ways))
+        for window in windows:
+            plan = plans(window) if window.missing else lambda _: Taken(0, 0, 0, ())
+            found += [self._point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 
-    def infeasible(self, step: int) -> CurvePoint:
-        return CurvePoint(max_delay_s=step * self.problem.step_s, feasible=False)
-
-    def point(
-        self, window: Window, step: int, lost: int, steps: int, nodes: int, preempted: Iterable[Way]
-    ) -> CurvePoint:
-        """The curve's point for a deadline; ``nodes`` are those that the preemptees free. Listed by job_id."""
-        gone = sorted([*preempted, *window.ended], key=_BY_RANK)
+    def _point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
+        """The curve's point for a deadline; its actions are listed by job_id."""
+        step_s = self.problem.step_s
+        if taken is None:
+            return CurvePoint(max_delay_s=step * step_s, feasible=False)
+        gone = sorted([*taken.ways, *window.ended], key=_BY_RANK)
         actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
         return CurvePoint(
-            step * self.problem.step_s,
+            step * step_s,
             feasible=True,
-            lost_work_node_s=self.losses.lost_node_s(lost),
-            checkpoint_s=steps * self.problem.step_s,
-            nodes_freed=self._supply.nodes(nodes + window.freed),
+            lost_work_node_s=self.losses.lost_node_s(taken.lost),
+            checkpoint_s=taken.steps * step_s,
+            nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
             return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
         )
@@ -199,7 +198,7 @@ class Contest:
 
     def _window(self, first: int, last: int) -> Window:
         if self._supply.needed <= 0:
-            return Window(first, last, 0, 0, (), {}, {})
+            return Window(first, last, 0, 0, (), {}, {}, {})
         ended: dict[int, Way] = {}
         ways = dict(self._always)
         for rank, every_way in self._sometimes.items():
@@ -219,7 +218,7 @@ class Contest:
             freed=freed,
             ended=tuple(ended.values()),
             ways=ways,
-            classes={jobs: nodes for jobs, nodes in classes.items() if nodes},
+            classes=classes,
             partial=partial,
         )
 
@@ -246,11 +245,11 @@ def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
         named += len(candidate.node_names)
     names = {name for candidate in candidates for name in candidate.node_names}
     if len(names) == named:  # no node is shared
-        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates)}
+        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates) if candidate.nodes}
     holders: dict[str, list[int]] = defaultdict(list)
     classes: dict[frozenset[int], int] = defaultdict(int)
     for rank, candidate in enumerate(candidates):
-        if not candidate.node_names:
+        if candidate.nodes and not candidate.node_names:
             classes[frozenset((rank,))] += candidate.nodes
         for name in candidate.node_names:
             holders[name].append(rank)

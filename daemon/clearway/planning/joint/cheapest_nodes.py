@@ -2,17 +2,18 @@
 
 Model: what a node costs a request is what the cheapest jobs lose that have to leave it, each job's loss spread evenly
 over its nodes. Each request keeps its required nodes, and the nodes that cost it least: as many as all requests are
-given together, and a few more. So some are left whatever the others take. Where its nodes must lie together, it keeps
-the places (rows, leaf switches) that cost least. A node that is left out counts as one that can serve no request: a
-plan may become dearer, never wrong.
+given together, and a few more. Where its nodes must lie together, it keeps the places (rows, leaf switches) that cost
+least. A node that is left out counts as one that can serve no request: a plan may become dearer, never wrong.
 
 Cost: time in the number of (request, job, node) triples, and of nodes in all places.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from clearway.model.problem import Action, Amounts, Candidate, NodeResources
+from clearway.planning.formulation.narrowed import candidates_on
 from clearway.planning.joint.nodes import Demand, JointNodes
 from clearway.planning.joint.requests import Request
 
@@ -32,15 +33,14 @@ def with_the_cheapest_nodes(requests: Sequence[Request]) -> list[Request]:
     total = sum(request.nodes for request in requests)
     for number, request in enumerate(requests):
         prices = _prices(nodes, number, request)
-        places = nodes.places(number)
-        if places is None:
-            kept |= set(sorted(prices, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
-        else:
-            lists = [sorted(prices[name] for each in place for name in nodes.classes[each].names) for place in places]
-            costs = [(sum(lost for lost, _ in found[: request.nodes]), at) for at, found in enumerate(lists)]
-            for _, at in sorted(costs)[: len(requests) + FEW_PLACES]:
-                there = [name for each in places[at] for name in nodes.classes[each].names]
-                kept |= set(sorted(there, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
+        found = nodes.places(number)
+        places = [list(prices)]
+        if found is not None:
+            places = [[name for each in place for name in nodes.classes[each].names] for place in found]
+        lost = [sum(lost for lost, _ in sorted([prices[name] for name in names])[: request.nodes]) for names in places]
+        by_cost = [names for _, names in sorted(zip(lost, places, strict=True), key=itemgetter(0))]
+        for names in by_cost[: len(requests) + FEW_PLACES]:
+            kept |= set(sorted(names, key=lambda name: (prices[name], name))[: total + SPARE_NODES])
         kept |= set(request.problem.needs.required_nodes if request.problem.needs is not None else ())
     return [_on(request, kept) for request in requests]
 
@@ -74,20 +74,10 @@ def _price_of(demand: Demand, jobs: Mapping[str, _Price]) -> _Price:
 
 def _on(request: Request, kept: Collection[str]) -> Request:
     """The request where only these nodes can serve."""
-    problem = request.problem
-    candidates = []
-    for job in problem.candidates:
-        at = [index for index, name in enumerate(job.node_names) if name in kept]
-        if at:
-            names = tuple([job.node_names[index] for index in at])
-            holds = tuple([job.holds[index] for index in at]) if job.holds else ()
-            candidates.append(replace(job, nodes=len(names), node_names=names, holds=holds))
+    problem = candidates_on(request.problem, kept)
     nodes = tuple([node if node.name in kept else _useless(node) for node in problem.nodes])
-    return replace(
-        request,
-        problem=replace(problem, candidates=tuple(candidates), nodes=nodes),
-        free_nodes=tuple([name for name in request.free_nodes if name in kept]),
-    )
+    free = tuple([name for name in request.free_nodes if name in kept])
+    return replace(request, problem=replace(problem, nodes=nodes), free_nodes=free)
 
 
 def _useless(node: NodeResources) -> NodeResources:

@@ -1,11 +1,9 @@
 """The eviction problem as a mixed-integer program, solved by HiGHS for each deadline: exact, and slow.
 
-Model: the joint program (``program``) of one request, with durations in whole steps and without dominated options. Lost
-work is minimised, then what coming back costs, checkpoint time and preemptees.
-Of plans equal in all of them HiGHS may return any, so the last key of ``planning.base``, the list of jobs, is not
-kept to. It needs no dynamic program, which makes it an independent answer to compare with.
-
-Proof: the answer counts as exact where the program checked it in whole numbers (``Best.sure``).
+Model: the joint program (``program``) of one request, with durations in whole steps and without dominated options. Of
+plans equal in all keys but the last HiGHS may return any: the list of jobs is not kept to. It needs no dynamic program,
+which makes it an independent answer to compare with. It counts as exact where the program checked it in whole numbers
+(``Best.sure``).
 
 Cost: up to four programs a deadline; exponential at worst.
 """
@@ -34,12 +32,11 @@ class Milp(PlainPlanner):
         programs: list[_Program] = []
 
         def plans(window: Window) -> Callable[[int], Taken | None]:
-            if not window.missing:
-                return lambda _: ((), 0)
             programs.append(_Program(contest, window))
             return programs[-1].best
 
-        return Curve(self.name, contest.points(plans), exact=all(program.proven for program in programs))
+        points = contest.points(contest.windows(), plans)
+        return Curve(self.name, points, exact=all(program.proven for program in programs))
 
 
 class _Program:
@@ -50,12 +47,15 @@ class _Program:
         problem, self._window = contest.problem, window
         self._problem = problem
         self._ways: dict[tuple[str, Option], Way] = {}
-        ended = {way.rank for way in window.ended}
         candidates = []
         for rank, candidate in enumerate(contest.candidates):
-            ways = {self._option(contest, way): way for way in window.ways.get(rank, ())}
+            ways = {
+                replace(contest.option(way), checkpoint_s=way.steps * problem.step_s, ready_s=0.0): way
+                for way in window.ways.get(rank, ())
+            }
             self._ways |= {(candidate.job_id, option): way for option, way in ways.items()}
-            candidates.append(replace(_named(candidate, problem), options=_ENDS if rank in ended else tuple(ways)))
+            options = _ENDS if rank in window.ended_ranks else tuple(ways)
+            candidates.append(replace(_named(candidate, problem), options=options))
         needed = max(problem.nodes_needed, len(problem.needs.required_nodes) if problem.needs else 0)
         last_s = window.last_step * problem.step_s
         asked = replace(problem, candidates=tuple(candidates), max_delay_s=last_s)
@@ -69,10 +69,7 @@ class _Program:
         if found is None:
             return None
         taken = [self._ways[each] for each in found.allocations[0].leaving]
-        return taken, self._window.freed_by(taken)
-
-    def _option(self, contest: Contest, way: Way) -> Option:
-        return replace(contest.option(way), checkpoint_s=way.steps * self._problem.step_s, ready_s=0.0)
+        return Taken.of(taken, self._window.freed_by(taken))
 
 
 def _named(candidate: Candidate, problem: EvictionProblem) -> Candidate:

@@ -1,11 +1,10 @@
 """What several urgent jobs ask of each node before it serves them, and which nodes are alike in that.
 
-Model: a node serves a request (an urgent job's) when the jobs that have left give back what it lacks. A request for
-whole nodes asks that all jobs leave, also those that are candidates of other requests alone; a request with needs asks
-so much of each resource (see ``formulation.partial_nodes``). A node is given to one request at most, also where the
-request takes a part of it: a reservation of the whole node keeps it for that request. Nodes on which the same jobs are,
-and that ask the same for the same requests, are one class; a request's required nodes, leaf switches and rows keep
-theirs apart.
+Model: a node serves a request when the jobs that have left give back what it lacks. A request for whole nodes asks that
+all jobs leave, also those that are candidates of other requests alone; a request with needs asks so much of each
+resource (see ``formulation.partial_nodes``). A node is given to one request at most, as a reservation holds whole
+nodes. Nodes on which the same jobs are, and that ask the same for the same requests, are one class; a request's
+required nodes, leaf switches and rows keep theirs apart.
 
 Cost: time in the number of (request, job, node) triples; for a request of contiguous nodes every node is its own class.
 """
@@ -16,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from clearway.planning.formulation.partial_nodes import Vector, demands
+from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
 from clearway.planning.formulation.places import by_switch, in_a_row
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.requests import Request, holders_of
 
 
 class Demand(NamedTuple):
@@ -26,11 +25,6 @@ class Demand(NamedTuple):
 
     held: tuple[tuple[str, Vector], ...]
     missing: Vector
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether without any one of the jobs too little is given back."""
-        return not any(self.met_by([other for other, _ in self.held if other != job_id]) for job_id, _ in self.held)
 
     def met_by(self, gone: Collection[str]) -> bool:
         given = [amounts for job_id, amounts in self.held if job_id in gone]
@@ -58,7 +52,10 @@ class NodeClass:
     @cached_property
     def takes_all_jobs(self) -> Mapping[int, bool]:
         """By request: whether all jobs that it counts on have to leave."""
-        return {request: demand.takes_all for request, demand in self.asks.items()}
+        return {
+            request: all_must_leave([amounts for _, amounts in demand.held], demand.missing)
+            for request, demand in self.asks.items()
+        }
 
 
 class JointNodes:
@@ -66,11 +63,7 @@ class JointNodes:
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
-        self._holders: dict[str, set[str]] = defaultdict(set)
-        for request in requests:
-            for candidate in request.problem.candidates:
-                for name in candidate.node_names:
-                    self._holders[name].add(candidate.job_id)
+        self._holders = holders_of(requests)
         asks: dict[str, dict[int, Demand]] = defaultdict(dict)
         for number, request in enumerate(requests):
             for name, demand in self._asks(request).items():
@@ -122,10 +115,8 @@ class JointNodes:
 
     def lacks_required(self, number: int) -> bool:
         """Whether the request asks for a node that can never serve it."""
-        return any(
-            name not in self._class_of or number not in self.classes[self._class_of[name]].asks
-            for name in _required(self._requests[number])
-        )
+        able = {name for each in self.classes if number in each.asks for name in each.names}
+        return not able.issuperset(_required(self._requests[number]))
 
     def places(self, number: int) -> list[frozenset[int]] | None:
         """The sets of classes of which one has to hold all nodes of the request; None where they may lie anywhere."""

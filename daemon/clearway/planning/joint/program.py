@@ -1,21 +1,21 @@
 """Several urgent jobs as one mixed-integer program, solved by HiGHS.
 
 Model: see ``several``. A binary variable for each way of each job and each request in time for which it may leave; a
-whole number for each class of nodes (see ``joint_nodes``) and each request. Where a node needs not all of its jobs to
+whole number for each class of nodes (see ``joint.nodes``) and each request. Where a node needs not all of its jobs to
 leave, a binary variable u says whether any of the class is given to the request, and for each resource that is short
 
     sum of what the jobs give back that have left by then  >=  what is missing x u.
 
-Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. As for one
-request, lost work comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is
-minimised.
+Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. Lost work
+comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is minimised.
 
-Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans
-HiGHS may return any, but the same one for the same program.
+Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans HiGHS
+may return any, but the same one for the same program.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 _Row = npt.NDArray[np.float64]
 _Cells = Mapping[int, float]  # column to coefficient
+_Limited = tuple[_Cells, float, float]  # coefficients, and the least and most of their sum
+_Given = Sequence[tuple[int, int]]  # column, and the request that nodes of a class are given to
 _Ways = Sequence[tuple[int, Option, int]]  # column, way, and the request (by its phase) that the job leaves for
-
 
 _SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic
 _ROUNDING = 1e-6  # less than any whole number, more than what sums of parts are rounded by
@@ -70,57 +71,52 @@ class JointProgram:
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
         self._limits = [int(request.problem.max_delay_s) for request in self._requests]
-        self._collect()
-        self._leave: list[tuple[str, Option, int]] = [
-            (job_id, option, phase)
-            for phase, ways in enumerate(self._ways)
-            for job_id, options in sorted(ways.items())
-            if self._ends_s(job_id) > self._limits[phase]
-            for option in sorted(options, key=lambda option: ACTION_ORDER[option.action])
-            if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= self._limits[phase]
-        ]
-        self._give: list[tuple[int, int]] = [
-            (number, phase) for number, each in enumerate(self._classes) for phase in sorted(each.asks)
-        ]
-        self._uses: list[tuple[int, int]] = [
-            (number, phase)
-            for number, phase in self._give
-            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[phase]
-        ]
-        places = [(phase, self._nodes.places(phase)) for phase in range(len(self._requests))]
-        self._together = [phase for phase, found in places if found is not None]
-        self._places = [(phase, place) for phase, found in places for place in found or ()]
-        self._width = len(self._leave) + len(self._give) + len(self._uses) + len(self._places)
-        first = len(self._leave) + len(self._give)
-        self._use_columns = {use: column for column, use in enumerate(self._uses, first)}
-        self._units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
-        self._keys = [
-            self._key(lambda option: self._units.units(option.lost_work_node_s)),
-            self._key(lambda option: option.return_node_s),
-            self._key(lambda option: ceil(option.checkpoint_s)),
-            self._key(lambda _: 1),
-        ]
-
-    def _collect(self) -> None:
-        """Each request's ways of each job, when jobs end by themselves, and the classes of nodes."""
-        self._ways: list[dict[str, tuple[Option, ...]]] = []
-        self._ends: dict[str, Option] = {}
-        for request in self._requests:
-            self._ways.append({each.job_id: each.options for each in request.problem.candidates})
-            for each in request.problem.candidates:
-                for option in each.options:
-                    if option.action is Action.END:
-                        self._ends[each.job_id] = option
+        self._ways = [{each.job_id: each.options for each in request.problem.candidates} for request in self._requests]
+        self._ends = {
+            job_id: option
+            for ways in self._ways
+            for job_id, options in ways.items()
+            for option in options
+            if option.action is Action.END
+        }
         self._nodes = JointNodes(self._requests)
         self._classes = self._nodes.classes
+        self._leave: list[tuple[str, Option, int]] = [
+            (job_id, option, phase)
+            for phase, (ways, limit_s) in enumerate(zip(self._ways, self._limits, strict=True))
+            for job_id, options in sorted(ways.items())
+            if not self._has_ended(job_id, phase)
+            for option in sorted(options, key=lambda option: ACTION_ORDER[option.action])
+            if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= limit_s
+        ]
+        numbers = itertools.count(len(self._leave))  # of the columns after those of the jobs
+        self._give = {
+            (number, phase): next(numbers) for number, each in enumerate(self._classes) for phase in sorted(each.asks)
+        }
+        self._uses = {
+            (number, phase): next(numbers)
+            for number, phase in self._give
+            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[phase]
+        }
+        self._places: dict[int, dict[int, frozenset[int]]] = {  # by phase, where nodes must lie together: by column
+            phase: {next(numbers): place for place in places}
+            for phase in range(len(self._requests))
+            if (places := self._nodes.places(phase)) is not None
+        }
+        self._width = next(numbers)
+        self._units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
+        worth = [
+            (self._units.units(option.lost_work_node_s), option.return_node_s, ceil(option.checkpoint_s), 1)
+            for _, option, _ in self._leave
+        ]
+        self._keys = np.zeros((4, self._width))
+        self._keys[:, : len(worth)] = np.array(worth, dtype=float).T
 
     def _ends_s(self, job_id: str) -> float:
         return self._ends[job_id].ready_s if job_id in self._ends else np.inf
 
-    def _key(self, worth: Callable[[Option], int]) -> _Row:
-        row = np.zeros(self._width)
-        row[: len(self._leave)] = [worth(option) for _, option, _ in self._leave]
-        return row
+    def _has_ended(self, job_id: str, phase: int) -> bool:
+        return self._ends_s(job_id) <= self._limits[phase]
 
     def shorten(self, delay_s: int) -> None:
         """Gives the only request a delay that is no longer than its own."""
@@ -169,13 +165,13 @@ class JointProgram:
             return _Found(None, True, 0.0)  # there is no node to give away
         if limit_s <= 0:
             return _Found(None, False, 0.0)
-        upper = [1.0] * len(self._leave) + [float(len(self._classes[number].names)) for number, _ in self._give]
-        upper += [1.0] * (len(self._uses) + len(self._places))
+        upper = np.ones(self._width)
+        upper[list(self._give.values())] = [len(self._classes[number].names) for number, _ in self._give]
         for presolve in (True, False):
             result = milp(
                 key,
                 integrality=np.ones(self._width),
-                bounds=Bounds(0, np.array(upper)),
+                bounds=Bounds(0, upper),
                 constraints=held,
                 options={"mip_rel_gap": 0, "time_limit": limit_s, "presolve": presolve},
             )
@@ -199,8 +195,8 @@ class JointProgram:
         lower, upper = (np.array([row[side] for row in rows]) for side in (1, 2))
         return [LinearConstraint(matrix, lb=lower, ub=upper)]
 
-    def _rows(self) -> Iterable[tuple[_Cells, float, float]]:
-        """Coefficients, least and most of every constraint."""
+    def _rows(self) -> Iterable[_Limited]:
+        """Every constraint."""
         of_job: dict[str, list[tuple[int, Option, int]]] = defaultdict(list)
         for column, (job_id, option, phase) in enumerate(self._leave):
             of_job[job_id].append((column, option, phase))
@@ -208,7 +204,7 @@ class JointProgram:
             yield {column: 1.0 for column, _, _ in ways}, 0.0, 1.0
         given: dict[int, list[tuple[int, int]]] = defaultdict(list)
         wanted: dict[int, dict[int, float]] = defaultdict(dict)
-        for column, (number, phase) in enumerate(self._give, len(self._leave)):
+        for (number, phase), column in self._give.items():
             given[number].append((column, phase))
             wanted[phase][column] = 1.0
         for phase, request in enumerate(self._requests):
@@ -230,65 +226,53 @@ class JointProgram:
                     for column, phase in given[number]
                     if each.takes_all_jobs[phase] and any(job_id == other for other, _ in each.asks[phase].held)
                 ]
-                yield from self._left_rows(count, whole, of_job[job_id], self._ends_s(job_id))
+                yield from self._left_rows(job_id, count, whole, of_job[job_id])
                 yield from self._kept_rows(count, given[number], of_job[job_id])
             for column, phase in given[number]:
                 if phase in each.required_by:
                     yield {column: 1.0}, float(count), float(count)
                 if not each.takes_all_jobs[phase]:
                     yield from self._partial_rows(number, phase, column, of_job)
-        yield from self._place_rows(wanted)
+        yield from self._place_rows()
 
-    def _left_rows(
-        self, count: int, given: Sequence[tuple[int, int]], ways: _Ways, ends_s: float
-    ) -> Iterable[tuple[_Cells, float, float]]:
+    def _left_rows(self, job_id: str, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
         """No node is given away before this job has left it."""
-        for phase, limit_s in enumerate(self._limits):
+        for phase in range(len(self._requests)):
             taken = {column: 1.0 for column, of in given if of <= phase}
-            if taken and ends_s > limit_s:
+            if taken and not self._has_ended(job_id, phase):
                 yield taken | {column: -float(count) for column, _, of in ways if of <= phase}, -np.inf, 0.0
 
-    def _kept_rows(
-        self, count: int, given: Sequence[tuple[int, int]], ways: _Ways
-    ) -> Iterable[tuple[_Cells, float, float]]:
+    def _kept_rows(self, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
         """A suspended job's nodes serve only the request that it was suspended for."""
         for column, of in given:
             others = {way: float(count) for way, option, to in ways if option.action is Action.SUSPEND and to != of}
             if others:
                 yield others | {column: 1.0}, 0.0, float(count)
 
-    def _partial_rows(
-        self, number: int, phase: int, column: int, of_job: Mapping[str, _Ways]
-    ) -> Iterable[tuple[_Cells, float, float]]:
+    def _partial_rows(self, number: int, phase: int, column: int, of_job: Mapping[str, _Ways]) -> Iterable[_Limited]:
         """Where any of these nodes is given to the request, the jobs that have left give back enough."""
         each = self._classes[number]
-        use = column
-        if (number, phase) in self._use_columns:
-            use = self._use_columns[number, phase]
+        use = self._uses.get((number, phase), column)
+        if use != column:
             yield {column: 1.0, use: -float(len(each.names))}, -np.inf, 0.0
         demand = each.asks[phase]
         for place, short in enumerate(demand.missing):
             row = {use: -1.0}  # all of it in parts of what is missing: HiGHS rounds
             ended = 0.0
             for job_id, amounts in demand.held:
-                if self._ends_s(job_id) <= self._limits[phase]:
+                if self._has_ended(job_id, phase):
                     ended += amounts[place] / short
                 else:
                     row |= {way: amounts[place] / short for way, _, of in of_job.get(job_id, ()) if of <= phase}
             yield row, -ended, np.inf
 
-    def _place_rows(self, wanted: Mapping[int, _Cells]) -> Iterable[tuple[_Cells, float, float]]:
+    def _place_rows(self) -> Iterable[_Limited]:
         """Requests whose nodes must lie together have them in one place."""
-        first = len(self._leave) + len(self._give) + len(self._uses)
-        for phase in self._together:
-            mine = {column: place for column, (of, place) in enumerate(self._places, first) if of == phase}
-            yield dict.fromkeys(mine, 1.0), 1.0, 1.0
-            for column in wanted.get(phase, ()):
-                number = self._give[column - len(self._leave)][0]
-                count = float(len(self._classes[number].names))
-                yield {column: 1.0} | {at: -count for at, place in mine.items() if number in place}, -np.inf, 0.0
-
-    # -- from numbers to allocations ----------------------------------------------------------------------------
+        for phase, places in self._places.items():
+            yield dict.fromkeys(places, 1.0), 1.0, 1.0
+            for number, column in [(number, column) for (number, of), column in self._give.items() if of == phase]:
+                nodes = float(len(self._classes[number].names))
+                yield {column: 1.0} | {at: -nodes for at, place in places.items() if number in place}, -np.inf, 0.0
 
     def _allocations(self, found: _Row) -> tuple[Allocation, ...] | None:
         """Each job goes for the first request with a node that needs it; a job that no request needs stays.
@@ -301,7 +285,7 @@ class JointProgram:
         ending: list[dict[str, Option]] = [{} for _ in self._requests]
         depends_on: list[set[str]] = [set() for _ in self._requests]
         left = [list(each.names) for each in self._classes]
-        for column, (number, phase) in enumerate(self._give, len(self._leave)):
+        for (number, phase), column in self._give.items():
             count = int(found[column])
             if not count:
                 continue
@@ -311,22 +295,20 @@ class JointProgram:
             if needed is None:
                 return None
             for job_id in needed:
-                if self._ends_s(job_id) <= self._limits[phase]:
+                if self._has_ended(job_id, phase):
                     ending[phase][job_id] = self._ends[job_id]
                 else:
                     first_user[job_id] = min(phase, first_user.get(job_id, phase))
                     depends_on[phase].add(job_id)
-        leaving: list[list[tuple[str, Option]]] = [[] for _ in self._requests]
-        for job_id, phase in first_user.items():
-            leaving[phase].append((job_id, ways[job_id][0]))
         allocations, written_s = [], 0
         for phase, request in enumerate(self._requests):
-            written_s += sum(ceil(option.checkpoint_s) for _, option in leaving[phase])
+            leaving = [(job_id, ways[job_id][0]) for job_id, user in sorted(first_user.items()) if user == phase]
+            written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
             done_s = max([written_s, *(ceil(option.ready_s) for option in ending[phase].values())])
             allocations.append(
                 Allocation(
                     job_id=request.job_id,
-                    leaving=tuple(sorted(leaving[phase], key=lambda each: each[0])),
+                    leaving=tuple(leaving),
                     ending=tuple(sorted(ending[phase].items())),
                     nodes=tuple(sorted(nodes[phase])),
                     done_s=done_s,
@@ -337,9 +319,8 @@ class JointProgram:
 
     def _needed(self, demand: Demand, phase: int, ways: Mapping[str, tuple[Option, int]]) -> list[str] | None:
         """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
-        ends = [job_id for job_id, _ in demand.held if self._ends_s(job_id) <= self._limits[phase]]
-        ends.sort(key=self._ends_s, reverse=True)
-        left = [job_id for job_id, _ in demand.held if job_id not in ends and job_id in ways]
-        left = [job_id for job_id in left if ways[job_id][1] <= phase]
+        held = [job_id for job_id, _ in demand.held]
+        ends = sorted([each for each in held if self._has_ended(each, phase)], key=self._ends_s, reverse=True)
+        left = [each for each in held if each not in ends and each in ways and ways[each][1] <= phase]
         gone = [*ends, *sorted(left, key=lambda job_id: -ways[job_id][1])]
         return demand.needs_of(gone) if demand.met_by(gone) else None

@@ -1,5 +1,7 @@
 """Several urgent jobs that are planned together: what each needs, and what each is given."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clearway.model.plan import Cost
@@ -14,6 +16,16 @@ class Request:
     nodes: int  # that it asks for, the free ones included
     problem: EvictionProblem
     free_nodes: tuple[str, ...]
+
+
+def holders_of(requests: Iterable[Request]) -> Mapping[str, set[str]]:
+    """By node: the jobs on it that are candidates of any request; none of other nodes."""
+    holders: dict[str, set[str]] = defaultdict(set)
+    for request in requests:
+        for candidate in request.problem.candidates:
+            for name in candidate.node_names:
+                holders[name].add(candidate.job_id)
+    return holders
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,22 @@
 """Several urgent jobs one after another, the most pressing first: each gets the best plan that those before it leave.
 
-Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time that
-their checkpoints take on the file system has passed; jobs that end by themselves do so meanwhile. So the next request's
-delay is shorter by that time, and so are the times after which jobs end.
+Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time of
+their checkpoints on the file system has passed, and jobs have gone on ending meanwhile: the next request's delay is
+shorter by that time, and so are the times after which jobs end.
 
 Cost: one solution for each request.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
+from operator import attrgetter
 
 from clearway.model.plan import CurvePoint
-from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.formulation.narrowed import candidates_on, with_options
+from clearway.planning.joint.requests import Allocation, Request, holders_of
 
 
 def in_turn(requests: Sequence[Request], planner: Planner) -> tuple[Allocation, ...]:
@@ -29,15 +30,14 @@ def in_turn(requests: Sequence[Request], planner: Planner) -> tuple[Allocation, 
     return tuple(allocations)
 
 
+_BY_JOB_ID = attrgetter("job_id")
+
+
 class _Taken:
     """What earlier requests were given."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self._holders: dict[str, set[str]] = defaultdict(set)
-        for request in requests:
-            for candidate in request.problem.candidates:
-                for name in candidate.node_names:
-                    self._holders[name].add(candidate.job_id)
+        self._holders = holders_of(requests)
         self._gone: set[str] = set()  # jobs that leave for earlier requests
         self._nodes: set[str] = set()  # given to earlier requests, or kept for a suspended job
         self._written_s = 0
@@ -47,46 +47,36 @@ class _Taken:
         point = planner.solve(problem).choose()
         if point is None:
             return None
-        ways = {candidate.job_id: candidate for candidate in request.problem.candidates}
-        actions = {planned.job_id: planned.action for planned in point.actions}
+        jobs = request.problem.candidates
+        options = {(job.job_id, option.action): option for job in jobs for option in job.options}
+        gone = [(each.job_id, options[each.job_id, each.action]) for each in sorted(point.actions, key=_BY_JOB_ID)]
         nodes = self._choose(request, problem, free, point)
         holders = {job_id for name in nodes for job_id in self._holders[name]}
-        leaving, ending = [], []
-        for job_id, action in sorted(actions.items()):
-            option = next(option for option in ways[job_id].options if option.action is action)
-            if action is not Action.END:
-                leaving.append((job_id, option))
-            elif job_id in holders:
-                ending.append((job_id, option))
+        leaving = [each for each in gone if each[1].action is not Action.END]
+        ending = [each for each in gone if each[1].action is Action.END and each[0] in holders]
         self._written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
         self._gone |= {job_id for job_id, _ in leaving}
-        self._nodes |= {*nodes, *self._kept(leaving)}
+        suspended = {job_id for job_id, option in leaving if option.action is Action.SUSPEND}
+        self._nodes |= {*nodes, *(name for name, jobs in self._holders.items() if jobs & suspended)}
         done_s = max([self._written_s, *(ceil(option.ready_s) for _, option in ending)])
         return Allocation(request.job_id, tuple(leaving), tuple(ending), nodes, done_s)
 
-    def _kept(self, leaving: Sequence[tuple[str, Option]]) -> set[str]:
-        suspended = {job_id for job_id, option in leaving if option.action is Action.SUSPEND}
-        return {name for name, jobs in self._holders.items() if jobs & suspended}
-
     def _left_for(self, request: Request) -> tuple[EvictionProblem, tuple[str, ...]]:
         """The request's problem with what is left, and the nodes that are free for it."""
-        problem = request.problem
-        candidates, free = [], [name for name in request.free_nodes if name not in self._nodes]
-        for candidate in problem.candidates:
-            names = [name for name in candidate.node_names if name not in self._nodes]
-            free += [name for name in names if self._holders[name] <= self._gone]
-            if candidate.job_id not in self._gone and names:
-                candidates.append(_later(candidate, tuple(names), self._written_s))
-        free = sorted(set(free))
-        return (
-            replace(
-                problem,
-                nodes_needed=max(0, request.nodes - len(free)),
-                max_delay_s=max(0, problem.max_delay_s - self._written_s),
-                candidates=tuple(candidates),
-            ),
-            tuple(free),
+        left = candidates_on(request.problem, self._holders.keys() - self._nodes)
+        freed = {name for each in left.candidates for name in each.node_names if self._holders[name] <= self._gone}
+        free = tuple(sorted({*request.free_nodes, *freed} - self._nodes))
+        left = replace(
+            left,
+            nodes_needed=max(0, request.nodes - len(free)),
+            max_delay_s=max(0, left.max_delay_s - self._written_s),
+            candidates=tuple([each for each in left.candidates if each.job_id not in self._gone]),
         )
+        return with_options(left, self._later), free
+
+    def _later(self, option: Option) -> Option:
+        """It once the earlier checkpoints are written: jobs go on ending meanwhile."""
+        return replace(option, ready_s=max(0.0, option.ready_s - self._written_s))
 
     def _choose(
         self, request: Request, problem: EvictionProblem, free: tuple[str, ...], point: CurvePoint
@@ -100,11 +90,3 @@ class _Taken:
                     freed[name] = freed.get(name, False) or actions[candidate.job_id] is Action.END
         order = [*free, *sorted(freed, key=lambda name: (freed[name], name))]
         return tuple(sorted(order[: request.nodes]))
-
-
-def _later(candidate: Candidate, names: tuple[str, ...], passed_s: int) -> Candidate:
-    """The candidate once so much time has passed on the file system, with the nodes that it still could free."""
-    options = candidate.options
-    if passed_s:
-        options = tuple([replace(option, ready_s=max(0.0, option.ready_s - passed_s)) for option in options])
-    return replace(candidate, nodes=len(names), node_names=names, options=options)

@@ -6,32 +6,29 @@ for every later one (a job of eight nodes can make room for two that need four).
 when all of them have left. A suspended job's nodes serve only the request that it was suspended for. Checkpoints are
 written one after another, the most pressing first: those that a request and all earlier ones need must fit into its
 delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
-themselves within a request's delay are gone for it at no cost. Delays and checkpoint times are whole seconds here,
-rounded down and up.
+themselves within a request's delay cost nothing. Delays are whole seconds, rounded down, checkpoint times rounded up.
 
 Method:
-1. One request after another (``sequential``): quick and always valid, but the first may take what only the second had
-   needed.
-2. A bound: one request that needs all these nodes within the longest delay loses no more than all of them together.
-   Where the first plan serves all requests and reaches the bound, it is proven (in lost work, where candidates are
-   many).
-3. Else the exact program (``program``): over all candidates where they are few; where they are many, over those that
-   any of the solutions so far chose, as long as time allows.
+1. One request after another (``sequential``): always valid, but the first may take what only the second had needed.
+2. A bound: one request for all these nodes within the longest delay loses no more than all of them together. Where the
+   first plan serves all requests and reaches the bound, it is proven (in lost work, where candidates are many).
+3. Else the exact program (``program``): over all candidates where they are few, else over those that any of the
+   solutions so far chose, as long as time allows.
 Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``); the caller plans
 them in turn and compares. Where not all requests can be served, they are admitted in the order in which they are given,
 each if it can be served beside those before it.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from clearway.model.plan import Cost
 from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
+from clearway.planning.formulation.narrowed import candidates_on, with_options
 from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import JointPlan, Request
+from clearway.planning.joint.requests import JointPlan, Request, holders_of
 from clearway.planning.joint.sequential import in_turn
 
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
@@ -56,10 +53,15 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
             for point in planner.solve(request.problem).points
             for planned in point.actions
         }
-    narrowed = requests if few else [_only(request, requests, useful) for request in requests]
-    found, proven = _better(narrowed, turns, seconds_left)
-    if few and proven:
-        return replace(found, gap=0.0)
+    narrowed = requests if few else _only(requests, useful)
+    best = by_program(narrowed, seconds_left)
+    found = turns
+    if best is not None:
+        order = [request.job_id for request in requests]
+        plans = (turns, JointPlan(best.allocations, gap=1.0))
+        found = min(plans, key=lambda each: (unserved(each.served, order), each.cost))
+        if few and best.proven:
+            return replace(found, gap=0.0)
     lost = found.cost.lost_work_node_s
     served = len(found.allocations) == len(requests)
     return replace(found, gap=(lost - min(lost, bound.lost_work_node_s)) / lost if lost and served else 0.0)
@@ -69,9 +71,9 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> B
     """As ``by_program``, of large clusters over the cheapest nodes alone, which proves nothing."""
     narrowed = with_the_cheapest_nodes(requests)
     best = by_program(narrowed, seconds_left)
-    return (
-        best if best is None or narrowed == list(requests) else Best(best.allocations, proven=False, least_node_s=0.0)
-    )
+    if best is None or narrowed == list(requests):
+        return best
+    return Best(best.allocations, proven=False, least_node_s=0.0)
 
 
 def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
@@ -87,16 +89,6 @@ def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -
         if feasible:
             admitted.append(request)
     return JointProgram(admitted).best(seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
-
-
-def _better(requests: Sequence[Request], turns: JointPlan, seconds_left: Callable[[], float]) -> tuple[JointPlan, bool]:
-    """The better of what the program finds and ``turns``, and whether it is proven for these requests."""
-    best = by_program(requests, seconds_left)
-    if best is None:
-        return turns, False
-    found = JointPlan(best.allocations, gap=1.0)
-    order = [request.job_id for request in requests]
-    return min(turns, found, key=lambda each: (unserved(each.served, order), each.cost)), best.proven
 
 
 def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
@@ -119,38 +111,20 @@ def _bound(requests: Sequence[Request], planner: Planner) -> tuple[Cost, set[str
         nodes_needed=max(0, sum(request.nodes for request in requests) - len(free)),
         max_delay_s=max(request.problem.max_delay_s for request in requests),
         step_s=step_s,
-        candidates=tuple(_quicker(each, step_s) for each in holders.values()),
+        candidates=tuple(holders.values()),
     )
-    curve = planner.solve(problem)
+
+    def quicker(option: Option) -> Option:  # a bound must not take longer than what it bounds
+        checkpoint_s, ready_s = (each // step_s * step_s for each in (option.checkpoint_s, option.ready_s))
+        return replace(option, checkpoint_s=checkpoint_s, ready_s=ready_s)
+
+    curve = planner.solve(with_options(problem, quicker))
     point = curve.choose()
     least = point.cost if point is not None and curve.exact else Cost()
     return least, {planned.job_id for each in curve.points for planned in each.actions}
 
 
-def _quicker(candidate: Candidate, step_s: int) -> Candidate:
-    """Durations rounded down to steps: a bound must not take longer than what it bounds."""
-
-    def whole(option: Option) -> Option:
-        return replace(
-            option,
-            checkpoint_s=float(option.checkpoint_s // step_s * step_s),
-            ready_s=float(option.ready_s // step_s * step_s),
-        )
-
-    return replace(candidate, options=tuple([whole(option) for option in candidate.options]))
-
-
-def _only(request: Request, requests: Sequence[Request], jobs: Collection[str]) -> Request:
-    """The request with these candidates alone; what they share with others cannot be freed."""
-    others: dict[str, set[str]] = defaultdict(set)
-    for each in requests:
-        for candidate in each.problem.candidates:
-            if candidate.job_id not in jobs:
-                for name in candidate.node_names:
-                    others[name].add(candidate.job_id)
-    candidates = []
-    for candidate in request.problem.candidates:
-        names = tuple([name for name in candidate.node_names if name not in others])
-        if candidate.job_id in jobs and names:
-            candidates.append(replace(candidate, nodes=len(names), node_names=names))
-    return replace(request, problem=replace(request.problem, candidates=tuple(candidates)))
+def _only(requests: Sequence[Request], jobs: Collection[str]) -> list[Request]:
+    """The requests with these candidates alone; what they share with others cannot be freed."""
+    names = {name for name, holders in holders_of(requests).items() if holders.issubset(jobs)}
+    return [replace(request, problem=candidates_on(request.problem, names)) for request in requests]
