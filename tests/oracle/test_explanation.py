@@ -9,8 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model.explanation import Explanation
-from clearway.model.plan import Choice, Cost
+from clearway.model.plan import Choice, Cost, Explanation
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.baselines.backtracking import Backtracking

@@ -16,9 +16,8 @@ from clearway.simulation.checkpoint_models import (
 from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.schedulers.clearway import Clearway
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.schedulers.high_priority import HighPriority
 from clearway.simulation.schedulers.weighted_cost import WeightedCost
-from clearway.simulation.schedulers.wfp import Wfp
+from clearway.simulation.schedulers.wfp import HighPriority, Wfp
 from clearway.simulation.traces.trace import TraceJob
 from tests.oracle import slow_realtime
 from tests.simulation.test_schedulers import NODES, conserved, job, workloads

@@ -15,13 +15,10 @@ from clearway.simulation.engine import Replay, Scheduler, replay
 from clearway.simulation.machine import Machine, State
 from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
 from clearway.simulation.schedulers import ujfb as ujfb_module
-from clearway.simulation.schedulers.clearway_sjf import ClearwaySjf
-from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, SuspensionRules
+from clearway.simulation.schedulers.clearway_suspend import ClearwaySjf, ClearwaySuspend, SuspensionRules
 from clearway.simulation.schedulers.conservative import Conservative
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.schedulers.fcfs import Fcfs
-from clearway.simulation.schedulers.sjf_backfill import ShortestJobFirstBackfill
-from clearway.simulation.schedulers.ujf import Ujf
+from clearway.simulation.schedulers.easy import Easy, ShortestJobFirstBackfill
+from clearway.simulation.schedulers.fcfs import Fcfs, Ujf
 from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.traces.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow

@@ -12,9 +12,8 @@ from clearway.api import schemas, views
 from clearway.api.context import Context, Daemon, Report
 from clearway.api.request_routes import REFUSALS, Ask
 from clearway.drain.plan import plan_drain
-from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
-from clearway.drain.selection import chosen_nodes
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError

@@ -10,10 +10,9 @@ from clearway.api import schemas as s
 from clearway.config.configuration import Config
 from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
-from clearway.model.explanation import Explanation
 from clearway.model.operations import Drain, Operation, Preemption, Relocation
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import NoPlan, OperationPlan, Plan
+from clearway.model.plan import Explanation, NoPlan, OperationPlan, Plan
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 

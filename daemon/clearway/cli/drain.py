@@ -9,19 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from clearway.cli import render, rolling_view
-from clearway.cli.options import (
-    DEFAULT_CONFIG,
-    FAILED,
-    ConfigOption,
-    Output,
-    OutputOption,
-    ask,
-    commands,
-    configuration,
-    errors,
-    stored,
-)
+from clearway.cli import options, render, rolling_view
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import DrainError
@@ -32,7 +20,7 @@ from clearway.model.requests import OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain, TurnState
 from clearway.store.base import LARGEST_ID, Store
 
-rolling_app = commands("Drains of a few nodes at a time: clearway drain --rolling.")
+rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")
 _POLL_S = 0.5
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
@@ -66,12 +54,12 @@ def drain_nodes(
         typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
     dry_run: DryRunOption = False,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
     now = datetime.now(UTC)
-    with errors():
+    with options.errors():
         wish = new_request(
             DrainRequest,
             nodes=nodes,
@@ -89,11 +77,11 @@ def drain_nodes(
 
 def undrain(
     nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
-    with errors():
+    with options.errors():
         wish = new_request(UndrainRequest, nodes=nodes)
     _order(RequestKind.UNDRAIN, config, output, document=wish.model_dump_json())
 
@@ -101,8 +89,8 @@ def undrain(
 def compact(
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
     if dry_run:
@@ -113,8 +101,8 @@ def compact(
 def promote(
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     if dry_run:
@@ -122,20 +110,20 @@ def promote(
     _order(RequestKind.PROMOTE, config, output, _arrived if wait else None)
 
 
-def _dry_run(wish: DrainRequest | MoveKind, config: Path, output: Output) -> NoReturn:
+def _dry_run(wish: DrainRequest | MoveKind, config: Path, output: options.Output) -> NoReturn:
     from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
 
-    with stored(config) as store:
-        settings = configuration(config)
+    with options.stored(config) as store:
+        settings = options.configuration(config)
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
             found = dry_run.rolling_drain(settings, store, wish)
             rolling_view.preview(found, output.value)
-            raise typer.Exit(FAILED if found.skipped else 0)
+            raise typer.Exit(options.FAILED if found.skipped else 0)
         answer = (
             dry_run.moves(wish, settings, store) if isinstance(wish, MoveKind) else dry_run.drain(settings, store, wish)
         )
         render.what_if(answer, output.value)
-        raise typer.Exit(FAILED if isinstance(answer, NoPlan) else 0)
+        raise typer.Exit(options.FAILED if isinstance(answer, NoPlan) else 0)
 
 
 Ended = tuple[dict[str, Any], str, bool]  # what it is for programs, its outcome, and whether that was wanted
@@ -144,16 +132,16 @@ Ended = tuple[dict[str, Any], str, bool]  # what it is for programs, its outcome
 def _order(
     kind: RequestKind,
     config: Path,
-    output: Output,
+    output: options.Output,
     ended: Callable[[Store, OperatorRequest], Ended | None] | None = None,
     document: str = "",
 ) -> NoReturn:
     """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
-    quiet = output is Output.JSON
-    request = ask(kind, config, document=document, quiet=quiet)
+    quiet = output is options.Output.JSON
+    request = options.ask(kind, config, document=document, quiet=quiet)
     told, outcome, good = render.answered(request), "", not request.refused
     if ended is not None and (request.eviction_id or request.rolling_id) is not None:
-        with stored(config) as store:
+        with options.stored(config) as store:
             while (found := ended(store, request)) is None:
                 time.sleep(_POLL_S)
         more, outcome, good = found
@@ -162,7 +150,7 @@ def _order(
         render.print_json(told)
     elif outcome:
         print(render.visible(outcome))
-    raise typer.Exit(0 if good else FAILED)
+    raise typer.Exit(0 if good else options.FAILED)
 
 
 def _point_in_time(text: str, now: datetime) -> datetime:
@@ -205,24 +193,26 @@ def _rolling(store: Store, rolling_id: int) -> RollingDrain:
 @rolling_app.command("list")
 def list_rolling(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """List rolling drains, newest first."""
-    with stored(config) as store:
+    with options.stored(config) as store:
         rolling_view.several(store.rolling_drains(limit=limit), output.value)
 
 
 @rolling_app.command("show")
 def show_rolling(
-    rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
+    rolling_id: RollingId,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
-    with stored(config) as store:
+    with options.stored(config) as store:
         rolling_view.one(_rolling(store, rolling_id), output.value)
 
 
 @rolling_app.command("cancel")
-def cancel_rolling(rolling_id: RollingId, config: ConfigOption = DEFAULT_CONFIG) -> None:
+def cancel_rolling(rolling_id: RollingId, config: options.ConfigOption = options.DEFAULT_CONFIG) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
-    ask(RequestKind.CANCEL_ROLLING, config, rolling_id=rolling_id)
+    options.ask(RequestKind.CANCEL_ROLLING, config, rolling_id=rolling_id)

@@ -8,9 +8,8 @@ from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli.options import actor
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
-from clearway.drain.request import DrainRequest
+from clearway.drain.request import DrainRequest, chosen_nodes
 from clearway.drain.rolling import Preview, preview
-from clearway.drain.selection import chosen_nodes
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history

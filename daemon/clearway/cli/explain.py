@@ -7,24 +7,12 @@ from rich.table import Table
 
 from clearway.api.views import explained
 from clearway.bootstrap import open_planner
-from clearway.cli.render import (
-    Columns,
-    console,
-    curve_table,
-    listing,
-    node_hours,
-    print_json,
-    purpose,
-    visible,
-    what_if,
-    when,
-)
+from clearway.cli import render
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
-from clearway.model.explanation import Alternative, Explanation, RuleOutcome
 from clearway.model.operations import Operation
-from clearway.model.plan import Choice, Cost, NoPlan, OperationPlan, Plan
+from clearway.model.plan import Alternative, Choice, Cost, Explanation, NoPlan, OperationPlan, Plan, RuleOutcome
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.preemption.explanation import explain
 
@@ -36,26 +24,26 @@ def show(eviction: Operation, explanation: Explanation, output: str) -> None:
     """Of an eviction, as a table for people or as JSON."""
     plan = eviction.plan
     if output == "json":
-        print_json({"eviction_id": eviction.eviction_id} | explained(plan, explanation))
+        render.print_json({"eviction_id": eviction.eviction_id} | explained(plan, explanation))
         return
     head = (
-        f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {purpose(eviction)} "
-        f"by {when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
+        f"Eviction {eviction.eviction_id}: {plan.nodes_needed} nodes {render.purpose(eviction)} "
+        f"by {render.when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
     )
-    console().print(Group(visible(head), "", tables(plan, explanation)))
+    render.console().print(Group(render.visible(head), "", tables(plan, explanation)))
 
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str) -> None:
     """A plan that nothing follows from, explained within the time that the daemon would take for that as well."""
     if isinstance(answer, NoPlan):
-        what_if(answer, output)
+        render.what_if(answer, output)
         return
     clock = SystemClock()
     ends = clock.monotonic() + config.planning.explanation_time
     explanation = explain(answer, open_planner(config), lambda: clock.monotonic() < ends)
-    what_if(answer, output, explanation=explained(answer, explanation))
+    render.what_if(answer, output, explanation=explained(answer, explanation))
     if output != "json":
-        console().print(Group("", tables(answer, explanation)))
+        render.console().print(Group("", tables(answer, explanation)))
 
 
 def tables(plan: OperationPlan, explanation: Explanation) -> Group:
@@ -64,7 +52,7 @@ def tables(plan: OperationPlan, explanation: Explanation) -> Group:
     chosen = [each for each in alternatives if each.choice is Choice.CHOSEN]
     spared = [each for each in alternatives if each.choice is Choice.SPARED]
     parts: list[Any] = [_chosen_table(plan, chosen, own), "", _spared_table(plan.problem, spared, own), ""]
-    parts += [_rules_table(plan, explanation), "", curve_table(plan.curve, plan.chosen)]
+    parts += [_rules_table(plan, explanation), "", render.curve_table(plan.curve, plan.chosen)]
     last = max((point.max_delay_s for point in plan.curve.points), default=0)
     parts += [
         f"With a delay of {format_duration(later.max_delay_s)}: {_in_words(later.cost)}." for later in explanation.later
@@ -96,8 +84,8 @@ def _plan_in_words(plan: OperationPlan, explanation: Explanation) -> str:
 def _in_words(cost: Cost) -> str:
     saving = f", {format_duration(cost.checkpoint_s)} of checkpoints" if cost.checkpoint_s else ""
     jobs = f"{cost.preemptees} job{'s' * (cost.preemptees != 1)} preempted"
-    back = f", {node_hours(cost.return_node_s)} node-hours to come back" if cost.return_node_s else ""
-    return f"{node_hours(cost.lost_work_node_s)} node-hours lost, {jobs}{saving}{back}"
+    back = f", {render.node_hours(cost.return_node_s)} node-hours to come back" if cost.return_node_s else ""
+    return f"{render.node_hours(cost.lost_work_node_s)} node-hours lost, {jobs}{saving}{back}"
 
 
 def _difference(own: Cost, other: Cost | None, *, known: bool = True) -> str:
@@ -131,14 +119,14 @@ def _chosen_table(plan: OperationPlan, chosen: list[Alternative], own: Cost) -> 
     actions = {planned.job_id: planned for planned in plan.chosen.actions}
     names = {job.job_id: job.display_id for job in plan.leaving}
     nodes = {candidate.job_id: candidate.nodes for candidate in plan.problem.candidates}
-    columns: Columns = {
+    columns: render.Columns = {
         "job": lambda each: names.get(each.job_id, each.job_id),
         ">nodes": lambda each: nodes[each.job_id],
         "action": lambda each: actions[each.job_id].action.shown,
-        _NODE_HOURS: lambda each: node_hours(actions[each.job_id].lost_work_node_s),
+        _NODE_HOURS: lambda each: render.node_hours(actions[each.job_id].lost_work_node_s),
         "sparing it would cost": lambda each: _difference(own, each.cost, known=each.known),
     }
-    return listing(chosen, columns, "Why these jobs")
+    return render.listing(chosen, columns, "Why these jobs")
 
 
 def _spared_table(problem: EvictionProblem, spared: list[Alternative], own: Cost) -> Table | str:
@@ -156,14 +144,14 @@ def _spared_table(problem: EvictionProblem, spared: list[Alternative], own: Cost
         found = cheapest(each).action
         return found.shown if found is not Action.END else "its own end"
 
-    columns: Columns = {
+    columns: render.Columns = {
         "job": lambda each: each.job_id,
         ">nodes": lambda each: candidates[each.job_id].nodes,
         "cheapest action": action,
-        _NODE_HOURS: lambda each: node_hours(cheapest(each).lost_work_node_s),
+        _NODE_HOURS: lambda each: render.node_hours(cheapest(each).lost_work_node_s),
         "preempting it would cost": lambda each: _difference(own, each.cost),
     }
-    made = listing(shown, columns, "Why not the other jobs")
+    made = render.listing(shown, columns, "Why not the other jobs")
     if len(spared) > len(shown):
         made.add_row("...", "", f"and {len(spared) - len(shown)} more", "", "(-o json shows all)")
     return made
@@ -171,11 +159,11 @@ def _spared_table(problem: EvictionProblem, spared: list[Alternative], own: Cost
 
 def _rules_table(plan: OperationPlan, explanation: Explanation) -> Table:
     own = explanation.cost
-    columns: Columns = {
+    columns: render.Columns = {
         "rule": lambda each: each.rule,
-        _NODE_HOURS: lambda each: node_hours(each.cost.lost_work_node_s if each.cost else None),
+        _NODE_HOURS: lambda each: render.node_hours(each.cost.lost_work_node_s if each.cost else None),
         "more than the plan": lambda each: _difference(own, each.cost) if each.cost != own else "",
         ">jobs": lambda each: each.cost.preemptees if each.cost else "-",
     }
     rows = (RuleOutcome(f"this plan ({plan.curve.planner})", own), *explanation.rules)
-    return listing(rows, columns, "What simple rules would have lost")
+    return render.listing(rows, columns, "What simple rules would have lost")

@@ -11,8 +11,7 @@ from datetime import datetime
 
 from clearway.config.configuration import Mode
 from clearway.drain.plan import first_plan
-from clearway.drain.request import DrainRequest, UndrainRequest, read_request
-from clearway.drain.selection import chosen_nodes
+from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes, read_request
 from clearway.eligibility.authorization import may_not_drain
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor

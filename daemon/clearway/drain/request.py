@@ -1,4 +1,4 @@
-"""What a request to drain or to bring back says, as it is stored between REST or command line and the loop."""
+"""What a request to drain or to bring back says, as it is stored for the loop, and which nodes it means."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,11 @@ from typing import Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder, Parallel
+from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.hostlist import expand, pieces
 
 # What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
 _REASON = re.compile(r'[^"\[\]]{0,120}')
@@ -109,3 +112,34 @@ def _first(error: ValidationError) -> str:
         case "string_too_long":
             return f"{where}: has more than {first['ctx']['max_length']} characters"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def chosen_nodes(text: str, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """The nodes of ``node[1-3],partition=debug,feature=gpu``: all of those together, by name.
+
+    Raises:
+        DrainError: it is no such list, or names what the cluster does not have.
+    """
+    names: set[str] = set()
+    try:
+        for piece in pieces(text.replace(" ", "")):
+            kind, equals, value = piece.partition("=")
+            if not equals:
+                found = set(expand(piece)) & snapshot.node_by_name.keys()
+                unknown = sorted(set(expand(piece)) - found)
+                if unknown:
+                    raise DrainError(f"{unknown[0]} is not a node of this cluster")
+            elif kind in ("partition", "feature"):
+                found = {
+                    node.name
+                    for node in snapshot.nodes
+                    if value in (node.partitions if kind == "partition" else node.features)
+                }
+            else:
+                raise DrainError(f"{piece[:80]!r} is neither a host list nor partition=NAME or feature=NAME")
+            if not found:
+                raise DrainError(f"{piece[:80]!r} names no node of this cluster")
+            names |= found
+    except FieldError as error:
+        raise DrainError(str(error)) from None
+    return tuple(sorted(names))

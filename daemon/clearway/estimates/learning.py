@@ -52,9 +52,7 @@ class LearnedEstimate:
     """What the next checkpoint of a job is expected to take; ``own`` False: by all keys of its checkpointer."""
 
     checkpoint_s: float
-    size_mib: float | None
     own: bool
-    samples: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +84,12 @@ class History:
         """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
-            # As much on each node as was measured; on fewer nodes as much in all.
-            sizes = [each.size_mib * max(1.0, nodes / max(1, each.nodes)) for each in own if each.size_mib is not None]
-            size_mib = self._upper(sizes) if sizes else None
-            return LearnedEstimate(self._upper(self._write_s(own, nodes)), size_mib, own=True, samples=len(own))
+            return LearnedEstimate(self._upper(self._write_s(own, nodes)), own=True)
         alike = [records for key, records in self._checkpoints.items() if key.checkpointer == checkpointer]
         pool = [times for records in alike if (times := self._write_s(records, nodes))]
-        samples = sum(map(len, pool))
-        if samples < self.learning.min_samples:
+        if sum(map(len, pool)) < self.learning.min_samples:
             return None
-        # The size of other users' programs says nothing about this one's.
-        return LearnedEstimate(median(map(median, pool)), None, own=False, samples=samples)
+        return LearnedEstimate(median(map(median, pool)), own=False)
 
     def restart_s(self, user: str, app: str, checkpointer: str, nodes: int) -> float | None:
         """From the start of a run until its program computes again; None when this key never said."""

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
+from clearway.estimates.learning import quantile
 from clearway.experiments import chart, page
 from clearway.experiments.cells import means
-from clearway.experiments.drain_study import BUSY, DRAIN, IMAGES_GIB, REQUEUE, WAIT, Course, DrainStudy, quantile, ways
+from clearway.experiments.drain_study import BUSY, DRAIN, IMAGES_GIB, REQUEUE, WAIT, Course, DrainStudy, ways
 from clearway.model.durations import format_duration
 
 SHARES = (0.5, 0.9, 1.0)

@@ -101,11 +101,6 @@ class DrainStudy:
         return tuple(sample.course for sample in found)
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them do not exceed."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
 def study(folder: Path, seed: int, sweep: Sweep) -> DrainStudy:
     """All workloads whose files the folder has.
 

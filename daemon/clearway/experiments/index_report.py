@@ -6,10 +6,11 @@ Every number is computed from the studies that the reports show; nothing is writ
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from clearway.estimates.learning import quantile
 from clearway.experiments import compaction_study, drain_study, page
 from clearway.experiments.compaction_study import LOADS, CompactionStudy
 from clearway.experiments.cosim_study import DELAYS_S, CosimStudy
-from clearway.experiments.drain_study import IMAGES_GIB, MANY, DrainStudy, quantile
+from clearway.experiments.drain_study import IMAGES_GIB, MANY, DrainStudy
 from clearway.experiments.realtime_study import RealtimeStudy
 from clearway.experiments.stochastic_report import near
 from clearway.experiments.stochastic_study import StochasticStudy

@@ -24,9 +24,8 @@ from clearway.simulation import checkpoint_models as models
 from clearway.simulation.engine import Outcome, Scheduler, replay
 from clearway.simulation.measures import BOUND_S, Categories, Spread
 from clearway.simulation.schedulers.clearway import Clearway
-from clearway.simulation.schedulers.high_priority import HighPriority
 from clearway.simulation.schedulers.weighted_cost import WeightedCost
-from clearway.simulation.schedulers.wfp import Wfp
+from clearway.simulation.schedulers.wfp import HighPriority, Wfp
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import Trace, TraceJob
 

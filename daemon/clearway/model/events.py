@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clearway.model.explanation import Explanation
 from clearway.model.operations import Operation, Preemption
+from clearway.model.plan import Explanation
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain

@@ -250,3 +250,40 @@ def kept_by_others(problem: EvictionProblem) -> str:
     """The end of a sentence on what cannot be done in time."""
     busy = format_duration(problem.busy_s)
     return f", of which checkpoints of other evictions keep the file system for {busy}" if problem.busy_s else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The best plan that does with one candidate what the plan did not."""
+
+    job_id: str
+    choice: Choice  # what the plan does with it: chosen or spared
+    known: bool  # False: there was no time to find out
+    cost: Cost | None  # None: no such plan frees the nodes in time
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a longer delay would allow."""
+
+    max_delay_s: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOutcome:
+    """What a simple rule would have done; ``cost`` None: it finds no plan in time."""
+
+    rule: str
+    cost: Cost | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Of one plan; the jobs in the order of their ids."""
+
+    cost: Cost  # of the plan itself
+    alternatives: tuple[Alternative, ...]
+    later: tuple[Later, ...]
+    rules: tuple[RuleOutcome, ...]
+    complete: bool  # whether there was time for everything

@@ -29,8 +29,17 @@ from math import ceil
 from operator import attrgetter
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
-from clearway.model.explanation import Alternative, Explanation, Later, RuleOutcome
-from clearway.model.plan import Choice, Cost, Curve, CurvePoint, OperationPlan
+from clearway.model.plan import (
+    Alternative,
+    Choice,
+    Cost,
+    Curve,
+    CurvePoint,
+    Explanation,
+    Later,
+    OperationPlan,
+    RuleOutcome,
+)
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import overlaps

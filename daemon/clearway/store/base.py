@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from clearway.estimates.history import HistoryStore
-from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
-from clearway.model.plan import OperationPlan
+from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O

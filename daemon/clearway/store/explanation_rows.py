@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, insert, select
 
-from clearway.model.explanation import Explanation
+from clearway.model.plan import Explanation
 from clearway.store.serialise import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
 

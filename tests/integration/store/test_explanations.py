@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState
-from clearway.model.plan import Cost
+from clearway.model.plan import Cost, Explanation
 from clearway.store.repository import SqlStore
 from clearway.store.serialise import dump, load
 from tests.builders import NOW, after, eviction, plan

@@ -65,13 +65,13 @@ def test_few_samples_give_their_maximum_and_many_their_quantile() -> None:
 
 
 def test_more_nodes_take_longer_only_where_the_file_system_is_full() -> None:
-    known = history(record(10.0, nodes=5, size_mib=500.0))
+    known = history(record(10.0, nodes=5))
     assert expected_s(known, nodes=10) == 10, "the nodes' own bandwidth"
     assert expected_s(known, nodes=20) == 20
     assert expected_s(known, nodes=1) == 10, "the same data may lie on fewer nodes"
     estimate = known.estimate("alice", "solver", "application", 20)
     assert estimate is not None
-    assert (estimate.size_mib, estimate.own, estimate.samples) == (2_000, True, 1)
+    assert estimate.own
 
 
 def test_without_own_records_the_median_of_all_keys_counts_once_each() -> None:

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.config import plugins
+from clearway.estimates.learning import quantile
 from clearway.experiments.drain_report import as_csv, table
-from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, quantile, sampled, ways
+from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, sampled, ways
 from clearway.simulation.engine import replay
 from clearway.simulation.machine import Machine
 from clearway.simulation.traces.swf import write_swf

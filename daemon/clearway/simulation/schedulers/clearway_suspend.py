@@ -21,6 +21,7 @@ The default configuration suspends and never kills, and gives an urgent job no d
 good choices the planner takes that with the fewest jobs, where UJFB takes those with longest to run.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearway.config import plugins
@@ -166,3 +167,14 @@ class ClearwaySuspend(Easy):
                     machine.preempt(by_id[planned.job_id], saved_s=0)
                 case other:
                     raise SimulationError(f"job {planned.job_id} of a trace cannot be asked for {other.value}")
+
+
+class ClearwaySjf(ClearwaySuspend):
+    """It backfills by the shortest limit instead of by submission: urgent jobs may overtake first, then short ones."""
+
+    name = "clearway-sjf"
+
+    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
+        queue = self.queue
+        order = sorted(fitting, key=lambda i: (not queue[i].urgent, queue[i].limit_s, i))
+        return sorted(super().backfill(order, window_s))

@@ -98,3 +98,16 @@ class Easy(Fcfs):
             machine.start(job)
             taken.append(i)
         return taken
+
+
+class ShortestJobFirstBackfill(Easy):
+    """Shortest job first backfilling: EASY, but of those that may overtake the one with the shortest limit goes first.
+
+    Ties go by submission. The first job of the queue keeps its reservation as in EASY.
+    """
+
+    name = "sjf-backfill"
+
+    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
+        queue = self.queue
+        return sorted(super().backfill(sorted(fitting, key=lambda i: (queue[i].limit_s, i)), window_s))

@@ -41,3 +41,18 @@ class Fcfs:
             started += 1
         if started:
             del queue[:started]
+
+
+class Ujf(Fcfs):
+    """Urgent job first: as first come, first served, but urgent jobs stand before all others in the queue.
+
+    No job is preempted. Source: the UJFB paper, section V-B.
+    """
+
+    name = "ujf"
+
+    def submitted(self, job: ReplayedJob) -> None:
+        if job.urgent:
+            insort(self.queue, job, key=lambda each: (not each.urgent, each.index))
+        else:
+            self.queue.append(job)

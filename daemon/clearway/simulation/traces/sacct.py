@@ -23,7 +23,7 @@ from clearway.simulation.traces.trace import (
     ran,
     recorded_lines,
 )
-from clearway.slurm.parse.accounting import sacct_command
+from clearway.slurm.parse.elapsed_times import sacct_command
 
 _STATUS = {"COMPLETED": 1, "CANCELLED": 5}
 _DIGITS = len(str(LARGEST))

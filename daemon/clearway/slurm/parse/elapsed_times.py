@@ -6,7 +6,6 @@ Only jobs that completed count: how long a failed or cancelled one would have ta
 from collections.abc import Sequence
 
 from clearway.model.errors import WalltimeError
-from clearway.slurm.parse.accounting import sacct_command
 
 _FIELDS = ("JobIDRaw", "State", "ElapsedRaw")
 
@@ -42,3 +41,13 @@ def read(text: str) -> list[float]:
         if parts[1] == "COMPLETED" and "." not in parts[0]:
             found.append(float(parts[2]))
     return found
+
+
+def sacct_command(fields: Sequence[str], *filters: str) -> Sequence[str]:
+    """The command whose answer has these fields (sacct's own names), between bars, for the jobs that pass the filters.
+
+    ``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a
+    requeued job counts.
+    """
+    answer = ("--allocations", "--noheader", "--parsable2", "--delimiter=|", f"--format={','.join(fields)}")
+    return ("sacct", *filters, *answer)
