@@ -7,6 +7,7 @@ on, and the end is reported; the original goes on to the next effect. So nothing
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -128,6 +129,7 @@ class MortalDaemon:
         """Returns in the original only; in the copy the daemon dies."""
         copy = _copied(self.world, number)
         reading, writing = os.pipe()
+        gc.freeze()  # or the copy's collector would touch, and so copy, all that earlier tests have left in memory
         child = os.fork()
         if child == 0:
             os.close(reading)
@@ -138,6 +140,7 @@ class MortalDaemon:
             engine.dispose(close=False)
             self.world.store_url = f"sqlite:///{copy}"
             raise _Killed
+        gc.unfreeze()
         os.close(writing)
         try:
             with os.fdopen(reading, "rb") as pipe:

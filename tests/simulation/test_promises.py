@@ -181,8 +181,8 @@ class TestInterruption(Interruption):
         for _ in range(8):
             daemon.tick()
         urgent = world.urgent(1, work_s=5.0, comment="clearway:max_delay=120")
-        for _ in range(600):
-            daemon.tick()
+        for _ in range(300):
+            daemon.tick(1.0)
             if world.started(urgent) and world.settled():
                 break
         evictions = sorted(world.store.evictions(), key=lambda each: each.eviction_id)

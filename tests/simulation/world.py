@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -157,12 +158,14 @@ class World:
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+def make_world(tmp_path: Path, empty_database: Path) -> Iterator[Callable[..., World]]:
     """Worlds that are closed after the test, each with a database of its own."""
     worlds: list[World] = []
 
     def make(**fields: Any) -> World:
-        worlds.append(World(f"sqlite:///{tmp_path}/store-{len(worlds)}.sqlite", **fields))
+        path = tmp_path / f"store-{len(worlds)}.sqlite"
+        shutil.copyfile(empty_database, path)
+        worlds.append(World(f"sqlite:///{path}", **fields))
         return worlds[-1]
 
     yield make

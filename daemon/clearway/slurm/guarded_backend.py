@@ -228,8 +228,8 @@ class GuardedBackend(ABC):
 
     def admin_level(self, user: str) -> AdminLevel:
         """From Slurm's accounting: neither squeue nor pyslurm's records show it."""
-        query = ["sacctmgr", "--noheader", "--parsable2", "show", "user", checked(user), "format=AdminLevel"]
         try:
+            query = ["sacctmgr", "--noheader", "--parsable2", "show", "user", checked(user), "format=AdminLevel"]
             word = self._commands.run(query).strip().lower()
         except SlurmRefusedError:
             return AdminLevel.NONE

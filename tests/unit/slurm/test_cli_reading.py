@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.model.cluster import JobState, PreemptPriorities
+from clearway.model.cluster import AdminLevel, JobState, PreemptPriorities
 from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.cli import EXCLUDED_NODES_FOR_S, CliBackend
@@ -159,3 +159,10 @@ def test_who_shares_nodes_is_asked_in_the_words_of_the_release(
     slurm.rows[0] |= row
     assert seen(backend).exclusive is exclusive
     assert [job.exclusive for job in backend.snapshot().jobs] == [exclusive]
+
+
+def test_a_name_that_slurm_does_not_take_has_no_rights_and_is_not_asked_for(
+    backend: CliBackend, slurm: FakeSlurm
+) -> None:
+    assert backend.admin_level("alice,root") is AdminLevel.NONE
+    assert not slurm.changes
