@@ -1,7 +1,7 @@
 """Which of the random problems a run tries: all with ``tests/run --full``, otherwise a share that the commit chooses.
 
 The seeds never change, so they say something new only where the planners, what these plan, or the oracle have changed:
-then a sixth of the blocks is tried, otherwise a tenth. Another commit tries others; ``CLEARWAY_ORACLE_SHARE``, as
+then an eighth of the blocks is tried, otherwise a tenth. Another commit tries others; ``CLEARWAY_ORACLE_SHARE``, as
 ``python -m tests.oracle.sampled`` prints it, tries the same ones again.
 """
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("daemon/clearway/planning", "daemon/clearway/model", "tests/oracle")
 RECENT = 10  # commits: what lands at once is seldom more
 DRAWN = {"block", "seed"}  # parameters of tests
-CHANGED, UNCHANGED = 6, 10  # one block in so many
+CHANGED, UNCHANGED = 8, 10  # one block in so many
 
 
 @dataclass(frozen=True, slots=True)

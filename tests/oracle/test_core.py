@@ -27,12 +27,15 @@ def _core_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("trial", ["all jobs at once", "one job, growing", "one job, then those left"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_is_the_one_of_exhaustive_search(shape: str, trial: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", range(10))
+def test_the_plan_is_the_one_of_exhaustive_search(
+    shape: str, block: int, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if trial != "all jobs at once":
         monkeypatch.setattr(core, "TRIAL_JOBS", 1)
     if trial == "one job, growing":
         monkeypatch.setattr(core, "FEW_CELLS", 0)
-    for seed in seeds(SHAPES, shape, 0, 100):
+    for seed in seeds(SHAPES, shape, block, 10):
         problem = random_problem(seed)
         before = copy.deepcopy(problem)
         curve = EvictionDP().solve(problem)

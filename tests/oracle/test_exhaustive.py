@@ -38,14 +38,15 @@ def huge(problem: EvictionProblem) -> EvictionProblem:
 
 
 @pytest.mark.parametrize("made", MADE)
-def test_it_finds_what_trying_one_after_another_finds(made: str) -> None:
+@pytest.mark.parametrize("block", range(10))
+def test_it_finds_what_trying_one_after_another_finds(made: str, block: int) -> None:
     planned = 0
-    for seed in range(240):
+    for seed in range(24 * block, 24 * (block + 1)):
         problem = MADE[made](seed)
         expected = one_by_one(problem)
         assert exhaustive(problem) == expected, problem
         planned += any(answer is not None and answer[2] for answer in expected)
-    assert planned > 60 or not problem.candidates
+    assert planned > 3 or not problem.candidates
 
 
 def one_by_one(problem: EvictionProblem) -> list[Answer | None]:
