@@ -20,18 +20,21 @@ local CHECKPOINTER = nil
 local LAUNCHER = "/usr/local/bin/clearway-run"
 
 local UNIT_S = { d = 86400, h = 3600, m = 60, s = 1 }
+local TOKEN = "[ \t\n\v\f\r]clearway:([^ \t\n\v\f\r]*)" -- not %s, which differs by slurmctld's locale
 
 local clearway = {}
 
--- Seconds of "90", "90s", "10m" or "1h30m"; nil for anything else. Each unit once, the largest first.
+-- Seconds of "90", "90s", "10m" or "1h30m"; nil for anything else, as for the daemon. Each unit once, the largest first.
 function clearway.seconds(text)
-   if text:match("^%d+%.?%d*$") then
-      return tonumber(text)
+   local whole, part = text:match("^([0-9]+)%.?([0-9]*)$")
+   if whole ~= nil then
+      local readable = #whole <= 9 and #part <= 6 and (part ~= "" or whole == text)
+      return readable and tonumber(text) or nil
    end
    local total, rest, last = 0, text, math.huge
    while rest ~= "" do
-      local number, unit, more = rest:match("^(%d+)([dhms])(.*)$")
-      if number == nil or UNIT_S[unit] >= last then
+      local number, unit, more = rest:match("^([0-9]+)([dhms])(.*)$")
+      if number == nil or #number > 9 or UNIT_S[unit] >= last then
          return nil
       end
       total, last, rest = total + tonumber(number) * UNIT_S[unit], UNIT_S[unit], more
@@ -44,7 +47,7 @@ end
 
 -- The value of max_delay in a Comment such as "my run clearway:max_delay=5m,checkpoint=signal"; nil without one.
 function clearway.max_delay(comment)
-   for token in (" " .. (comment or "")):gmatch("%sclearway:(%S*)") do
+   for token in (" " .. (comment or "")):gmatch(TOKEN) do
       for pair in token:gmatch("[^,]+") do
          local value = pair:match("^max_delay=(.*)$")
          if value ~= nil then
@@ -105,7 +108,7 @@ fi
 
 -- Whether a job says itself whether and how it is saved.
 function clearway.speaks_of_checkpoints(comment)
-   for token in (" " .. (comment or "")):gmatch("%sclearway:(%S*)") do
+   for token in (" " .. (comment or "")):gmatch(TOKEN) do
       if ("," .. token):find(",checkpoint=", 1, true) then
          return true
       end

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import random
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from clearway.model.claims import ClaimError, parse_claims
 from tests.integration.prometheus import require
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -129,3 +131,56 @@ def test_the_script_refuses(partition: str, comment: str, words: str) -> None:
 )
 def test_the_script_judges_changes(partition: str, before: str, after: str, uid: str, rc: str) -> None:
     assert submit(partition, "-", before, after, uid)["rc"] == rc
+
+
+# What separates words to one reader and not to another, digits of other scripts, and the grammar's own pieces.
+PIECES = (
+    *" \t\v\f\r\n\x1c\x1f\x85\xa0\u2003\u3000,=.x\uff11\u0661",
+    *(
+        "clearway:",
+        "max_delay=",
+        "checkpoint=signal",
+        "90",
+        "0",
+        "0s",
+        "5m",
+        "1h30m",
+        "30m1h",
+        "1.5",
+        "2.",
+        "1234567890s",
+    ),
+)
+READ_ALL = """
+slurm = {SUCCESS = 0, ERROR = -1, log_user = function() end}
+dofile(arg[1])
+local clearway = select(2, debug.getupvalue(slurm_job_submit, 1))
+for line in io.lines(arg[2]) do
+   local comment = line:gsub("..", function(byte) return string.char(tonumber(byte, 16)) end)
+   local delay = clearway.max_delay(comment)
+   print(delay ~= nil and clearway.seconds(delay) or "nothing")
+end
+"""
+
+
+def test_the_script_and_the_daemon_read_the_same_delay(tmp_path: Path) -> None:
+    """Otherwise a job could claim a delay that the script has not seen, or be refused one that counts."""
+    require("lua5.4")
+    drawn = random.Random(7)
+    comments = ["".join(drawn.choices(PIECES, k=drawn.randint(1, 6))) for _ in range(10_000)]
+    comments += [f"x{separator}clearway:max_delay=0s" for separator in PIECES]
+    comments += [f"clearway:max_delay={drawn.choice(PIECES)}{drawn.choice(PIECES)}" for _ in range(5_000)]
+    hexadecimal = tmp_path / "comments"
+    hexadecimal.write_text("".join(f"{comment.encode().hex()}\n" for comment in comments))
+    asked = ["lua5.4", "-", str(SCRIPT), str(hexadecimal)]
+    answers = subprocess.run(asked, input=READ_ALL, capture_output=True, text=True, check=True).stdout.split()
+    counted = 0
+    for comment, answer in zip(comments, answers, strict=True):
+        try:
+            claims = parse_claims(comment)
+        except ClaimError:
+            continue  # it counts as none
+        delay_s = None if claims is None else claims.max_delay_s
+        assert (None if answer == "nothing" else float(answer)) == delay_s, repr(comment)
+        counted += delay_s is not None
+    assert counted > 100

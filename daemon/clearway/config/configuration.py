@@ -75,7 +75,7 @@ class ApiConfig(_Section):
 
 
 class PreemptorRule(_Section):
-    """Which pending jobs are preemptors. All given conditions must hold; at least one must be given."""
+    """Which pending jobs are preemptors. All given conditions must hold; one of the first four must be given."""
 
     name: str = _key("", "name of this rule in plans and logs")
     partition: Names = _key((), "partitions")
@@ -87,9 +87,12 @@ class PreemptorRule(_Section):
     max_delay: Duration = _key(600.0, "how long such a job may wait; the job's own clearway:max_delay=... is preferred")
 
     @model_validator(mode="after")
-    def _has_a_condition(self) -> Self:
-        if not (self.partition or self.qos or self.account or self.user or self.job_name or self.comment):
-            raise ValueError("a rule without any condition would make every pending job a preemptor")
+    def _has_a_condition_of_slurms(self) -> Self:
+        if not (self.partition or self.qos or self.account or self.user):
+            raise ValueError(
+                "give partition, qos, account or user, whose use Slurm controls: by job_name and comment alone every "
+                "user could make any job a preemptor"
+            )
         return self
 
 

@@ -15,7 +15,9 @@ from clearway.model.cluster import Job
 from clearway.model.durations import parse_duration_s
 
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
-_TOKEN = re.compile(r"(?<!\S)clearway:(\S*)")
+# ASCII, as job_submit.lua and the launcher see it: what is one word to them must not be two here.
+_TOKEN = re.compile(r"(?<!\S)clearway:(\S*)", re.ASCII)
+_WORD = re.compile(r"\S+", re.ASCII)
 
 
 class CheckpointHow(StrEnum):
@@ -97,7 +99,7 @@ def format_claims(comment: str, **pairs: str | int) -> str:
     """The Comment with these pairs set; other text and other pairs stay as they are."""
     items = (item.partition("=") for item in ",".join(_TOKEN.findall(comment)).split(","))
     merged = {key: value for key, equals, value in items if equals} | pairs
-    rest = " ".join(_TOKEN.sub("", comment).split())
+    rest = " ".join(_WORD.findall(_TOKEN.sub("", comment)))
     token = ",".join(f"{key}={value}" for key, value in merged.items())
     return f"{rest} clearway:{token}".strip()
 

@@ -1,6 +1,10 @@
-"""Durations as people write them: ``90``, ``90s``, ``10m``, ``1h30m``, ``2d``. Pure."""
+"""Durations as people write them: ``90``, ``90s``, ``10m``, ``1h30m``, ``2d``. Pure.
+
+job_submit.lua reads a job's max_delay by the same grammar, in ASCII.
+"""
 
 import re
+from string import whitespace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -18,10 +22,10 @@ def parse_duration_s(text: object) -> float:
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         seconds = float(min(text, 2 * _LONGEST_S))  # TOML's integers may be too large for a float
-    elif isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip()):
+    elif isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip(whitespace)):
         seconds = float(text)
-    elif isinstance(text, str) and re.fullmatch(r"([0-9]{1,9}[dhms])+", text.strip()):
-        parts = _PARTS.findall(text.strip())
+    elif isinstance(text, str) and re.fullmatch(r"([0-9]{1,9}[dhms])+", text.strip(whitespace)):
+        parts = _PARTS.findall(text.strip(whitespace))
         units = [unit for _, unit in parts]
         if sorted(units, key="dhms".index) != units or len(set(units)) != len(units):
             raise ValueError(f"a duration names each unit once, largest first, not {text!r:.60}")

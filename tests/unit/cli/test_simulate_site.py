@@ -82,12 +82,12 @@ def test_the_sites_own_guards_hold(guard: str, tmp_path: Path) -> None:
     [
         ('partition = ["batch"]', 3),
         ('account = ["phys"]\nuser = ["eve"]', 1),
-        ('job_name = ["a?b"]', 1),
+        ('partition = ["batch"]\njob_name = ["a?b"]', 1),
         ('user = ["ann", "eve"]', 2),
     ],
 )
 def test_the_rules_say_who_is_urgent(condition: str, matches: int, record: Path, tmp_path: Path) -> None:
-    text = f'[[preemptors]]\n{condition}\n[[preemptors]]\nname = "said"\ncomment = true\n'
+    text = f'[[preemptors]]\n{condition}\n[[preemptors]]\nname = "said"\npartition = ["batch"]\ncomment = true\n'
     made = simulated(str(record), "--sacct", "--config", config(tmp_path, text), "--nodes", "4")
     assert made["urgent_jobs"] == {"rule 1": matches, "said": 0}
     assert any("comment = true matches no job" in limit for limit in made["limits"])
@@ -156,7 +156,7 @@ def test_what_sacct_refuses_is_one_line(
         (URGENT.replace("high", "low"), ("--nodes", "4"), "none of 3 jobs is urgent by the [[preemptors]] rules"),
         (URGENT, ("--nodes", "1"), "jobs: no job fits 1 nodes; the smallest asks for 2"),
         (f'{URGENT}[planning]\nplanner = "x"\n', ("--nodes", "4"), "unknown planner 'x'"),
-        ("[[preemptors]]\n", ("--nodes", "4"), "a rule without any condition"),
+        ("[[preemptors]]\n", ("--nodes", "4"), "give partition, qos, account or user"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(

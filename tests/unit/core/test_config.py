@@ -58,8 +58,15 @@ def test_values_are_read() -> None:
         pytest.param("[api]\nport = 65536", "api.port: ", id="no such port"),
         pytest.param("[api]\nport = 'http'", "api.port: ", id="a port by name"),
         pytest.param(f"[api]\nport = {10**30}", "api.port: ", id="a huge port"),
-        pytest.param("[[preemptors]]", "preemptors.0: a rule without any condition", id="a rule for every job"),
-        pytest.param("[[preemptors]]\nname = 'x'", "preemptors.0: a rule without any condition", id="only a name"),
+        pytest.param("[[preemptors]]", "preemptors.0: give partition, qos, account or user", id="a rule for every job"),
+        pytest.param(
+            "[[preemptors]]\nname = 'x'", "preemptors.0: give partition, qos, account or user", id="only a name"
+        ),
+        pytest.param(
+            "[[preemptors]]\njob_name = ['live-*']\ncomment = true",
+            "preemptors.0: give partition, qos, account or user",
+            id="only what users write themselves",
+        ),
         pytest.param("[[preemptors]]\npartition = 'urgent'", "preemptors.0.partition: ", id="text for a list"),
         pytest.param("[[preemptors]]\nqos = [1]", "preemptors.0.qos.0: ", id="a number in a list"),
         pytest.param(RULE + "max_delay = ''", "preemptors.0.max_delay: must be a duration", id="no duration"),

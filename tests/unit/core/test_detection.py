@@ -43,7 +43,7 @@ ANY = PreemptorRule(qos=("urgent",))
     ],
 )
 def test_each_condition(condition: dict[str, Any], fits: dict[str, Any], fits_not: dict[str, Any]) -> None:
-    rule = PreemptorRule.model_validate(condition)
+    rule = PreemptorRule.model_validate({"partition": ["x", "batch", "urgent"]} | condition)
     assert matching_rule(urgent_job(**fits), [rule]) is rule
     assert matching_rule(urgent_job(**fits_not), [rule]) is None
 
