@@ -92,6 +92,25 @@ def test_times_that_make_no_sense_are_refused(
     assert not world.store.rolling_drains()
 
 
+@pytest.mark.parametrize("field", ["at", "deadline"])
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        ("9999-12-31T23:59:59Z", "lies more than ten years ahead"),
+        ("9999-12-31T23:59:59-05:00", "lies more than ten years ahead"),
+        ("2100-01-01T00:00:00Z", "lies more than ten years ahead"),
+        ("0001-01-01T00:00:00+05:00", "has passed"),
+    ],
+)
+def test_a_date_of_another_age_is_refused_and_ends_no_cycle(world: World, field: str, when: str, why: str) -> None:
+    document = DrainRequest.model_validate({"nodes": "n1", field: when}).model_dump_json()
+    request_id = world.store.add_request("drain", None, "root", world.clock.now(), document)
+    world.tick()
+    assert why in answer(world, request_id)
+    assert not held(world)
+    assert not world.store.evictions()
+
+
 def test_a_beginning_that_passes_before_the_daemon_reads_it_is_now(make_world: Callable[..., World]) -> None:
     """It was down, or the asker's clock is a little behind: what was asked for in good time is done."""
     world = make_world()

@@ -15,6 +15,7 @@ import pytest
 from clearway.model.cluster import JobState
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
+from clearway.slurm.parse.fields import LATEST
 from tests.contract.backend_conformance import BackendConformance
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
@@ -191,3 +192,15 @@ class TestRealBackend(BackendConformance):
         """A job that is moved must not be sent where it asked not to be."""
         job_id = site._started(site._submit("--ntasks=1", "--mem=500", "--exclude=node[3-4]"))
         assert site.backend.snapshot().job_by_id[job_id].excluded_nodes == ("node3", "node4")
+
+    def test_times_and_limits_that_any_user_may_choose(self, site: RealSite) -> None:
+        """One such job made the whole snapshot unreadable, so that nothing was planned."""
+        endless = site._submit("--hold", "--time=1000000-0")
+        late = site._submit("--begin=now+99999999hours")
+        last = site._submit("--begin=9999-12-31T23:59:59")
+        snapshot = site.backend.snapshot()
+        assert not snapshot.skipped
+        limit_s = snapshot.job_by_id[endless].time_limit_s
+        assert limit_s is None or limit_s >= 1_000 * 86_400
+        for job_id in (late, last):
+            assert snapshot.job_by_id[job_id].eligible_time == LATEST

@@ -17,6 +17,7 @@ _REASON = re.compile(r'[^"\[\]]{0,120}')
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
 _CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
+_FURTHEST = timedelta(days=3_653)
 
 
 class DrainRequest(BaseModel):
@@ -60,10 +61,12 @@ class DrainRequest(BaseModel):
         return self
 
     def check_times(self, asked_at: datetime) -> None:
-        """Raises ``DrainError`` where it was to begin, or to end, before the request was made: a date is mistyped."""
+        """Raises ``DrainError`` for a mistyped date: before the request was made, or more than ten years after it."""
         for what, when in (("beginning", self.at), ("deadline", self.deadline)):
             if when is not None and when < asked_at - _CLOCKS_DIFFER:
                 raise DrainError(f"its {what}, {_utc(when)}, has passed")
+            if when is not None and when > asked_at + _FURTHEST:
+                raise DrainError(f"its {what}, {_utc(when)}, lies more than ten years ahead")
         if self.at is not None and self.deadline is not None and self.deadline <= self.at:
             raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
 
@@ -100,6 +103,8 @@ def read_request(kind: type[R], document: str) -> R:
 
 
 def _utc(when: datetime) -> str:
+    if not 1_970 <= when.year < 9_999:  # the same moment in UTC may be no date any more
+        return when.isoformat(sep=" ")
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, fields
+from clearway.slurm.parse.fields import LATEST, LONGEST_S
 
 Record = Mapping[str, Any]
 T = TypeVar("T", Job, Node, Reservation)
@@ -82,7 +83,7 @@ def read_job(record: Record) -> Job:
         eligible_time=_time(record, "eligible_time"),
         # For a waiting job it is the scheduler's guess, which changes; a run has a start.
         start_time=None if state is JobState.PENDING else _time(record, "start_time"),
-        time_limit_s=None if time_limit_min is None else _number(record, "time_limit") * 60,
+        time_limit_s=None if time_limit_min is None else min(_number(record, "time_limit") * 60, LONGEST_S),
         nodes=nodes if state.holds_nodes else (),
         cpus=_number(record, "cpus"),
         memory_mib=math.ceil(_number(record, "memory_mib") / max(num_nodes, 1)),
@@ -271,7 +272,4 @@ def _flag(record: Record, key: str) -> bool:
 
 def _time(record: Record, key: str) -> datetime | None:
     seconds = _number(record, key)
-    try:
-        return datetime.fromtimestamp(seconds, UTC) if seconds else None
-    except (OverflowError, OSError, ValueError):
-        raise FieldError(f"{key} is {seconds}, not a time") from None
+    return datetime.fromtimestamp(min(seconds, LATEST.timestamp()), UTC) if seconds else None

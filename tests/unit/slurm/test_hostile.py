@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,3 +158,18 @@ def test_gres_without_processors_and_memory() -> None:
     values = {"tres-per-node": "gres:gpu:2", "tres-per-task": "cpu=2,gres/gpu=1", "tres-per-job": "gres/license:1"}
     (job,), _ = parse.read_jobs(record(**values), TOKEN)
     assert job.gres == "gres:gpu:2,gres/license:1,gres/gpu=1"
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "holds"),
+    [
+        ("PENDING", "", False),
+        ("CANCELLED", "", False),
+        ("PENDING", "node1", True),
+        ("RUNNING", "", True),
+        ("?", "", True),
+    ],
+)
+def test_an_unreadable_record_matters_only_where_the_job_may_hold_nodes(state: str, nodes: str, holds: bool) -> None:
+    _, (skipped,) = parse.read_jobs(record(State=state, NodeList=nodes, SubmitTime="never"), TOKEN)
+    assert skipped.holds_nodes is holds

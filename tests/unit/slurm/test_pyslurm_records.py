@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clearway.model.cluster import JobState
+from clearway.slurm.parse.fields import LATEST, LONGEST_S
 from clearway.slurm.pyslurm_records import read_jobs, read_nodes, read_reservations
 
 START = 1_795_255_854
@@ -121,7 +122,6 @@ def test_ended_jobs_are_left_out_and_waiting_ones_with_nodes_are_leaving() -> No
         ({"requeue_count": -1}, "requeue_count is '-1'"),
         ({"is_requeueable": None}, "is_requeueable is 'None'"),
         ({"start_time": 1e300}, "start_time"),
-        ({"start_time": 10**30}, "start_time"),
         ({"array_id": 6, "array_tasks_waiting": "a-b"}, "array_tasks_waiting"),
         ({"unreadable": "gres: ValueError: x"}, "gres: ValueError: x"),
         ({"id": None}, "id is missing"),
@@ -134,6 +134,12 @@ def test_what_cannot_be_read_is_skipped_alone(fields: dict[str, Any], why: str) 
     assert len(skipped) == 1
     assert why in skipped[0].why
     assert skipped[0].holds_nodes
+
+
+def test_times_and_limits_of_another_age_stay_dates() -> None:
+    (made,), skipped = read_jobs([job(state="PENDING", allocated_nodes=None, eligible_time=2**62, time_limit=2**31)])
+    assert not skipped
+    assert (made.eligible_time, made.time_limit_s) == (LATEST, LONGEST_S)
 
 
 def test_a_skipped_job_that_waits_holds_no_nodes() -> None:

@@ -26,13 +26,15 @@ from clearway.slurm.parse import fields
         ("2-03:04:05", 183_845),
         ("1-00", 86_400),
         ("90", 5400),
+        ("INVALID", None),  # of sbatch --time=1000000-0
+        ("900000000-00:00:00", fields.LONGEST_S),
     ],
 )
 def test_duration(text: str, seconds: int | None) -> None:
     assert fields.duration_s(text, "TimeLimit") == seconds
 
 
-@pytest.mark.parametrize("text", ["x", "1:2:3:4", "-5", "1-", "10:00 ", "INVALID", "\u0661\u0660:00", "9" * 30])
+@pytest.mark.parametrize("text", ["x", "1:2:3:4", "-5", "1-", "10:00 ", "\u0661\u0660:00", "9" * 30])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(parse.FieldError, match="TimeLimit"):
         fields.duration_s(text, "TimeLimit")
@@ -41,6 +43,8 @@ def test_what_is_no_duration(text: str) -> None:
 def test_time() -> None:
     assert fields.time("2026-11-21T09:47:28", "StartTime") == datetime(2026, 11, 21, 9, 47, 28, tzinfo=UTC)
     assert fields.time("Unknown", "StartTime") is None
+    for text in ("13434-12-20T21:40:00", "9999-12-31T23:59:59", "99999999999-01-01T00:00:00"):
+        assert fields.time(text, "EligibleTime") == fields.LATEST, "a user's --begin: sums with it stay dates"
     for text in ("21 Nov 09:47", "2026-W47-6", "2026-11-31T09:47:28", "2026-11-21T09:47:28+01:00"):
         with pytest.raises(parse.FieldError, match="StartTime"):
             fields.time(text, "StartTime")

@@ -14,7 +14,11 @@ T = TypeVar("T")
 NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown"})
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
-_DURATION = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<clock>\d{1,6}(?::\d{1,2}){0,2})", re.ASCII)
+_FAR_TIME = re.compile(r"\d{5,12}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)  # of --begin=now+99999999hours
+_DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,2}){0,2})", re.ASCII)
+# Users choose times and limits. What lies further ahead counts as this: sums of them stay dates.
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+LONGEST_S = 100 * 365 * 86_400
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 _UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
@@ -26,9 +30,17 @@ class FieldError(ValueError):
 
 
 def read_each(
-    kind: str, records: Iterable[tuple[str, R]], read: Callable[[R], T], *, key: str = "name"
+    kind: str,
+    records: Iterable[tuple[str, R]],
+    read: Callable[[R], T],
+    *,
+    key: str = "name",
+    may_hold_nodes: Callable[[R], bool] = lambda _: True,
 ) -> tuple[list[T], list[Skipped]]:
-    """What can be read of these records, which come with their keys; of two with one key neither can be trusted."""
+    """What can be read of these records, which come with their keys; of two with one key neither can be trusted.
+
+    ``may_hold_nodes`` is asked for a record that cannot be read.
+    """
     good: dict[str, T | None] = {}
     skipped: list[Skipped] = []
     for ident, record in records:
@@ -39,7 +51,7 @@ def read_each(
         try:
             good[ident] = read(record)
         except FieldError as error:
-            skipped.append(Skipped(kind, ident[:80], str(error)))
+            skipped.append(Skipped(kind, ident[:80], str(error), may_hold_nodes(record)))
     return [each for each in good.values() if each is not None], skipped
 
 
@@ -72,15 +84,20 @@ def time(value: str, what: str) -> datetime | None:
     try:
         # fromisoformat is ten times as fast as strptime, but also takes "2026-W47-6" and the like.
         if _TIME.fullmatch(value):
-            return datetime.fromisoformat(value).replace(tzinfo=UTC)
+            return min(datetime.fromisoformat(value).replace(tzinfo=UTC), LATEST)
     except ValueError:
         pass  # the 31st of November
+    if _FAR_TIME.fullmatch(value):
+        return LATEST
     raise FieldError(f"{what} is {value[:40]!r}, not a time")
 
 
 def duration_s(value: str, what: str) -> int | None:
-    """``[days-]hours:minutes:seconds`` or ``minutes:seconds`` in seconds; None where there is no limit (yet)."""
-    if value in NOTHING or value in ("UNLIMITED", "NOT_SET", "Partition_Limit"):
+    """``[days-]hours:minutes:seconds`` or ``minutes:seconds`` in seconds; None where there is no limit (yet).
+
+    Slurm prints INVALID for a limit that is too long for it to print.
+    """
+    if value in NOTHING or value in ("UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID"):
         return None
     found = _DURATION.fullmatch(value)
     if found is None:
@@ -93,7 +110,7 @@ def duration_s(value: str, what: str) -> int | None:
     for part in parts:
         seconds = seconds * 60 + part
     # A lone number is minutes, as everywhere in Slurm.
-    return days * 86400 + (seconds * 60 if len(parts) == 1 else seconds)
+    return min(days * 86400 + (seconds * 60 if len(parts) == 1 else seconds), LONGEST_S)
 
 
 def size_mib(value: str, what: str) -> float:

@@ -94,8 +94,14 @@ def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) ->
 def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Job], list[Skipped]]:
     """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
     rows, skipped = split_rows(text, token, columns)
-    jobs, more = fields.read_each("job", ((row["JobID"], row) for row in rows), job_from_row, key="id")
+    records = ((row["JobID"], row) for row in rows)
+    jobs, more = fields.read_each("job", records, job_from_row, key="id", may_hold_nodes=_may_hold_nodes)
     return jobs, skipped + more
+
+
+def _may_hold_nodes(row: Row) -> bool:
+    """False only for a job that Slurm says waits or has ended, and that has no nodes."""
+    return bool(fields.text(row["NodeList"])) or job_state(row["State"], on_nodes=False).holds_nodes
 
 
 def job_from_row(row: Row) -> Job:
