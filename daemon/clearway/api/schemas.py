@@ -21,9 +21,6 @@ class Problem(Answer):
     detail: str = Field(description="what was wrong, in one line")
 
 
-# -- the cluster -----------------------------------------------------------------------------------------------
-
-
 class NodeCounts(Answer):
     total: int = Field(description="nodes in the newest snapshot")
     available: int = Field(description="nodes on which Slurm would start a job once they are empty")
@@ -84,9 +81,6 @@ class PreemptorView(Answer):
 class PreemptorList(Answer):
     taken_at: datetime = Field(description="when the newest snapshot was taken")
     items: tuple[PreemptorView, ...] = Field(description="most pressing first")
-
-
-# -- evictions -------------------------------------------------------------------------------------------------
 
 
 class PreemptionView(Answer):
@@ -203,9 +197,6 @@ class StepList(Answer):
     items: tuple[StepView, ...] = Field(description="in the order in which they were intended")
 
 
-# -- calibration -----------------------------------------------------------------------------------------------
-
-
 class Calibrated(Answer):
     checkpointer: str = Field(description="name of the checkpointer: application, dmtcp, criu ...")
     checkpoints: dict[CheckpointOutcome, int] = Field(description="checkpoints that were asked for, by outcome")
@@ -231,9 +222,6 @@ class CalibrationView(Answer):
     next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
 
 
-# -- walltime ----------------------------------------------------------------------------------------------------
-
-
 class WalltimeAdviceView(Answer):
     user: str
     app: str = Field(description="the application as the job calls it, else the job's name")
@@ -244,9 +232,6 @@ class WalltimeAdviceView(Answer):
     longest_s: float = Field(description="the longest run time, seconds")
     cut: int = Field(description="runs that lasted until their time limit")
     advice: str = Field(description="the same in one sentence")
-
-
-# -- requests and what-if --------------------------------------------------------------------------------------
 
 
 class RequestView(Answer):
@@ -310,9 +295,6 @@ class WhatIfView(Answer):
     plan: PlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
     verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
-
-
-# -- health ----------------------------------------------------------------------------------------------------
 
 
 class Health(Answer):

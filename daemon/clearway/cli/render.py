@@ -103,9 +103,6 @@ def listing(rows: Iterable[Any], columns: Columns, title: str = "") -> VisibleTa
     return made
 
 
-# -- parts of a plan -------------------------------------------------------------------------------------------
-
-
 def curve_table(curve: Curve, chosen: CurvePoint | None) -> Table:
     """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
     back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
@@ -154,9 +151,6 @@ def preemption_table(eviction: Operation) -> Table:
         "note": lambda p: p.note,
     }
     return listing(sorted(eviction.preemptions, key=lambda p: p.order), columns)
-
-
-# -- commands --------------------------------------------------------------------------------------------------
 
 
 def status(store: Store, now: datetime, output: str) -> None:

@@ -94,8 +94,6 @@ class Calls:
         self._pyslurm = pyslurm
         return {"pyslurm": str(pyslurm.__version__)}
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
     def snapshot(self) -> dict[str, Any]:
         """Jobs that wait or hold nodes, all nodes, and reservations if a node is in one."""
         jobs = [job for job in self._pyslurm.Jobs.load().values() if not _has_ended(job)]
@@ -124,8 +122,6 @@ class Calls:
     def reservations(self) -> list[dict[str, Any]]:
         return [_reservation(item) for item in self._pyslurm.Reservations.load().values()]
 
-    # ---- jobs --------------------------------------------------------------------------------------------------
-
     requeue = _of_job("requeue")
     cancel = _of_job("cancel")
     suspend = _of_job("suspend")
@@ -146,8 +142,6 @@ class Calls:
 
     def _modify(self, job_id: int, **changes: object) -> None:
         self._pyslurm.Job(job_id).modify(self._pyslurm.JobSubmitDescription(**changes))
-
-    # ---- reservations and nodes --------------------------------------------------------------------------------
 
     def create_reservation(self, name: str, nodes: str, users: list[str], flags: list[str], end_time: int) -> None:
         start = int(time.time())
@@ -175,9 +169,6 @@ class Calls:
 
     def undrain(self, name: str) -> None:
         self._pyslurm.Node(name).modify(self._pyslurm.Node(state="UNDRAIN"))
-
-
-# ---- pyslurm's objects as dictionaries ---------------------------------------------------------------------------
 
 
 def _untracked_gres(config: Any) -> list[str]:
@@ -271,9 +262,6 @@ def _dependencies(found: dict[str, Any] | None) -> str:
         return ""
     parts = [f"{kind}:{':'.join(map(str, jobs))}" for kind, jobs in found.items() if jobs and isinstance(jobs, list)]
     return ",".join([*parts, "singleton"] if found.get("singleton") else parts) or "unknown"
-
-
-# ---- frames ------------------------------------------------------------------------------------------------------
 
 
 def frame(value: object) -> bytes:
