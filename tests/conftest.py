@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 
@@ -17,7 +16,6 @@ settings.load_profile("unhurried")
 
 
 def pytest_configure() -> None:
-    gc.set_threshold(100_000, 20, 50)  # the collector takes a tenth of the time with what pytest keeps
     share()  # before xdist starts its workers, so that all go by the same
 
 
