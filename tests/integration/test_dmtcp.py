@@ -1,7 +1,5 @@
 """The DMTCP driver: with the real DMTCP on PATH, and with stand-ins for what real ones were seen to do wrong."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -158,7 +156,7 @@ def test_damaged_generation_is_refused_and_its_restart_does_not_hang(real: Run) 
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
     generation = real.generation(1)
     poll((real.folder / "dir" / "dmtcp" / "images").exists)
-    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    poll(lambda: runs(real), what="the program under DMTCP")
     assert real.driver.checkpoint(generation, process.pid).ok
     end_group(process)
     (image,) = generation.glob("ckpt_*.dmtcp")
@@ -169,17 +167,19 @@ def test_damaged_generation_is_refused_and_its_restart_does_not_hang(real: Run) 
     poll(lambda: real.told().startswith("ok=no"), what="the refusal")
 
 
-def status(run: Run) -> str:
+def runs(run: Run) -> bool:
+    """Whether the program is there and runs: while it starts, the coordinator counts it and says RUNNING=no."""
     port = run.folder / "state" / "dmtcp" / "port"
     if not port.exists():
-        return ""
+        return False
     command = ["dmtcp_command", "-p", port.read_text().strip(), "-s"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+    return {"NUM_PEERS=1", "RUNNING=yes"} <= set(said.split())
 
 
 def test_coordinator_killed(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
-    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    poll(lambda: runs(real), what="the program under DMTCP")
     os.kill(coordinator(real), signal.SIGKILL)
     assert not real.driver.checkpoint(real.generation(1), process.pid).ok
     end_group(process)
@@ -187,7 +187,7 @@ def test_coordinator_killed(real: Run) -> None:
 
 def test_end_ends_a_coordinator_that_does_not_answer(real: Run) -> None:
     process = real.spawn(real.driver.wrap(["/bin/sleep", "60"]))
-    poll(lambda: "NUM_PEERS=1" in status(real), what="the program under DMTCP")
+    poll(lambda: runs(real), what="the program under DMTCP")
     pid = coordinator(real)
     (real.folder / "state" / "dmtcp" / "port").unlink()  # so that nobody can ask it
     real.driver.end()
