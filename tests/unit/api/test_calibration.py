@@ -13,7 +13,7 @@ from clearway.model.records import CheckpointOutcome
 from tests.integration.store.test_history import CHECKPOINT, RESTART
 from tests.simulation.world import World
 from tests.unit.api.conftest import ApiWorld
-from tests.unit.cli.test_commands import clearway
+from tests.unit.cli.running import clearway
 
 SAVED = replace(CHECKPOINT, outcome=CheckpointOutcome.SAVED, actual_s=20.0, write_s=20.0)
 

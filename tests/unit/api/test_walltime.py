@@ -8,7 +8,7 @@ from pathlib import Path
 from clearway.simulation.jobs import Program
 from tests.integration.store.test_history import RUN
 from tests.unit.api.conftest import ApiWorld
-from tests.unit.cli.test_commands import clearway
+from tests.unit.cli.running import clearway
 
 ROUTE = "/api/v1/walltime/advice"
 

@@ -17,7 +17,7 @@ from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.moving_jobs import moving, serial
 from tests.simulation.world import SAVES, World
-from tests.unit.cli.test_commands import Site
+from tests.unit.cli.running import Site
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from clearway.cli import dry_run, options
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World
-from tests.unit.cli.test_commands import PATIENT_S, Site
+from tests.unit.cli.running import PATIENT_S, Site
 
 THREE = "n[1-3]"
 PATIENT = f"""
