@@ -237,6 +237,3 @@ def test_standard_output_is_the_answer_alone(
     command = [sys.executable, "-c", _FOUR_NODES, *arguments, "--config", str(settings), "-o", "json"]
     done = subprocess.run(command, capture_output=True, check=False, timeout=240, text=True)
     assert json.loads(done.stdout), done.stderr
-
-
-# -- evictions in a store -----------------------------------------------------------------------------------------
