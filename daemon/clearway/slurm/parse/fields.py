@@ -78,7 +78,7 @@ def flag(value: str, what: str) -> bool:
 
 
 def time(value: str, what: str) -> datetime | None:
-    """``2026-11-21T09:47:28`` as aware UTC (commands run with TZ=UTC); None for N/A, Unknown and their like."""
+    """``2026-11-21T09:47:28`` in UTC (commands run with TZ=UTC), at most ``LATEST``; None for N/A and the like."""
     if value in NOTHING:
         return None
     try:
