@@ -279,17 +279,17 @@ def test_at_its_own_pace_it_is_not_held(bench: Bench) -> None:
 @pytest.mark.parametrize("fault", ["", "truncated"])
 def test_near_the_time_limit_it_requeues_itself_if_it_is_saved(bench: Bench, fault: str) -> None:
     scontrol = bench.folder / "scontrol"
-    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\necho "$1 $2" >> "$FOLDER/calls"\n'))
+    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\necho "$*" >> "$FOLDER/calls"\n'))
     run = Run(bench, "--limit-signal", "USR2")
     (run.folder / "fault").write_text(fault)
     os.kill(run.pid, signal.SIGUSR2)
     poll(lambda: bench.claims().state in {SaveState.SAVED, SaveState.FAILED})
     if fault:
         errors = run.end()
-        assert "requeue 7" not in (run.folder / "calls").read_text()
+        assert "requeue Incomplete 7" not in (run.folder / "calls").read_text()
         assert "no checkpoint: not whole" in errors
         return
-    poll(lambda: "requeue 7" in (run.folder / "calls").read_text())
+    poll(lambda: "requeue Incomplete 7" in (run.folder / "calls").read_text())
     child = int(subprocess.check_output(["pgrep", "-P", str(run.pid), "program"], text=True).split()[0])
     os.kill(child, signal.SIGTERM)  # as Slurm does then
     os.kill(child, signal.SIGCONT)

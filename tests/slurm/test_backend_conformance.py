@@ -17,6 +17,7 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse.fields import LATEST
 from tests.contract.backend_conformance import BackendConformance
+from tests.contract.site import look
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
 
@@ -192,6 +193,26 @@ class TestRealBackend(BackendConformance):
         """A job that is moved must not be sent where it asked not to be."""
         job_id = site._started(site._submit("--ntasks=1", "--mem=500", "--exclude=node[3-4]"))
         assert site.backend.snapshot().job_by_id[job_id].excluded_nodes == ("node3", "node4")
+
+    @pytest.mark.parametrize("task", [False, True])
+    def test_a_job_that_ends_between_look_and_requeue_is_not_run_again(
+        self, site: RealSite, monkeypatch: pytest.MonkeyPatch, *, task: bool
+    ) -> None:
+        """Slurm's plain requeue ran it a second time."""
+        job_id = site.full_array() if task else site.run_job("node1")
+        job, look_first = look(site, job_id), site.backend._look  # type: ignore[attr-defined]
+
+        def look_and_end(job_id: str) -> object:
+            found = look_first(job_id)
+            site.finish(job_id)
+            site.wait(f"job {job_id} has ended", lambda: look_first(job_id)[0].state is JobState.ENDED)
+            return found
+
+        monkeypatch.setattr(site.backend, "_look", look_and_end)
+        site.backend.requeue(job)
+        monkeypatch.undo()
+        after = look(site, job_id)
+        assert (after.state, after.restart_count) == (JobState.ENDED, 0)
 
     def test_times_and_limits_that_any_user_may_choose(self, site: RealSite) -> None:
         """One such job made the whole snapshot unreadable, so that nothing was planned."""

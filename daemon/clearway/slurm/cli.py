@@ -18,7 +18,7 @@ from functools import cached_property
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
-from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
+from clearway.slurm.guarded_backend import Act, GuardedBackend
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
@@ -27,10 +27,7 @@ from clearway.slurm.site_settings import NEVER
 EXCLUDED_NODES_FOR_S = 300.0
 
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
-_REFUSALS = {
-    Refusal.PENDING: re.compile(r"Job is pending execution"),
-    Refusal.FINISHED: re.compile(r"Job has already finished|already completing or completed|Invalid job id"),
-}
+_ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
 
 
 class CliBackend(GuardedBackend):
@@ -169,7 +166,6 @@ class CliBackend(GuardedBackend):
     def _act(self, act: Act, target: str, value: str = "") -> None:
         update = ("scontrol", "--oneliner", "update", f"JobId={target}")
         commands: dict[Act, tuple[str, ...]] = {
-            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", target),
             Act.CANCEL: ("scancel", target),
             Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", target),
             Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", target),
@@ -182,8 +178,8 @@ class CliBackend(GuardedBackend):
         }
         self._commands.run(commands[act])
 
-    def _says(self, error: SlurmRefusedError, refusal: Refusal) -> bool:
-        return _REFUSALS[refusal].search(str(error)) is not None
+    def _has_ended(self, error: SlurmRefusedError) -> bool:
+        return _ENDED.search(str(error)) is not None
 
     def _create(self, reservation: Reservation) -> None:
         seconds = (reservation.end_time - self._now()).total_seconds()

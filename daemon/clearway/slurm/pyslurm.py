@@ -13,14 +13,13 @@ from clearway.model.cluster import Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
-from clearway.slurm.guarded_backend import Act, GuardedBackend, Refusal
+from clearway.slurm.guarded_backend import Act, GuardedBackend
 from clearway.slurm.parse import FieldError
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
 from clearway.slurm.requeue_delay import RequeueDelay
 
-# Slurm's error numbers: already done, job finished, invalid job id.
-_REFUSALS = {Refusal.PENDING: (2024,), Refusal.FINISHED: (2021, 2084, 2017)}
+_ENDED = (2021, 2084, 2017)  # Slurm's error numbers: job finished, already completing or completed, invalid job id
 
 _PYSLURM_FLAGS = {ours: theirs for theirs, ours in records.RESERVATION_FLAGS.items()}
 
@@ -38,7 +37,7 @@ class PyslurmBackend(GuardedBackend):
         timeout_s: float = 20.0,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        # The commands are for what pyslurm does not tell.
+        # The commands are for what pyslurm does not tell, and for the one that it cannot give (requeue).
         super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueDelay(now=now))
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
 
@@ -95,8 +94,8 @@ class PyslurmBackend(GuardedBackend):
             arguments = {"reservation": value}
         self._worker.call(call, job_id=int(target), **arguments)
 
-    def _says(self, error: SlurmRefusedError, refusal: Refusal) -> bool:
-        return isinstance(error, RefusedError) and error.errno in _REFUSALS[refusal]
+    def _has_ended(self, error: SlurmRefusedError) -> bool:
+        return isinstance(error, RefusedError) and error.errno in _ENDED
 
     def _create(self, reservation: Reservation) -> None:
         self._worker.call(

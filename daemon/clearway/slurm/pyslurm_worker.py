@@ -122,7 +122,6 @@ class Calls:
     def reservations(self) -> list[dict[str, Any]]:
         return [_reservation(item) for item in self._pyslurm.Reservations.load().values()]
 
-    requeue = _of_job("requeue")
     cancel = _of_job("cancel")
     suspend = _of_job("suspend")
     resume = _of_job("unsuspend")

@@ -26,20 +26,20 @@ from tests.unit.slurm.test_hostile import GOOD
 
 def test_requeue(backend: CliBackend, slurm: FakeSlurm) -> None:
     backend.requeue(seen(backend))
-    assert slurm.changes == ["scontrol requeue 101"]
+    assert slurm.changes == ["scontrol requeue Incomplete 101"]
 
 
 def test_requeue_of_one_array_task_leaves_the_others_alone(backend: CliBackend, slurm: FakeSlurm) -> None:
     becomes(slurm, ArrayTaskID="4")
     slurm.rows.insert(0, GOOD | {"JobID": "100", "ArrayJobID": "101", "ArrayTaskID": "3"})
     backend.requeue(seen(backend))
-    assert slurm.changes == ["scontrol requeue 101_4"]
+    assert slurm.changes == ["scontrol requeue Incomplete 101_4"]
 
 
 def test_requeue_of_a_suspended_job_resumes_it_first(backend: CliBackend, slurm: FakeSlurm) -> None:
     becomes(slurm, State="SUSPENDED")
     backend.requeue(seen(backend))
-    assert slurm.changes == ["scontrol resume 101", "scontrol requeue 101"]
+    assert slurm.changes == ["scontrol resume 101", "scontrol requeue Incomplete 101"]
 
 
 @pytest.mark.parametrize("change", [LEAVING, REQUEUED])

@@ -15,6 +15,7 @@ from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.pyslurm import PyslurmBackend
 from clearway.slurm.pyslurm_process import RefusedError
 from clearway.slurm.pyslurm_worker import Calls
+from tests.unit.slurm.fake_slurm import FakeSlurm
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 JOB = Job(
@@ -51,9 +52,7 @@ def seen(backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job | No
 @pytest.mark.parametrize(
     ("change", "job", "calls"),
     [
-        (lambda b: b.requeue(JOB), JOB, [("requeue", {})]),
         (lambda b: b.requeue(JOB), WAITS, []),
-        (lambda b: b.requeue(JOB), replace(JOB, state=JobState.SUSPENDED), [("resume", {}), ("requeue", {})]),
         (lambda b: b.cancel(JOB), JOB, [("cancel", {})]),
         (lambda b: b.cancel(JOB), WAITS, []),
         (lambda b: b.signal(JOB, "USR1", batch_only=True), JOB, [("send_signal", SIGNALS[0])]),
@@ -83,8 +82,31 @@ def test_a_change_is_one_call_or_none(
 
 
 @pytest.mark.parametrize(
-    ("call", "errno", "good"), [("requeue", 2024, True), ("cancel", 2084, True), ("requeue", 2084, False)]
+    ("job", "named"),
+    [
+        (JOB, "5"),
+        (replace(JOB, state=JobState.SUSPENDED), "5"),
+        (replace(JOB, array_job_id="5", array_task_id=2), "5_2"),  # the number alone would mean the whole array
+        (replace(JOB, array_job_id="4", array_task_id=0), "4_0"),
+    ],
 )
+def test_a_requeue_is_scontrols_as_pyslurm_would_run_an_ended_job_again(
+    backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job, named: str
+) -> None:
+    slurm = FakeSlurm()
+    monkeypatch.setattr(backend, "_commands", slurm)
+    made = seen(backend, monkeypatch, job)
+    backend.requeue(JOB)
+    assert slurm.changes == [f"scontrol requeue Incomplete {named}"]
+    assert made == ([("resume", {})] if job.state is JobState.SUSPENDED else [])
+    slurm.refusal = "Job is pending execution for job 5"
+    backend.requeue(JOB)
+    slurm.refusal = "Requested operation is presently disabled for job 5"
+    with pytest.raises(SlurmRefusedError, match="disabled"):
+        backend.requeue(JOB)
+
+
+@pytest.mark.parametrize(("call", "errno", "good"), [("cancel", 2084, True), ("cancel", 2024, False)])
 def test_a_refusal_may_mean_success(
     backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, call: str, errno: int, *, good: bool
 ) -> None:
