@@ -20,7 +20,7 @@ from typing import Any, Self
 import httpx
 
 from clearway import bootstrap
-from clearway.api.tokens import Tokens
+from clearway.api.tokens import Tokens, digest_of
 from clearway.config.configuration import Config, load_config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.model.cluster import Node
@@ -46,6 +46,8 @@ url = "sqlite:///{folder}/clearway.sqlite"
 [api]
 port = 0
 token_file = "{folder}/tokens"
+[access]
+public = "reading"
 [[preemptors]]
 partition = ["urgent"]
 max_delay = "5m"
@@ -63,7 +65,7 @@ kill_allowance = "2s"
 
 def write_config(folder: Path, mode: str = "automatic") -> Path:
     tokens = folder / "tokens"
-    tokens.write_text(f"ann:{TOKEN}\n")
+    tokens.write_text(f"ann operator never {digest_of(TOKEN)}\n")
     tokens.chmod(0o600)
     path = folder / "clearway.toml"
     path.write_text(CONFIG.format(folder=folder, mode=mode))

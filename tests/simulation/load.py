@@ -98,6 +98,7 @@ def main(database: str) -> int:
             "daemon": {"mode": "automatic", "poll_interval": 0.1, "active_interval": 0.1},
             "store": {"url": f"sqlite:///{database}"},
             "api": {"port": 0},
+            "access": {"public": "reading"},
             "preemptors": [{"partition": ["urgent"], "max_delay": "5m"}],
         }
     )

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import httpx
 
+from clearway.api.tokens import digest_of
 from clearway.cli import launcher
 from clearway.model.operations import Eviction
 from clearway.store.repository import SqlStore
@@ -106,6 +107,7 @@ class RunningDaemon:
     """``with RunningDaemon(cluster, folder) as daemon``; killed with SIGKILL it leaves database and cluster behind."""
 
     token = "a-token-for-the-tests-0123456789"
+    authorized: ClassVar = {"Authorization": f"Bearer {token}"}
 
     def __init__(self, cluster: SlurmCluster, folder: Path, *, config: str | None = None, kill_at: str = "") -> None:
         self.cluster, self.folder = cluster, folder
@@ -113,7 +115,7 @@ class RunningDaemon:
         self.config = folder / "clearway.toml"
         self.config.write_text(config if config is not None else config_text(folder, cluster.conf))
         tokens = folder / "tokens"
-        tokens.write_text(f"tester:{self.token}\n")
+        tokens.write_text(f"tester admin never {digest_of(self.token)}\n")
         tokens.chmod(0o600)
         self.log = folder / "daemon.log"
         self._kill_at = kill_at
@@ -156,11 +158,10 @@ class RunningDaemon:
         return lines[-1].partition("address=")[2].split()[0].strip('"') if lines else None
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.address()}{path}", timeout=20 * SLACK)
+        return httpx.get(f"{self.address()}{path}", headers=self.authorized, timeout=20 * SLACK)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.post(f"{self.address()}{path}", json=body, headers=headers, timeout=20 * SLACK)
+        return httpx.post(f"{self.address()}{path}", json=body, headers=self.authorized, timeout=20 * SLACK)
 
     def store(self) -> SqlStore:
         return SqlStore(f"sqlite:///{self.folder}/clearway.sqlite")

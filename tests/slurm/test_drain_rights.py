@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearway import bootstrap
+from clearway.api.tokens import digest_of
 from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.model.cluster import AdminLevel
@@ -36,7 +37,8 @@ def cluster(accounting_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp_path: Path) -> None:
     backend = CliBackend(now=lambda: datetime.now(UTC), slurm_conf=str(cluster.conf), timeout_s=15)
     daemon = RunningDaemon(cluster, tmp_path / "daemon")
-    (daemon.folder / "tokens").write_text(f"{USER}:{daemon.token}\n")  # the token's name is whose rights count
+    # The token's name is whose rights count.
+    (daemon.folder / "tokens").write_text(f"{USER} operator never {digest_of(daemon.token)}\n")
     with daemon:
         for level in AdminLevel:
             cluster.set_admin_level(USER, level.value.capitalize())

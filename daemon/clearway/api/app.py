@@ -20,6 +20,7 @@ from clearway.api import (
     schemas,
     what_if_routes,
 )
+from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
@@ -29,8 +30,9 @@ LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
 _WORKER_THREADS = 8  # requests are few; each thread costs memory and may hold a database connection
 
 _DESCRIPTION = """\
-Clearway makes room on a Slurm cluster for urgent jobs. Reading needs no token; what changes something needs
-`Authorization: Bearer TOKEN` and is carried out by the daemon's next cycle. Names end in their units: `_s` seconds,
+Clearway makes room on a Slurm cluster for urgent jobs. Health and metrics need no token. All else needs
+`Authorization: Bearer TOKEN`, unless the site lets everybody read (`access.public`); what changes something is carried
+out by the daemon's next cycle. Names end in their units: `_s` seconds,
 `_node_s` node-seconds (divide by 3600 for node-hours). Times are UTC (RFC 3339). Errors are `{"detail": "one line"}`.
 """
 
@@ -62,7 +64,9 @@ def create_app(context: Context) -> FastAPI:
         drain_routes.moves,
         drain_routes.rolling,
     ):
-        app.include_router(router, prefix=API)
+        check_declared(router)
+        app.include_router(router, prefix=API, responses=REFUSALS)
+    check_declared(health_routes.router)
     app.include_router(health_routes.router)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)
     app.add_exception_handler(RequestValidationError, _malformed)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Logins
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
@@ -53,7 +52,7 @@ class Context:
     store: Store
     clock: Clock
     pulse: Pulse
-    tokens: Tokens
+    logins: Logins
     metrics: Metrics
     history: Callable[[], History] = History  # empty unless the daemon's own is given
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
@@ -105,24 +104,3 @@ def _newest_report(daemon: Daemon) -> CycleReport:
 
 
 Report = Annotated[CycleReport, Depends(_newest_report)]
-
-
-_bearer = HTTPBearer(auto_error=False, description="a token of the file api.token_file")
-Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-
-
-def _actor(given: Credentials, daemon: Daemon) -> str:
-    """The name of the bearer token; callers cannot choose it."""
-    if not daemon.tokens.configured:
-        raise HTTPException(403, "changes over REST are switched off: the configuration names no api.token_file")
-    actor = None if given is None else daemon.tokens.actor(given.credentials.strip())
-    if actor is None:
-        raise HTTPException(
-            401,
-            "a change needs a valid token: send 'Authorization: Bearer TOKEN'",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
-    return actor
-
-
-Actor = Annotated[str, Depends(_actor)]

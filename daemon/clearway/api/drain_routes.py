@@ -9,14 +9,16 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query
 
 from clearway.api import schemas, views
+from clearway.api.authorization import needs
 from clearway.api.context import Context, Daemon, Report
-from clearway.api.request_routes import REFUSALS, Ask
+from clearway.api.request_routes import OPERATOR, Ask
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
+from clearway.model.identity import Role
 from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
@@ -25,14 +27,15 @@ from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID
 
-router = APIRouter(tags=["drains"])
-moves = APIRouter(tags=["moves"])
-rolling = APIRouter(prefix="/rolling-drains", tags=["drains"])
+_VIEWER = [needs(Role.VIEWER)]
+router = APIRouter(tags=["drains"], dependencies=_VIEWER)
+moves = APIRouter(tags=["moves"], dependencies=_VIEWER)
+rolling = APIRouter(prefix="/rolling-drains", tags=["drains"], dependencies=_VIEWER)
 
 RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
 
 
-@router.post("/drains", status_code=202, responses=REFUSALS)
+@router.post("/drains", status_code=202, dependencies=[OPERATOR])
 def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
 
@@ -42,7 +45,7 @@ def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     return ask(RequestKind.DRAIN, document=wish.model_dump_json())
 
 
-@router.post("/undrains", status_code=202, responses=REFUSALS)
+@router.post("/undrains", status_code=202, dependencies=[OPERATOR])
 def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     """Let nodes take jobs again that a drain has emptied."""
     return ask(RequestKind.UNDRAIN, document=wish.model_dump_json())
@@ -54,7 +57,7 @@ def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}},
 )
 def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
-    """How the jobs on these nodes would leave; changes nothing and needs no token."""
+    """How the jobs on these nodes would leave; changes nothing."""
     if wish.rolling is not None:
         raise HTTPException(422, "rolling: ask rolling-drains/what-if")
     order = _order(wish, report.snapshot)
@@ -74,7 +77,7 @@ def _order(wish: DrainRequest, snapshot: ClusterSnapshot) -> DrainOrder:
         raise HTTPException(422, str(error)) from None
 
 
-@moves.post("/compactions", status_code=202, responses=REFUSALS)
+@moves.post("/compactions", status_code=202, dependencies=[OPERATOR])
 def compact(ask: Ask) -> schemas.RequestView:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty.
 
@@ -83,7 +86,7 @@ def compact(ask: Ask) -> schemas.RequestView:
     return ask(RequestKind.COMPACT)
 
 
-@moves.post("/promotions", status_code=202, responses=REFUSALS)
+@moves.post("/promotions", status_code=202, dependencies=[OPERATOR])
 def promote(ask: Ask) -> schemas.RequestView:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     return ask(RequestKind.PROMOTE)
@@ -91,13 +94,13 @@ def promote(ask: Ask) -> schemas.RequestView:
 
 @moves.post("/compactions/what-if")
 def compaction(daemon: Daemon, report: Report) -> schemas.WhatIfView:
-    """Which jobs a compaction would move now, and why others stay; changes nothing and needs no token."""
+    """Which jobs a compaction would move now, and why others stay; changes nothing."""
     return _moves_what_if(MoveKind.COMPACTION, daemon, report)
 
 
 @moves.post("/promotions/what-if")
 def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
-    """Which jobs a promotion would move now, and why others stay; changes nothing and needs no token."""
+    """Which jobs a promotion would move now, and why others stay; changes nothing."""
     return _moves_what_if(MoveKind.PROMOTION, daemon, report)
 
 
@@ -129,7 +132,7 @@ def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
     return views.view(schemas.RollingView, found, found.order)
 
 
-@rolling.post("/{rolling_id}/cancel", status_code=202, responses=REFUSALS)
+@rolling.post("/{rolling_id}/cancel", status_code=202, dependencies=[OPERATOR])
 def cancel(daemon: Daemon, ask: Ask, rolling_id: RollingId) -> schemas.RequestView:
     """Begin no more of its drains, and cancel what is not empty yet; empty nodes stay drained."""
     _existing(daemon, rolling_id)
@@ -145,7 +148,7 @@ def _existing(daemon: Context, rolling_id: int) -> RollingDrain:
 
 @rolling.post("/what-if", name="what_if")
 def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.RollingWhatIf:
-    """Which nodes would be emptied together if nothing changed; changes nothing and needs no token."""
+    """Which nodes would be emptied together if nothing changed; changes nothing."""
     order = _order(wish, report.snapshot)
     snapshot, context = report.snapshot, daemon.planning_context(report)
     with daemon.planning():

@@ -6,11 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query
 
 from clearway.api import plan_schemas, schemas, views
+from clearway.api.authorization import needs
 from clearway.api.context import Daemon
+from clearway.model.identity import Role
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.store.base import LARGEST_ID
 
-router = APIRouter(prefix="/evictions", tags=["evictions"])
+router = APIRouter(prefix="/evictions", tags=["evictions"], dependencies=[needs(Role.VIEWER)])
 
 # The store loads evictions with their plans, a big one of which takes some 10 MB; only summaries are kept.
 _LOADED_AT_ONCE = 5

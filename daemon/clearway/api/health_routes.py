@@ -4,9 +4,10 @@ from fastapi import APIRouter, HTTPException, Response
 
 import clearway
 from clearway.api import schemas
+from clearway.api.authorization import PUBLIC
 from clearway.api.context import Context, Daemon
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
 _UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "description": "no"}}
 

@@ -6,11 +6,14 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 
 from clearway.api import schemas, views
+from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
 from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.model.identity import Role
 
-snapshot = APIRouter(tags=["cluster"])
-learned = APIRouter()
+_VIEWER = [needs(Role.VIEWER)]
+snapshot = APIRouter(tags=["cluster"], dependencies=_VIEWER)
+learned = APIRouter(dependencies=_VIEWER)
 
 
 @snapshot.get("/cluster")

@@ -1,6 +1,6 @@
 """Change: what an operator asks is written to the store; the loop reads it in its next cycle and writes the result.
 
-Nothing here calls Slurm. The actor is the name of the token.
+Nothing here calls Slurm. The actor is the name of the identity.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Path, Response
 
 from clearway.api import schemas, views
-from clearway.api.context import Actor, Daemon
+from clearway.api.authorization import Actor, needs
+from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
+from clearway.model.identity import Role
 from clearway.model.requests import RequestKind
 from clearway.store.base import LARGEST_ID
 from clearway.telemetry.log import get_logger
@@ -18,15 +20,12 @@ from clearway.telemetry.log import get_logger
 router = APIRouter(tags=["requests"])
 log = get_logger()
 
-REFUSALS: dict[int | str, dict[str, object]] = {
-    401: {"model": schemas.Problem, "description": "no valid token"},
-    403: {"model": schemas.Problem, "description": "changes are switched off"},
-}
+OPERATOR = needs(Role.OPERATOR)
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Stores a request for the loop, and wakes it."""
+    """Stores a request for the loop, and wakes it. The route that takes it names the role that this needs."""
 
     daemon: Daemon
     actor: Actor
@@ -47,31 +46,31 @@ class Asking:
 Ask = Annotated[Asking, Depends()]
 
 
-@router.post("/evictions/{eviction_id}/approve", status_code=202, responses=REFUSALS)
+@router.post("/evictions/{eviction_id}/approve", status_code=202, dependencies=[OPERATOR])
 def approve(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Let an eviction that awaits approval be carried out."""
     return ask(RequestKind.APPROVE, eviction_id)
 
 
-@router.post("/evictions/{eviction_id}/cancel", status_code=202, responses=REFUSALS)
+@router.post("/evictions/{eviction_id}/cancel", status_code=202, dependencies=[OPERATOR])
 def cancel(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Undo what can be undone: jobs that have not passed their point of no return stay."""
     return ask(RequestKind.CANCEL, eviction_id)
 
 
-@router.post("/pause", status_code=202, responses=REFUSALS)
+@router.post("/pause", status_code=202, dependencies=[OPERATOR])
 def pause(ask: Ask) -> schemas.RequestView:
     """Begin nothing new; what has passed its point of no return is followed to its end."""
     return ask(RequestKind.PAUSE)
 
 
-@router.post("/resume", status_code=202, responses=REFUSALS)
+@router.post("/resume", status_code=202, dependencies=[OPERATOR])
 def resume(ask: Ask) -> schemas.RequestView:
     """End a pause."""
     return ask(RequestKind.RESUME)
 
 
-@router.get("/requests/{request_id}")
+@router.get("/requests/{request_id}", dependencies=[needs(Role.VIEWER)])
 def request(
     daemon: Daemon, request_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the request")]
 ) -> schemas.RequestView:

@@ -1,29 +1,66 @@
-"""The tokens that may change something over REST: a file with one ``name:token`` a line.
+"""The token file: one ``NAME ROLE END sha256:HASH`` a line, as ``clearway token`` writes it.
+
+A token is 256 random bits, so its plain SHA-256 keeps the secret: there is nothing to guess. Who reads the file, or a
+backup of it, cannot log in with it. END is a time in UTC such as 2027-05-01T00:00:00Z, or ``never``.
 
 The file must belong to root or to the daemon's own user, must not be open to others, and must not be writable by
 its group; a group that may read it is allowed, so that root can own it and the daemon's group can read it (0640).
 """
 
+import hashlib
 import hmac
 import os
 import re
+import secrets
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from clearway.model.errors import ConfigError
+from clearway.model.identity import Identity, Role
 
-SHORTEST_TOKEN = 16
+NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _LARGEST_FILE = 64 * 1024
-_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
-_TOKEN = re.compile(r"[!-~]+")  # what a header can carry
+_FORM = "expected 'NAME ROLE END sha256:HASH', as `clearway token` writes it"
+_END = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One token; ``end`` None: it does not end."""
+
+    identity: Identity
+    end: datetime | None
+    digest: str
+
+    @property
+    def line(self) -> str:
+        end = "never" if self.end is None else self.end.astimezone(UTC).strftime(_END)
+        return f"{self.identity.name} {self.identity.role.value} {end} {self.digest}"
+
+    def ended(self, now: datetime) -> bool:
+        return self.end is not None and self.end <= now
+
+
+def digest_of(token: str) -> str:
+    return "sha256:" + hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def new_token(name: str, role: Role, end: datetime | None) -> tuple[str, Entry]:
+    """A token that was never given out before, and its entry; the token itself is kept nowhere."""
+    token = "cw_" + secrets.token_urlsafe(32)
+    return token, Entry(Identity(name, role), end, digest_of(token))
 
 
 class Tokens:
-    """The tokens of the file, read when made and when told to ``reload``. Without a file nothing can be changed."""
+    """The entries of the file, read when made and when told to ``reload``; without a file there is none."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._tokens: tuple[tuple[str, bytes], ...] = ()
+        self.entries: tuple[Entry, ...] = ()
         self.reload()
 
     @property
@@ -31,20 +68,20 @@ class Tokens:
         return self._file is not None
 
     def reload(self) -> None:
-        """Read the file again; when it cannot be used, the old tokens stay.
+        """Read the file again; when it cannot be used, the old entries stay.
 
         Raises:
             ConfigError: one line with file and line, never with a token.
         """
         if self._file is not None:
-            self._tokens = _parse(_read(self._file), self._file)
+            self.entries = _parse(_read(self._file), self._file)
 
-    def actor(self, token: str) -> str | None:
-        """The name of this token. Each one is compared in constant time, so that the wait tells nothing."""
-        given, found = token.encode(errors="replace"), None
-        for name, known in self._tokens:
-            if hmac.compare_digest(given, known):
-                found = name
+    def find(self, token: str) -> Entry | None:
+        """The entry of this token, ended or not. Each is compared in constant time, so that the wait tells nothing."""
+        given, found = digest_of(token), None
+        for entry in self.entries:
+            if hmac.compare_digest(given, entry.digest):
+                found = entry
         return found
 
 
@@ -72,19 +109,35 @@ def _read(file: Path) -> str:
     return text.decode("ascii")
 
 
-def _parse(text: str, file: Path) -> tuple[tuple[str, bytes], ...]:
-    tokens: dict[str, bytes] = {}
+def _parse(text: str, file: Path) -> tuple[Entry, ...]:
+    entries: dict[str, Entry] = {}
+    for number, line in _lines(text):
+        try:
+            entry = _entry(line)
+        except ValueError as error:
+            raise ConfigError(f"{file}: line {number}: {error}") from None
+        if entry.digest in entries:
+            raise ConfigError(f"{file}: line {number}: the same token as {entries[entry.digest].identity.name}'s")
+        entries[entry.digest] = entry
+    return tuple(entries.values())
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, colon, token = (part.strip() for part in line.partition(":"))
-        if not colon or not _NAME.fullmatch(name):
-            raise ConfigError(f"{file}: line {number}: expected name:token")
-        if len(token) < SHORTEST_TOKEN or not _TOKEN.fullmatch(token):
-            raise ConfigError(f"{file}: line {number}: a token has at least {SHORTEST_TOKEN} printable characters")
-        if name in tokens:
-            raise ConfigError(f"{file}: line {number}: {name} is given twice")
-        tokens[name] = token.encode()
-    if len(set(tokens.values())) != len(tokens):
-        raise ConfigError(f"{file}: two names share one token")
-    return tuple(tokens.items())
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _entry(line: str) -> Entry:
+    """Raises ``ValueError`` with a sentence that repeats nothing of the line but a role."""
+    words = line.split()
+    if len(words) != 4 or not NAME.fullmatch(words[0]) or not _HASH.fullmatch(words[3]):
+        raise ValueError(_FORM)
+    name, role, end, digest = words
+    if role not in set(Role):
+        raise ValueError(f"there is no role {role[:20]!r}; there are {', '.join(Role)}")
+    try:
+        ends = None if end == "never" else datetime.strptime(end, _END).replace(tzinfo=UTC)
+    except ValueError:
+        raise ValueError("the end is 'never' or a time like 2027-05-01T00:00:00Z") from None
+    return Entry(Identity(name, Role(role)), ends, digest)

@@ -1,6 +1,6 @@
 """What would be done for an urgent job of K nodes, on the newest snapshot: the daemon's own decision, and no act.
 
-Changes nothing and needs no token. One plan is made at a time, and the input is bounded by the cluster's size.
+Changes nothing. One plan is made at a time, and the input is bounded by the cluster's size.
 """
 
 from typing import Annotated
@@ -9,14 +9,16 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from clearway.api import schemas, views
+from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
 from clearway.model.durations import Duration
+from clearway.model.identity import Role
 from clearway.model.plan import NoPlan
 from clearway.preemption.detection import imagined
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
 
-router = APIRouter(tags=["what-if"])
+router = APIRouter(tags=["what-if"], dependencies=[needs(Role.VIEWER)])
 
 LONGEST_DELAY_S = 7 * 86_400.0
 

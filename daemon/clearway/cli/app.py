@@ -32,6 +32,7 @@ from clearway.cli.options import (
 )
 from clearway.cli.plan_file import run_plan_file
 from clearway.cli.sweep_options import ReplayOptions, SweepOptions
+from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
 from clearway.config.configuration import load_config
 from clearway.estimates.history import read_history
@@ -55,6 +56,7 @@ walltime_app.command("submit", context_settings={"allow_interspersed_args": Fals
 walltime_app.command("status")(walltime_chain.status)
 app.command()(compact)
 app.command()(promote)
+app.command("token")(make_token)
 
 
 Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]

@@ -6,35 +6,22 @@ docs/reference/configuration.md is made from these classes.
 import tomllib
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
+from clearway.config.access import AccessConfig, ApiConfig
+from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
+from clearway.config.fields import Section as _Section
+from clearway.config.fields import key as _key
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Mode(StrEnum):
     OBSERVE = "observe"
     APPROVE = "approve"
     AUTOMATIC = "automatic"
-
-
-def _key(default: Any, meaning: str, **limits: Any) -> Any:
-    """A key that may be left out; ``meaning`` goes into the documentation."""
-    return Field(default, description=meaning, **limits)
-
-
-Names = tuple[str, ...]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[Finite, Field(gt=0)]
-Period = Annotated[Duration, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Weight = Annotated[float, Field(ge=0, le=1_000)]
 
 
 class DaemonConfig(_Section):
@@ -61,16 +48,6 @@ class SlurmConfig(_Section):
 class StoreConfig(_Section):
     url: str = _key(
         "sqlite:////var/lib/clearway/clearway.sqlite", "SQLAlchemy URL: sqlite:///PATH, postgresql://..., mariadb://..."
-    )
-
-
-class ApiConfig(_Section):
-    host: str = _key("127.0.0.1", "address to listen on")
-    port: int = _key(8642, "port to listen on; 0: any free one", ge=0, le=65_535)
-    token_file: Path | None = _key(
-        None,
-        "file with one 'name:token' a line; a request with such a token may change state. None: the REST API only "
-        "reads",
     )
 
 
@@ -284,6 +261,7 @@ class Config(_Section):
     slurm: SlurmConfig = SlurmConfig()
     store: StoreConfig = StoreConfig()
     api: ApiConfig = ApiConfig()
+    access: AccessConfig = AccessConfig()
     preemptors: tuple[PreemptorRule, ...] = ()
     candidates: CandidatesConfig = CandidatesConfig()
     budget: BudgetConfig = BudgetConfig()

@@ -21,6 +21,7 @@ import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse
+from clearway.api.logins import Logins
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError
@@ -217,7 +218,7 @@ def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -
         store=parts.store,
         clock=parts.clock,
         pulse=pulse,
-        tokens=tokens,
+        logins=Logins(tokens, lambda: loop.config, parts.clock),
         metrics=metrics,
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,

@@ -69,6 +69,7 @@ def demo_config(store_url: str, port: int) -> Config:
             "daemon": {"mode": "automatic", "poll_interval": 0.25, "active_interval": 0.1},
             "store": {"url": store_url},
             "api": {"port": port},
+            "access": {"public": "reading"},
             "preemptors": [{"name": "urgent partition", "partition": ["urgent"], "max_delay": scenarios.MAX_DELAY_S}],
             "costs": {
                 "file_system_mib_s": scenarios.FILE_SYSTEM_GB_S * 1_000 * _MIB_PER_GB / 1_000,

@@ -12,17 +12,21 @@ from fastapi.testclient import TestClient
 
 from clearway.api.app import create_app
 from clearway.api.context import Pulse
-from clearway.api.tokens import Tokens
+from clearway.api.tokens import Tokens, digest_of
+from clearway.config.access import AccessConfig, Public
 from clearway.model.events import fan_out
 from clearway.service.server import api_context
 from clearway.telemetry.metrics import Metrics
-from tests.simulation.world import Quiet, World
+from tests.simulation.world import Quiet, World, config
 
 TOKEN = "correct-horse-battery"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def token_file(folder: Path, text: str = f"ann:{TOKEN}\n", mode: int = 0o600) -> Path:
+LINE = f"ann operator never {digest_of(TOKEN)}\n"
+
+
+def token_file(folder: Path, text: str = LINE, mode: int = 0o600) -> Path:
     path = folder / "tokens"
     path.write_text(text)
     path.chmod(mode)
@@ -30,9 +34,12 @@ def token_file(folder: Path, text: str = f"ann:{TOKEN}\n", mode: int = 0o600) ->
 
 
 class ApiWorld(World):
-    """A ``World`` with the application on top."""
+    """A ``World`` with the application on top; everybody may read, unless the configuration given says otherwise."""
 
     def __init__(self, folder: Path, *, tokens: Tokens, **fields: Any) -> None:
+        fields.setdefault("config", config())
+        if "access" not in fields["config"].model_fields_set:
+            fields["config"] = fields["config"].model_copy(update={"access": AccessConfig(public=Public.READING)})
         super().__init__(f"sqlite:///{folder}/store.sqlite", **fields)
         self.metrics = Metrics(self.clock, backend="simulated")
         self.metrics.configured(self.config)

@@ -1,0 +1,118 @@
+"""Who may use which route. Every route declares it, or the application is not made.
+
+A route that anybody may use, known or not (health), says ``dependencies=[PUBLIC]``. Every other route names the least
+role that it needs, on itself or on its router::
+
+    router = APIRouter(tags=["..."], dependencies=[needs(Role.VIEWER)], responses=REFUSALS)
+
+    @router.post("/stop", dependencies=[needs(Role.OPERATOR)])
+    def stop(ask: Ask) -> ...:
+
+``needs(Role.USER)`` admits every known user: such a route must show a user no more than ``Sight`` allows, or leave the
+decision to the loop. Where several are declared, all of them hold. A route that wants to know the asker takes
+``asker: Asker``, one that stores a request takes ``Ask`` (request_routes), whose actor is the identity's name: callers
+cannot choose it.
+
+Where ``access.public = "reading"``, an asker without token counts as a viewer without a name; what is asked of the loop
+(``Ask``) always needs a name.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from clearway.api import schemas
+from clearway.api.context import Context, Daemon
+from clearway.api.logins import LoginRefusedError
+from clearway.config.access import Public
+from clearway.model.identity import Identity, Role
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"model": schemas.Problem, "description": "no valid token"},
+    403: {"model": schemas.Problem, "description": "the identity's role does not allow it"},
+}
+
+_ANONYMOUS = Identity("", Role.VIEWER)
+
+_bearer = HTTPBearer(auto_error=False, description="a token of the file api.token_file")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+def _asker(given: Credentials, daemon: Daemon) -> Identity:
+    """Whose token this is; each request is asked once, however many of its dependencies want to know."""
+    if given is None:
+        if daemon.config().access.public is Public.READING:
+            return _ANONYMOUS
+        raise _no_token(daemon)
+    if not daemon.logins.configured:
+        raise _no_token(daemon)
+    try:
+        return daemon.logins.identify(given.credentials.strip())
+    except LoginRefusedError:
+        raise _unknown("the token is not valid, or has ended") from None
+
+
+def _no_token(daemon: Context) -> HTTPException:
+    if not daemon.logins.configured:
+        return HTTPException(403, "this needs a token, and none is good: the configuration has no api.token_file")
+    return _unknown("this needs a valid token: send 'Authorization: Bearer TOKEN'")
+
+
+def _unknown(why: str) -> HTTPException:
+    return HTTPException(401, why, headers={"WWW-Authenticate": "Bearer"})
+
+
+Asker = Annotated[Identity, Depends(_asker)]
+
+
+class _Needs:
+    """The check of one role; its being a class is how ``undeclared`` finds it."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+
+    def __call__(self, asker: Asker, daemon: Daemon) -> None:
+        if not asker.role.includes(self._role):
+            if asker.anonymous:
+                raise _no_token(daemon)
+            raise HTTPException(403, f"this needs the role {self._role}; {asker.name} has the role {asker.role}")
+
+
+def needs(role: Role) -> Any:
+    """A dependency for ``dependencies=[...]``: 401 without a valid token, 403 with a lesser role."""
+    return Depends(_Needs(role))
+
+
+def _public() -> None:
+    pass
+
+
+PUBLIC = Depends(_public)
+
+
+def _actor(asker: Asker, daemon: Daemon) -> str:
+    """The name under which a request is stored."""
+    if asker.anonymous:
+        raise _no_token(daemon)
+    return asker.name
+
+
+Actor = Annotated[str, Depends(_actor)]
+
+
+def check_declared(router: APIRouter) -> None:
+    """Raise for the first route that does not say who may use it: forgotten, it would be open to everybody."""
+    for route in router.routes:
+        calls = list(_calls(route.dependant)) if isinstance(route, APIRoute) else []
+        if not any(call is _public or isinstance(call, _Needs) for call in calls):
+            raise LookupError(f"{route}: declare needs(Role...) or PUBLIC, see clearway.api.authorization")
+
+
+def _calls(dependant: Dependant) -> Iterable[object]:
+    for each in dependant.dependencies:
+        yield each.call
+        yield from _calls(each)
