@@ -1,7 +1,7 @@
 """A busy cluster: 1,000 running and 1,000 pending jobs of all sorts on 2,000 nodes; for load tests and benchmarks.
 
 ``python -m tests.simulation.load DATABASE`` runs a whole daemon (loop, store, REST API) on it until it is told to end;
-its first line is the address of the API.
+its first line is the address of the API. With a file of tokens behind the database it waits for approvals.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -87,7 +88,7 @@ def _who(draw: Random) -> dict[str, Any]:
     return {"user": f"user{draw.randint(1, 99)}", "account": f"account{draw.randint(1, 20)}", "name": "solver"}
 
 
-def main(database: str) -> int:
+def main(database: str, tokens: str | None = None) -> int:
     configure_logging("text", quiet=True)
     clock = SystemClock()
     cluster = SimulatedCluster(now=clock.now())
@@ -95,7 +96,7 @@ def main(database: str) -> int:
     fill(cluster)
     config = Config.model_validate(
         {
-            "daemon": {"mode": "automatic", "poll_interval": 0.1, "active_interval": 0.1},
+            "daemon": {"mode": "approve" if tokens else "automatic", "poll_interval": 0.1, "active_interval": 0.1},
             "store": {"url": f"sqlite:///{database}"},
             "api": {"port": 0},
             "access": {"public": "reading"},
@@ -104,8 +105,9 @@ def main(database: str) -> int:
     )
     daemon = bootstrap.build(config, origin="load", backend=SimulatedBackend(cluster, clock), clock=clock)
     urgent(cluster)
-    return server.serve(daemon.loop, daemon.metrics, Tokens(None), announce=lambda address: print(address, flush=True))
+    known = Tokens(Path(tokens) if tokens else None)
+    return server.serve(daemon.loop, daemon.metrics, known, announce=lambda address: print(address, flush=True))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

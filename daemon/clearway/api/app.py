@@ -8,7 +8,6 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import clearway
 from clearway.api import (
@@ -20,6 +19,7 @@ from clearway.api import (
     schemas,
     what_if_routes,
 )
+from clearway.api.admission import THREADS, BoundedBody, Lanes, problem
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
 from clearway.model.errors import StoreError, UnknownEvictionError
@@ -27,7 +27,6 @@ from clearway.telemetry.log import get_logger
 
 API = "/api/v1"
 LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
-_WORKER_THREADS = 8  # requests are few; each thread costs memory and may hold a database connection
 
 _DESCRIPTION = """\
 Clearway makes room on a Slurm cluster for urgent jobs. Health and metrics need no token. All else needs
@@ -49,7 +48,9 @@ def create_app(context: Context) -> FastAPI:
         lifespan=_lifespan,
         redirect_slashes=False,
         responses={
+            413: {"model": schemas.Problem, "description": f"the body is larger than {LARGEST_BODY} bytes"},
             422: {"model": schemas.Problem, "description": "the request is malformed"},
+            429: {"model": schemas.Problem, "description": "too many requests of this kind; see Retry-After"},
             503: {"model": schemas.Problem, "description": "no snapshot yet, or the database does not answer"},
         },
     )
@@ -68,7 +69,8 @@ def create_app(context: Context) -> FastAPI:
         app.include_router(router, prefix=API, responses=REFUSALS)
     check_declared(health_routes.router)
     app.include_router(health_routes.router)
-    app.add_middleware(BoundedBody, largest=LARGEST_BODY)
+    app.add_middleware(Lanes, refused=lambda lane: context.metrics.count_refusal(lane))
+    app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # outermost: a body is read before a lane is entered
     app.add_exception_handler(RequestValidationError, _malformed)
     for kind in (StarletteHTTPException, UnknownEvictionError, StoreError, Exception):
         app.add_exception_handler(kind, _failed)
@@ -77,42 +79,8 @@ def create_app(context: Context) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
-    anyio.to_thread.current_default_thread_limiter().total_tokens = _WORKER_THREADS
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     yield
-
-
-class BoundedBody:
-    """Refuses a body that is larger than ``largest``, whether or not it says so in advance."""
-
-    def __init__(self, app: ASGIApp, largest: int) -> None:
-        self._app = app
-        self._largest = largest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._largest:
-            # The rest of the body is not read: the connection must not be used again.
-            answer = _problem(413, f"a body may have {self._largest} bytes", {"Connection": "close"})
-            await answer(scope, receive, send)
-            return
-        seen = 0
-
-        async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > self._largest:
-                raise HTTPException(413, f"a body may have {self._largest} bytes")
-            return message
-
-        await self._app(scope, counted, send)
-
-
-def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"detail": " ".join(detail.split())}, status, headers)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
@@ -123,17 +91,17 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
     what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid":
         place, what = "body", f"not valid JSON: {first['ctx']['error']}"
-    return _problem(422, f"{place or 'body'}: {what}")
+    return problem(422, f"{place or 'body'}: {what}")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     match error:
         case StarletteHTTPException():
-            return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
+            return problem(error.status_code, str(error.detail), dict(error.headers or {}))
         case UnknownEvictionError():
-            return _problem(404, str(error))
+            return problem(404, str(error))
         case StoreError():
             get_logger().error("request failed", error=str(error))
-            return _problem(503, "the database does not answer; the daemon's log says why")
+            return problem(503, "the database does not answer; the daemon's log says why")
     get_logger().error("request failed", path=request.url.path, error=str(error), exc_info=error)
-    return _problem(500, "internal error; the daemon's log says more")
+    return problem(500, "internal error; the daemon's log says more")

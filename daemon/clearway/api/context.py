@@ -1,9 +1,7 @@
 """What the routes need of the daemon, and nothing more of it."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
@@ -20,8 +18,6 @@ from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.store.base import Store
 from clearway.telemetry.metrics import Metrics
-
-_PATIENCE_S = 10.0  # to wait for other what-if plans
 
 
 class Pulse:
@@ -58,7 +54,6 @@ class Context:
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None
     backend: str = ""
-    _planner_free: threading.Lock = field(default_factory=threading.Lock)
 
     def planning_context(self, report: CycleReport) -> PlanningContext:
         """What the loop would plan from in its next cycle if nothing changed."""
@@ -73,22 +68,9 @@ class Context:
             actions=self.checkpointers,
         )
 
-    @contextmanager
-    def planning(self) -> Iterator[None]:
-        """One what-if plan at a time, so that many of them do not slow down the loop.
 
-        Raises:
-            HTTPException: 429 when the others take too long.
-        """
-        if not self._planner_free.acquire(timeout=_PATIENCE_S):
-            raise HTTPException(429, "other what-if plans are being made; try again")
-        try:
-            yield
-        finally:
-            self._planner_free.release()
-
-
-def _context(request: Request) -> Context:
+# async, as what only looks around: it takes no worker thread.
+async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
@@ -96,7 +78,7 @@ def _context(request: Request) -> Context:
 Daemon = Annotated[Context, Depends(_context)]
 
 
-def _newest_report(daemon: Daemon) -> CycleReport:
+async def _newest_report(daemon: Daemon) -> CycleReport:
     report = daemon.report()
     if report is None:
         raise HTTPException(503, "no cycle has succeeded yet; is Slurm reachable? See /readiness and the log")

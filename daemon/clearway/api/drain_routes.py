@@ -64,8 +64,7 @@ def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas
     why = not_ours_to_drain(order.nodes, report.snapshot)
     if why:
         raise HTTPException(409, why)
-    with daemon.planning():
-        plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
+    plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
     return views.what_if_view(report.snapshot.taken_at, plan)
 
 
@@ -105,10 +104,9 @@ def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
 
 
 def _moves_what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
-    with daemon.planning():
-        context = daemon.planning_context(report)
-        jobs = jobs_left(kind, daemon.store, context.config, context.now)
-        plan = plan_moves(kind, context, jobs=jobs, actor="what-if")
+    context = daemon.planning_context(report)
+    jobs = jobs_left(kind, daemon.store, context.config, context.now)
+    plan = plan_moves(kind, context, jobs=jobs, actor="what-if")
     # Moves have no deadline, so nothing to trade.
     return views.what_if_view(context.now, plan).model_copy(update={"curve": None})
 
@@ -151,6 +149,5 @@ def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schem
     """Which nodes would be emptied together if nothing changed; changes nothing."""
     order = _order(wish, report.snapshot)
     snapshot, context = report.snapshot, daemon.planning_context(report)
-    with daemon.planning():
-        found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
+    found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
     return views.view(schemas.RollingWhatIf, snapshot, found, skipped=dict(found.skipped))

@@ -39,9 +39,7 @@ class WhatIf(BaseModel):
     )
 
 
-@router.post(
-    "/what-if", responses={429: {"model": schemas.Problem, "description": "other what-if plans are being made"}}
-)
+@router.post("/what-if")
 def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfView:
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
     snapshot = report.snapshot
@@ -52,7 +50,6 @@ def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfV
         raise HTTPException(422, f"nodes: the cluster has {len(snapshot.nodes)}")
     partitions = tuple(known) if question.partition is None else (question.partition,)
     preemptor = imagined(question.nodes, question.max_delay, partitions, snapshot.taken_at)
-    with daemon.planning():
-        decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
+    decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
     budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
     return views.what_if_view(snapshot.taken_at, decision, budget=budget)

@@ -7,6 +7,7 @@ Signal handlers only set flags, which the HTTP server's clock looks at ten times
 anything, even the writing of a log line.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -25,11 +26,11 @@ from clearway.api.logins import Logins
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError
+from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 
-_MOST_CONNECTIONS = 100
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 _NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
 _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
@@ -235,13 +236,13 @@ class _HttpServer(uvicorn.Server):
             app,  # type: ignore[arg-type]  # any ASGI application
             log_config=None,
             access_log=False,
-            http="h11",
+            http=BoundedConnection,
             ws="none",
             loop="asyncio",
             lifespan="on",
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_keep_alive=NEXT_REQUEST_S,
             timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )
         super().__init__(config)
@@ -253,6 +254,7 @@ class _HttpServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self._tick()
+        close_idle(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
 

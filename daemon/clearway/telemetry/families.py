@@ -39,6 +39,7 @@ _COUNTERS = {
     "cycle_failures": "Cycles that failed, by cause.",
     "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
     "slurm_steps": "Commands given to Slurm, by kind and result.",
+    "rest_refusals": "REST requests that were answered 429 because their lane was full, by lane.",
     "skipped_records": "Records that could not be read; one that stays unreadable counts once.",
     "evictions_planned": "Evictions planned.",
     "evictions": "Evictions that have ended, by result.",
@@ -112,6 +113,7 @@ _HISTOGRAMS = {
 _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycle_failures": {"kind": FAILURES.values()},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
+    "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
     "skipped_records": {"kind": RECORDS},
     "unreadable_records": {"kind": RECORDS},
     "mode": {"mode": ()},

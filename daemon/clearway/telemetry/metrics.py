@@ -61,6 +61,10 @@ class Metrics:
         for part in self._parts:
             part.record(event)
 
+    def count_refusal(self, lane: str) -> None:
+        """A REST request found no place in its lane."""
+        self._daemon.count_refusal(lane)
+
     def text(self) -> bytes:
         """Prometheus' text format."""
         return generate_latest(self.registry)
@@ -77,6 +81,9 @@ class _DaemonMetrics:
     def configured(self, config: Config) -> None:
         for mode in Mode:
             self._families.set("mode", mode is config.daemon.mode, mode.value)
+
+    def count_refusal(self, lane: str) -> None:
+        self._families.add("rest_refusals", 1, lane)
 
     @singledispatchmethod
     def record(self, event: Event) -> None:

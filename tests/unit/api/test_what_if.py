@@ -88,13 +88,3 @@ def test_nodes_of_an_eviction_under_way_are_not_promised_twice(api: ApiWorld) ->
     answer = api.client.post(WHAT_IF, json={"nodes": 4, "max_delay": 60}).json()
 
     assert not under_way & set(answer["plan"]["placement_nodes"])
-
-
-def test_one_at_a_time(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearway.api.context._PATIENCE_S", 0.0)
-    api.tick()
-    context = api.app.state.context
-    with context.planning():
-        answer = api.client.post(WHAT_IF, json={"nodes": 1, "max_delay": 60})
-    assert answer.status_code == 429
-    assert api.client.post(WHAT_IF, json={"nodes": 1, "max_delay": 60}).status_code == 200

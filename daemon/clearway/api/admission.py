@@ -1,0 +1,147 @@
+"""How much of the daemon callers may hold at once: a body is bounded, and each kind of request has a lane of its own.
+
+A lane answers some requests at a time, each with one worker thread at most, and lets some more wait; whatever exceeds
+that is answered 429 at once, and the next request of its connection has to wait. All lanes together have as many threads as there are, so that none waits for another: the
+daemon's metrics and its operators are answered however many ask for what-if plans or read. Its health needs no thread
+and no lane.
+
+A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
+place.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Lane(StrEnum):
+    METRICS = "metrics"
+    OPERATORS = "operators"  # changes by callers who say who they are
+    READING = "reading"  # everything else
+    WHAT_IF = "what_if"
+
+
+class Places(NamedTuple):
+    """Of one lane: requests that are answered at a time, and how many more may wait."""
+
+    threads: int
+    waiting: int
+
+    @property
+    def of_peer(self) -> int:
+        """What one address may hold: half, so that another finds a place."""
+        return max(1, sum(self) // 2)
+
+
+# What-if plans take a processor each, and the loop needs one. Metrics are refused to nobody: a connection asks for one
+# thing at a time, and there are no more of them.
+PLACES = {
+    Lane.METRICS: Places(2, 254),
+    Lane.OPERATORS: Places(4, 28),
+    Lane.READING: Places(4, 60),
+    Lane.WHAT_IF: Places(1, 0),
+}
+THREADS = sum(places.threads for places in PLACES.values())
+_HEALTH = ("/health", "/liveness")
+RETRY_AFTER_S = 1
+REFUSED = "clearway.refused"  # in the scope of a request that found no place
+
+
+def lane_of(scope: Scope) -> Lane | None:
+    """By path and method alone: who the caller is, the routes find out. None: what needs no lane."""
+    path, reads = scope["path"], scope["method"] in ("GET", "HEAD")
+    if path in _HEALTH:
+        return None
+    if path == "/metrics":
+        return Lane.METRICS
+    if not reads and path.endswith("/what-if"):
+        return Lane.WHAT_IF
+    named = any(name == b"authorization" for name, _ in scope["headers"])
+    return Lane.READING if reads or not named else Lane.OPERATORS
+
+
+class Lanes:
+    """Middleware. ``refused`` is told the lane of each request that finds no place."""
+
+    def __init__(self, app: ASGIApp, refused: Callable[[Lane], None] = lambda _: None) -> None:
+        self._app = app
+        self._refused = refused
+        self._turns = {lane: asyncio.Semaphore(places.threads) for lane, places in PLACES.items()}
+        self._inside: Counter[Lane] = Counter()
+        self._of_peer: Counter[tuple[Lane, str]] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lane = lane_of(scope) if scope["type"] == "http" else None
+        if lane is None:
+            await self._app(scope, receive, send)
+            return
+        peer, places = (scope.get("client") or ("",))[0], PLACES[lane]
+        if self._inside[lane] >= sum(places) or self._of_peer[lane, peer] >= places.of_peer:
+            self._refused(lane)
+            scope[REFUSED] = True
+            wait = {"Retry-After": str(RETRY_AFTER_S)}
+            await problem(429, "too many requests of this kind are being answered; try again", wait)(
+                scope, receive, send
+            )
+            return
+        answer: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            answer.append(message)
+
+        self._inside[lane] += 1
+        self._of_peer[lane, peer] += 1
+        try:
+            async with self._turns[lane]:
+                await self._app(scope, receive, keep)
+        finally:
+            self._inside[lane] -= 1
+            self._of_peer[lane, peer] -= 1
+            if not self._of_peer[lane, peer]:
+                del self._of_peer[lane, peer]
+        for message in answer:
+            await send(message)
+
+
+class BoundedBody:
+    """Reads the whole body first, and refuses one that is larger than ``largest``, whether or not it says so before."""
+
+    def __init__(self, app: ASGIApp, largest: int) -> None:
+        self._app = app
+        self._largest = largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        body = bytearray() if not announced.isdigit() or int(announced) <= self._largest else None
+        more = body is not None
+        while more and body is not None:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            body = body if len(body) <= self._largest else None
+        if body is None:
+            # The rest of the body is not read: the connection must not be used again.
+            close = {"Connection": "close"}
+            await problem(413, f"a body may have {self._largest} bytes", close)(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def read() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, read, send)
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The one form of every error."""
+    return JSONResponse({"detail": " ".join(detail.split())}, status, headers)
