@@ -21,6 +21,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from clearway.api.tokens import digest_of
 from tests.benchmarks.yardstick import Pace
 from tests.integration.daemon import AUTHORIZED, TOKEN, wait_for
 from tests.integration.test_crowds import a_crowd
@@ -34,13 +35,16 @@ PATIENT_S = 120.0
 # Each caller asks on one connection, over and over; its own end prints how often each status came.
 _CALLERS = f"""
 import collections, sys, threading, httpx
-seen, end = collections.Counter(), threading.Event()
+seen, end, begun = collections.Counter(), threading.Event(), threading.Barrier({CALLERS} + 1)
 def ask():
     with httpx.Client(base_url=sys.argv[1], timeout={PATIENT_S}) as client:
+        client.get("/health")
+        begun.wait()
         while not end.is_set():
             seen[client.post("/api/v1/what-if", json={{"nodes": 64, "max_delay": "5m"}}).status_code] += 1
 callers = [threading.Thread(target=ask) for _ in range({CALLERS})]
 for each in callers: each.start()
+begun.wait()
 print("asking", flush=True)
 sys.stdin.read()
 end.set()
@@ -58,7 +62,7 @@ def awaiting_approval(address: str) -> Any:
 
 def test_health_metrics_and_operators_are_answered_beside_a_crowd(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text(f"ann:{TOKEN}\n")
+    tokens.write_text(f"ann operator never {digest_of(TOKEN)}\n")
     tokens.chmod(0o600)
     daemon = [sys.executable, "-m", "tests.simulation.load", str(tmp_path / "store.sqlite"), str(tokens)]
     with ExitStack() as ended:

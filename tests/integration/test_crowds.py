@@ -45,7 +45,9 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("says", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "half a request"])
+@pytest.mark.parametrize(
+    "says", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "half a request"]
+)
 def test_idle_connections_lock_nobody_out(tmp_path: Path, says: bytes) -> None:
     with running_here(tmp_path) as (_, address), a_crowd(address, connections.MOST + 50, says):
         for path in ("/liveness", "/metrics", "/api/v1/evictions"):

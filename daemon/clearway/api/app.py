@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -69,7 +69,8 @@ def create_app(context: Context) -> FastAPI:
         app.include_router(router, prefix=API, responses=REFUSALS)
     check_declared(health_routes.router)
     app.include_router(health_routes.router)
-    app.add_middleware(Lanes, refused=lambda lane: context.metrics.count_refusal(lane))
+    refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
+    app.add_middleware(Lanes, refused=refused)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # outermost: a body is read before a lane is entered
     app.add_exception_handler(RequestValidationError, _malformed)
     for kind in (StarletteHTTPException, UnknownEvictionError, StoreError, Exception):

@@ -75,7 +75,7 @@ class _Needs:
     def __init__(self, role: Role) -> None:
         self._role = role
 
-    def __call__(self, asker: Asker, daemon: Daemon) -> None:
+    async def __call__(self, asker: Asker, daemon: Daemon) -> None:
         if not asker.role.includes(self._role):
             if asker.anonymous:
                 raise _no_token(daemon)
@@ -87,7 +87,7 @@ def needs(role: Role) -> Any:
     return Depends(_Needs(role))
 
 
-def _public() -> None:
+async def _public() -> None:  # async: it takes no worker thread
     pass
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api import context, health_routes
+from clearway.api import authorization, context, health_routes
 from clearway.api.admission import PLACES, Lane, Lanes, lane_of
 from tests.unit.api.conftest import ApiWorld
 
@@ -44,7 +44,9 @@ def test_every_route_that_plans_is_in_the_lane_of_what_if(api: ApiWorld) -> None
     assert all(lane_of(scope(path, "POST")) is Lane.WHAT_IF for path in planning)
 
 
-@pytest.mark.parametrize("endpoint", [health_routes.health, health_routes.liveness, context._context])
+@pytest.mark.parametrize(
+    "endpoint", [health_routes.health, health_routes.liveness, context._context, authorization._public]
+)
 def test_what_is_in_no_lane_takes_no_thread(endpoint: Any) -> None:
     assert asyncio.iscoroutinefunction(endpoint)
 
@@ -146,8 +148,9 @@ def test_a_slow_reader_holds_no_place() -> None:
 
         asked = scope("/api/v1/what-if", "POST")
         sending = asyncio.create_task(crowd.lanes(asked, None, stuck))  # type: ignore[arg-type]
-        while not crowd.answered:
+        for _ in range(10):
             await asyncio.sleep(0)
+        assert crowd.answered
         assert (await crowd.ask(asked))[0] == 200
         never.set()
         await sending
