@@ -1,7 +1,7 @@
 """How much of the daemon callers may hold at once: a body is bounded, and each kind of request has a lane of its own.
 
 A lane answers some requests at a time, each with one worker thread at most, and lets some more wait; whatever exceeds
-that is answered 429 at once, and the next request of its connection has to wait. All lanes together have as many threads
+that is answered 429 at once, and its connection is read again a second later. All lanes together have as many threads
 as there are, so that none waits for another: the daemon's metrics and its operators are answered however many ask for
 what-if plans or read. Its health needs no thread and no lane.
 
