@@ -17,6 +17,7 @@ from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
@@ -91,7 +92,8 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
     suppression = Suppression(store)
-    basis = PlanningBasis(parts.planner, operations, history, parts.checkpointers)
+    quarantine = Quarantine(parts.clock, emit)
+    basis = PlanningBasis(parts.planner, operations, history, parts.checkpointers, quarantine.attempt_job)
     lifecycles: dict[type[Operation], Lifecycle[Any]] = {
         Eviction: EvictionLifecycle(basis),
         Drain: DrainLifecycle(basis),
@@ -99,11 +101,13 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     }
     executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint)
     drains = DrainController(backend, store, operations, executor)
-    rolling = RollingController(store, operations, drains, executor, emit)
+    rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    preemption = PreemptionController(backend, operations, suppression, executor, basis, parts.clock, emit)
-    requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, emit)
-    return Cycle(parts, config, operations, suppression, executor, drains, rolling, preemption, relocation, requests)
+    preemption = PreemptionController(backend, operations, suppression, executor, basis, quarantine, parts.clock, emit)
+    requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, quarantine, emit)
+    return Cycle(
+        parts, config, operations, suppression, executor, drains, rolling, preemption, relocation, requests, quarantine
+    )
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

@@ -17,7 +17,7 @@ from clearway.config.configuration import Config
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import JobState, Node
-from clearway.model.events import CycleFailed, Event
+from clearway.model.events import CycleFailed, Event, HandlingFailed
 from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
 from clearway.planning.dp.eviction_dp import EvictionDP
@@ -35,7 +35,12 @@ controller._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however 
 
 
 class Quiet:
-    """Hears all events and only remembers failures: a test must not pass over a cycle that died."""
+    """Hears all events and only remembers failures: a test must not pass over a cycle that died.
+
+    Nor over anything else that raised, unless it is ``tolerant``.
+    """
+
+    tolerant = False
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
@@ -43,6 +48,10 @@ class Quiet:
     def __call__(self, event: Event) -> None:
         if isinstance(event, CycleFailed):
             self.failures.append(event.error)
+        if isinstance(event, HandlingFailed):
+            self.failures.append(event.error)
+            if not self.tolerant:
+                raise event.error
 
 
 def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:

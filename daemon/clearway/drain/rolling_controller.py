@@ -27,11 +27,13 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.quarantine import Quarantine
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, RequestError, SlurmError
 from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.quarantine import Subject
 from clearway.model.requests import OperatorRequest
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.base import Store
@@ -45,6 +47,7 @@ class RollingController:
     operations: OpenOperations
     drains: DrainController
     executor: Executor
+    quarantine: Quarantine
     emit: Emit
 
     def order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> RollingDrain:
@@ -93,8 +96,13 @@ class RollingController:
         """
         found = self.operations.rolling_drains()
         if not context.snapshot.unreadable:
-            found = tuple(self._advance(rolling, context) for rolling in found)
+            found = tuple(self._turn(rolling, context) for rolling in found)
         return tuple(rolling for rolling in found if not rolling.state.terminal)
+
+    def _turn(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
+        ident = f"rolling drain {rolling.rolling_id}"
+        after = self.quarantine.attempt(Subject.OPERATION, ident, lambda: self._advance(rolling, context))
+        return rolling if after is None else after
 
     def _advance(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
         snapshot, now = context.snapshot, context.now

@@ -10,6 +10,7 @@ from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
 from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.problem import Action
+from clearway.model.quarantine import Attempt, unguarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +24,4 @@ class PlanningContext:
     under_way: UnderWay = field(default_factory=UnderWay)
     history: History = NO_HISTORY
     actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # by checkpointer that jobs may name
+    attempt: Attempt = unguarded  # what looks at one running job goes through it

@@ -13,6 +13,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.operations import Operation
 from clearway.model.problem import Action
+from clearway.model.quarantine import Attempt, unguarded
 from clearway.planning.base import Planner
 
 
@@ -41,6 +42,7 @@ class PlanningBasis:
     operations: OpenOperations
     history: HistoryKeeper
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+    attempt: Attempt = unguarded  # what keeps one bad record from ending a cycle
 
     def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:
         """``counts``: with those of earlier preemptions, which no guard of a drain asks for."""
@@ -52,4 +54,5 @@ class PlanningBasis:
             under_way=under_way,
             history=self.history.history(cycle.config),
             actions=self.actions,
+            attempt=self.attempt,
         )

@@ -21,6 +21,12 @@ class StoreError(ClearwayError):
     retryable = True
 
 
+class UnstorableError(StoreError):
+    """The database works, but cannot hold this value: another try would not help, and others are not concerned."""
+
+    retryable = False
+
+
 class UnknownEvictionError(ClearwayError):
     """No eviction has this id."""
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from clearway.model.operations import Operation, Preemption
 from clearway.model.plan import Explanation
+from clearway.model.quarantine import Quarantined
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
 from clearway.model.rolling import RollingDrain
@@ -57,8 +58,15 @@ class CycleFailed(NamedTuple):
     error: BaseException
 
 
+class HandlingFailed(NamedTuple):
+    """A job, a request, an operation or a part of a cycle raised this error; the cycle went on without it."""
+
+    quarantined: Quarantined
+    error: BaseException
+
+
 OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
-Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed
+Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed | HandlingFailed
 Emit = Callable[[Event], None]
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Operation, Usage
 from clearway.model.plan import Preemptor
+from clearway.model.quarantine import Quarantined
 from clearway.model.rolling import RollingDrain
 
 
@@ -29,5 +30,6 @@ class CycleReport:
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     standby: bool = False
+    quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0

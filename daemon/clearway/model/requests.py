@@ -20,6 +20,7 @@ class RequestKind(StrEnum):
 class RequestResult(StrEnum):
     DONE = "done"  # what was asked for is done, or has begun
     REFUSED = "refused"  # nothing was changed
+    FAILED = "failed"  # Clearway failed at it, and does not try again: what was done until then stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Answer:
     @property
     def text(self) -> str:
         """The sentence as it is stored and shown."""
-        return f"refused: {self.sentence}" if self.code is RequestResult.REFUSED else self.sentence
+        return self.sentence if self.code is RequestResult.DONE else f"{self.code.value}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,4 +55,5 @@ class OperatorRequest:
 
     @property
     def refused(self) -> bool:
-        return self.code is RequestResult.REFUSED
+        """Whether it was not done."""
+        return self.code in (RequestResult.REFUSED, RequestResult.FAILED)

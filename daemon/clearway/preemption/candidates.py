@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
@@ -37,31 +38,53 @@ def job_options(
 
     Jobs whose nodes are all in ``suspend_on`` may be suspended in memory.
     """
-    snapshot, rules = context.snapshot, context.config.candidates
     options: dict[str, tuple[Option, ...]] = {}
     verdicts: list[Verdict] = []
     unsaved: dict[str, str] = {}
-    for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
+    for job in sorted(context.snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or job.job_id in leaving:
             continue
         is_eternal = job.job_id in eternal
-        exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
-        # One that must not be preempted can still end by itself in time.
-        ways = _end(job, preemptor, context, horizon_s)
-        if exempt is None:
-            ways += options_for(job, context, kill=rules.allow_kill and not is_eternal, shared=True)
-            if not is_eternal and suspend_on.issuperset(job.nodes):
-                ways += suspend_option(job, _memories(job, snapshot), preemptor.job.memory_mib)
-            unsaved[job.job_id] = why_no_checkpoint(read_claims(job)[0], context.actions)
-        if ways:
-            options[job.job_id] = ways
-        elif exempt is not None:
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, *exempt))
+        look = partial(_ways, job, preemptor, context, horizon_s, is_eternal=is_eternal, suspend_on=suspend_on)
+        found = context.attempt(f"{job.job_id} as a candidate", look)
+        if found is None:
+            why = "Clearway failed at its record; see the log"
+            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "not_understood", why))
+        elif isinstance(found, Verdict):
+            verdicts.append(found)
         else:
-            no_kill = "eternal jobs are never killed" if is_eternal else "killing is not allowed"
-            why = f"{why_not_saved(job, context)}, and {no_kill}"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
+            options[job.job_id], why_unsaved = found
+            if why_unsaved is not None:
+                unsaved[job.job_id] = why_unsaved
     return JobOptions(options, tuple(verdicts), unsaved)
+
+
+def _ways(
+    job: Job,
+    preemptor: Preemptor,
+    context: PlanningContext,
+    horizon_s: float,
+    *,
+    is_eternal: bool,
+    suspend_on: frozenset[str],
+) -> tuple[tuple[Option, ...], str | None] | Verdict:
+    """The ways in which one job can leave, and why it cannot be checkpointed (None: it may only end); or a verdict."""
+    exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
+    # One that must not be preempted can still end by itself in time.
+    ways = _end(job, preemptor, context, horizon_s)
+    unsaved = None
+    if exempt is None:
+        kill = context.config.candidates.allow_kill and not is_eternal
+        ways += options_for(job, context, kill=kill, shared=True)
+        if not is_eternal and suspend_on.issuperset(job.nodes):
+            ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
+        unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
+    if ways:
+        return ways, unsaved
+    if exempt is not None:
+        return Verdict(job.job_id, Choice.EXEMPT, *exempt)
+    no_kill = "eternal jobs are never killed" if is_eternal else "killing is not allowed"
+    return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{why_not_saved(job, context)}, and {no_kill}")
 
 
 def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], context: PlanningContext) -> Candidate:

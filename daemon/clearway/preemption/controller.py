@@ -1,8 +1,9 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.context import PlanningContext
@@ -11,14 +12,16 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import FIRST_STATE, fresh_operation
+from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
+from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
-from clearway.preemption.batch import SolveAlone, decide_batch, under_way_beside
+from clearway.preemption.batch import BatchDecision, SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
@@ -31,6 +34,9 @@ _SLURM_HAS_ITS_TURN_S = 15.0
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
 _TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
+_CHANGED = "the cluster changed while the plan was made"
+_FAILED = "Clearway failed at a plan for it and tries again later; see the log"
+_FAILED_TOGETHER = "Clearway failed at a plan for several jobs at once; it is planned for in its turn"
 
 # The preemptor, its eviction, and the fresh snapshot where the eviction is to be begun at once.
 _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]
@@ -45,6 +51,7 @@ class PreemptionController:
     suppression: Suppression
     executor: Executor
     basis: PlanningBasis
+    quarantine: Quarantine
     clock: Clock
     emit: Emit
 
@@ -54,7 +61,9 @@ class PreemptionController:
         by_preemptor = self.operations.by_preemptor()
         waiting = []
         fresh: list[Preemptor] = []
-        for preemptor in preemptors(context.snapshot, config.preemptors, self._placements()):
+        for preemptor in preemptors(
+            context.snapshot, config.preemptors, self._placements(), self.quarantine.attempt_job
+        ):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None:
                 waiting.append(_served(preemptor, eviction))
@@ -64,7 +73,8 @@ class PreemptionController:
                 fresh.append(preemptor)
         waiting += self._plan_for(fresh, context)
         if config.eternal.partitions and not context.paused:
-            waiting += self._plan_for_ordinary_jobs(waiting, context)
+            ordinary = partial(self._plan_for_ordinary_jobs, tuple(waiting), context)
+            waiting += self.quarantine.attempt_part("eternal jobs", lambda: list(ordinary())) or ()
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
     def _placements(self) -> frozenset[str]:
@@ -104,12 +114,8 @@ class PreemptionController:
         claimed: list[Plan] = []
         while fresh:
             began = self.clock.monotonic()
-            decided = decide_batch(
-                fresh,
-                self._consideration(planning, tuple(claimed)),
-                self.basis.planner,
-                lambda: ends - self.clock.monotonic(),
-            )
+            solve = self._consideration(planning, tuple(claimed))
+            decided = self._decide(fresh, solve, lambda: ends - self.clock.monotonic())
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
             told, begun, changed = self._store_all(decided.plans, planning, context)
             yield from told
@@ -118,6 +124,28 @@ class PreemptionController:
             if changed or any(e.state.acting for _, e, _ in begun) or self.clock.monotonic() >= ends:
                 yield from (Waiting(preemptor, None, decided.why_later) for preemptor in fresh)
                 return
+
+    def _decide(
+        self, fresh: Sequence[Preemptor], solve: SolveAlone, seconds_left: Callable[[], float]
+    ) -> BatchDecision:
+        """Plans for all of them; where that raises, for the first one that it does not raise for alone."""
+        found = self._try_to_decide(fresh, solve, seconds_left)
+        if found is not None:
+            return found
+        failed: list[tuple[Preemptor, Plan | NoPlan]] = []
+        for number, each in enumerate(fresh, 1):
+            alone = self._try_to_decide([each], solve, seconds_left) if len(fresh) > 1 else None
+            if alone is not None:
+                return BatchDecision((*failed, *alone.plans), tuple(fresh[number:]), _FAILED_TOGETHER)
+            failed.append((each, NoPlan(_FAILED)))
+        return BatchDecision(tuple(failed))
+
+    def _try_to_decide(
+        self, some: Sequence[Preemptor], solve: SolveAlone, seconds_left: Callable[[], float]
+    ) -> BatchDecision | None:
+        ident = ", ".join(each.job.job_id for each in some)
+        work = partial(decide_batch, some, solve, self.basis.planner, seconds_left)
+        return self.quarantine.attempt(Subject.PART, f"plan for {ident}", work)
 
     def _store_all(
         self, plans: Sequence[tuple[Preemptor, Plan | NoPlan]], planning: PlanningContext, context: CycleContext
@@ -130,15 +158,25 @@ class PreemptionController:
         begun: list[_Stored] = []
         changed = False
         for preemptor, plan in plans:
-            why = plan.why if isinstance(plan, NoPlan) else self._no_need(preemptor, plan, planning, context)
-            if isinstance(plan, Plan) and not why:
-                stored = None if changed else self._store_plan(plan, context)
-                if stored is not None:
-                    begun.append((preemptor, *stored))
-                    continue
-                changed, why = True, "the cluster changed while the plan was made"
-            told.append(Waiting(preemptor, None, why))
+            if isinstance(plan, NoPlan):
+                told.append(Waiting(preemptor, None, plan.why))
+                continue
+            store = partial(self._store_if_needed, preemptor, plan, planning, context, changed=changed)
+            stored = self.quarantine.attempt_job(f"{preemptor.job.job_id} with a plan", store)
+            if isinstance(stored, tuple):
+                begun.append((preemptor, *stored))
+                continue
+            changed |= stored == _CHANGED
+            told.append(Waiting(preemptor, None, _FAILED if stored is None else stored))
         return told, begun, changed
+
+    def _store_if_needed(
+        self, preemptor: Preemptor, plan: Plan, planning: PlanningContext, context: CycleContext, *, changed: bool
+    ) -> tuple[Eviction, ClusterSnapshot | None] | str:
+        """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has ``changed``."""
+        if why := self._no_need(preemptor, plan, planning, context):
+            return why
+        return (None if changed else self._store_plan(plan, context)) or _CHANGED
 
     def _begin(self, begun: Sequence[_Stored], context: CycleContext, began: float) -> Iterator[Waiting]:
         """The newest first: a plan that counts on another plan's jobs needs its placement before these jobs leave.
@@ -148,7 +186,9 @@ class PreemptionController:
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             if seen is not None:
-                eviction = self.executor.advance(planned, replace(context, snapshot=seen))
+                advance = partial(self.executor.advance, planned, replace(context, snapshot=seen))
+                ident = str(planned.eviction_id)
+                eviction = self.quarantine.attempt(Subject.OPERATION, ident, advance) or planned
             self.emit(PlanMade(eviction, self.clock.monotonic() - began))
             yield _served(preemptor, eviction)
 
@@ -183,7 +223,13 @@ class PreemptionController:
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
             return solve_alone(preemptor, replace(planning, under_way=under_way), self.basis.planner, whole=whole)
 
-        return solve_one
+        def guarded(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
+            ident = f"{preemptor.job.job_id} in a plan"
+            solve = partial(solve_one, preemptor, whole=whole, beside=beside)
+            found = self.quarantine.attempt_job(ident, solve)
+            return NoPlan(self.quarantine.why(Subject.JOB, ident)) if found is None else found
+
+        return guarded
 
     def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""

@@ -3,42 +3,55 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.plan import Preemptor
+from clearway.model.quarantine import Attempt, unguarded
 
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
 
 
 def preemptors(
-    snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule], own_placements: frozenset[str] = frozenset()
+    snapshot: ClusterSnapshot,
+    rules: Sequence[PreemptorRule],
+    own_placements: frozenset[str] = frozenset(),
+    attempt: Attempt = unguarded,
 ) -> tuple[Preemptor, ...]:
     """The pending jobs that some rule makes preemptors, most pressing first.
 
     ``own_placements`` are the names of reservations that Clearway itself attached jobs to.
     """
-    found = []
-    for job in snapshot.jobs:
-        rule = matching_rule(job, rules) if job.state is JobState.PENDING else None
-        if rule is None:
-            continue
-        claims, _ = read_claims(job)
-        claimed = claims.max_delay_s if claims else None
-        max_delay_s = rule.max_delay if claimed is None else claimed
-        found.append(
-            Preemptor(
-                job=job,
-                rule=rule.name or f"rule {rules.index(rule) + 1}",
-                max_delay_s=max_delay_s,
-                deadline=waits_since(job) + timedelta(seconds=max_delay_s),
-                obstacle=obstacle(job, own_placements, snapshot.topology),
-            )
-        )
+    pending = (job for job in snapshot.jobs if job.state is JobState.PENDING)
+    looks = (
+        attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot.topology))
+        for job in pending
+    )
+    found = [each for each in looks if each is not None]
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
+
+
+def preemptor_of(
+    job: Job, rules: Sequence[PreemptorRule], own_placements: frozenset[str], topology: Topology
+) -> Preemptor | None:
+    """A pending job as a preemptor; None where no rule makes it one."""
+    rule = matching_rule(job, rules)
+    if rule is None:
+        return None
+    claims, _ = read_claims(job)
+    claimed = claims.max_delay_s if claims else None
+    max_delay_s = rule.max_delay if claimed is None else claimed
+    return Preemptor(
+        job=job,
+        rule=rule.name or f"rule {rules.index(rule) + 1}",
+        max_delay_s=max_delay_s,
+        deadline=waits_since(job) + timedelta(seconds=max_delay_s),
+        obstacle=obstacle(job, own_placements, topology),
+    )
 
 
 def waits_since(job: Job) -> datetime:

@@ -4,9 +4,10 @@
 in the store and on the cluster: what these objects keep may be lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
@@ -19,11 +20,13 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
+from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
+from clearway.model.quarantine import Subject, T
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.planning.base import Planner
@@ -64,6 +67,7 @@ class Cycle:
     preemption: PreemptionController
     relocation: RelocationController
     requests: RequestHandler
+    quarantine: Quarantine
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
     def run(self, before: CycleReport | None) -> CycleReport:
@@ -89,6 +93,7 @@ class Cycle:
             rolling_drains=rolling,
             paused=context.paused,
             standby=standby,
+            quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
         )
@@ -96,18 +101,24 @@ class Cycle:
     def _act(
         self, context: CycleContext, before: CycleReport | None
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
-        snapshot, config, now = context.snapshot, context.config, context.now
-        self.drains.begin_scheduled(now)
+        """Each part whether or not another one fails; those that carry on what is under way come first."""
+        part = self.quarantine.attempt_part
+        part("scheduled drains", self.drains.begin_scheduled, context.now)
         rolling = self.rolling.advance(context)
         self._carry_on(context)
-        self.parts.history.record_restarts(snapshot, config, now)
-        followed = before.open_evictions if before is not None else ()
-        self.parts.history.notice_returns(followed)
-        self.parts.history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
-        waiting = self.preemption.update(context)
-        self.relocation.update(context, urgent=bool(waiting))
-        self._keep_house(snapshot, now)
+        part("history", self._record_history, context, before.open_evictions if before is not None else ())
+        found = part("planning", self.preemption.update, context)
+        waiting: tuple[Waiting, ...] = found or ()
+        urgent = found is None or bool(found)  # where that is not known, no job is moved
+        part("moves", lambda: self.relocation.update(context, urgent=urgent))
+        self._keep_house(context.snapshot, context.now)
         return waiting, rolling
+
+    def _record_history(self, context: CycleContext, followed: Sequence[Operation]) -> None:
+        history, snapshot = self.parts.history, context.snapshot
+        history.record_restarts(snapshot, context.config, context.now)
+        history.notice_returns(followed)
+        history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
 
     def _carry_on(self, context: CycleContext) -> None:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
@@ -116,7 +127,9 @@ class Cycle:
         fitting = [
             e
             for e in open_ones
-            if e.placement or not isinstance(e, Eviction) or not self._outdated(e, open_ones, context)
+            if e.placement
+            or not isinstance(e, Eviction)
+            or self._turn(f"fit of {e.eviction_id}", partial(self._outdated, e, open_ones, context)) is False
         ]
         acting = [eviction for eviction in fitting if eviction.state.acting]
         if not acting:
@@ -125,9 +138,15 @@ class Cycle:
         # Placements first, the newest before those whose jobs it may count on, as when they are begun.
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
-            after = self.executor.advance(eviction, context)
+            after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
+            if after is None:
+                continue
             if after.state is EvictionState.FAILED and isinstance(after, Eviction):
                 self.suppression.suppress(after)
+
+    def _turn(self, ident: str, act: Callable[[], T]) -> T | None:
+        """One operation's; None where its last turn has just failed, or this one does."""
+        return self.quarantine.attempt(Subject.OPERATION, ident, act)
 
     def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
@@ -148,14 +167,14 @@ class Cycle:
 
     def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
         """What is done now and then: a sign of life, reservations that are left over, old history."""
-        store = self.parts.store
+        store, part = self.parts.store, self.quarantine.attempt_part
         if self._is_due("heartbeat", 10.0, now):
             store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.parts.backend.name})
         if self._is_due("strays", 600.0, now):
-            self.drains.remove_strays(snapshot)
-            self._remove_strays(snapshot)
+            part("nodes left over", self.drains.remove_strays, snapshot)
+            part("placements left over", self._remove_strays, snapshot)
         if self._is_due("prune", 86_400.0, now):
-            store.prune(now - timedelta(seconds=self.config.daemon.keep_history))
+            part("retention", store.prune, now - timedelta(seconds=self.config.daemon.keep_history))
             self.suppression.forget_ended(snapshot)
 
     def _is_due(self, what: str, every_s: float, now: datetime) -> bool:

@@ -9,10 +9,12 @@ from clearway.drain.rolling_controller import RollingController
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.quarantine import Quarantine
 from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
 from clearway.preemption.suppression import Suppression
@@ -26,7 +28,10 @@ _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 @dataclass(frozen=True, slots=True)
 class RequestHandler:
-    """Handles requests in the order in which they came; one that is refused says why, and changes nothing."""
+    """Handles requests in the order in which they came; one that is refused says why, and changes nothing.
+
+    One that makes Clearway fail is finished as failed: left open, it would be met again in every cycle.
+    """
 
     store: Store
     operations: OpenOperations
@@ -35,6 +40,7 @@ class RequestHandler:
     drains: DrainController
     rolling: RollingController
     relocation: RelocationController
+    quarantine: Quarantine
     emit: Emit
 
     def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
@@ -44,11 +50,18 @@ class RequestHandler:
                 answer = self._handle(request, context)
             except ClearwayError as error:
                 answer = Answer(code=RequestResult.REFUSED, sentence=str(error))
+            except Exception as error:  # noqa: BLE001 - a defect, which must not keep other requests from being handled
+                answer = self._failed(request, error, context)
             else:
                 if request.kind in (RequestKind.PAUSE, RequestKind.RESUME):
                     context = replace(context, paused=request.kind == RequestKind.PAUSE)
             self.store.finish_request(request.request_id, context.now, answer)
         return context
+
+    def _failed(self, request: OperatorRequest, error: Exception, context: CycleContext) -> Answer:
+        self.quarantine.failed(Subject.REQUEST, str(request.request_id), error, context.now)
+        why = f"Clearway failed at this request and does not try it again ({described(error)}); see its log"
+        return Answer(code=RequestResult.FAILED, sentence=why)
 
     def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Raises ``ClearwayError`` where the request is refused."""

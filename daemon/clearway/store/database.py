@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from clearway.model.errors import ClearwayError, ConfigError, StoreError
+from clearway.model.errors import ClearwayError, ConfigError, StoreError, UnstorableError
 
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
@@ -84,7 +84,9 @@ class Database:
             yield
         except ClearwayError:
             raise
-        except (SQLAlchemyError, LookupError, ValueError) as error:  # the latter two: a value that no row can hold
+        except (DataError, LookupError, ValueError) as error:  # a value that no row can hold
+            raise UnstorableError(f"database {self.shown_url}: {self._describe(error)}") from error
+        except SQLAlchemyError as error:
             raise StoreError(f"database {self.shown_url}: {self._describe(error)}") from error
 
     def _describe(self, error: Exception) -> str:

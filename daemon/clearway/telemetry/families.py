@@ -18,6 +18,7 @@ from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUna
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
+from clearway.model.quarantine import Subject
 from clearway.model.rolling import TurnState
 from clearway.preemption.explanation import RULES
 
@@ -37,6 +38,9 @@ _RULES = tuple(rule.name for rule in RULES)
 _COUNTERS = {
     "cycles": "Cycles that succeeded.",
     "cycle_failures": "Cycles that failed, by cause.",
+    "handling_failures": (
+        "Jobs, requests, operations and parts of cycles that made Clearway fail; the cycles went on without them."
+    ),
     "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
     "slurm_steps": "Commands given to Slurm, by kind and result.",
     "rest_refusals": "REST requests that were answered 429 because their lane was full, by lane.",
@@ -73,6 +77,7 @@ _GAUGES = {
     "unreadable_records": (
         "Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read."
     ),
+    "quarantined": "Subjects that are passed over because Clearway failed at them when last tried; 0: none is.",
     "unreadable_claims": (
         "Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as none."
     ),
@@ -112,6 +117,8 @@ _HISTOGRAMS = {
 }
 _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycle_failures": {"kind": FAILURES.values()},
+    "handling_failures": {"kind": Subject},
+    "quarantined": {"kind": [subject for subject in Subject if subject is not Subject.REQUEST]},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
     "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
     "skipped_records": {"kind": RECORDS},

@@ -18,6 +18,7 @@ from clearway.model.events import (
     CommandGiven,
     CycleFailed,
     Event,
+    HandlingFailed,
     JobLeft,
     OperationFinished,
     PlanExplained,
@@ -106,6 +107,20 @@ class LogLines:
         # What is raised on purpose says all in one line; anything else is a bug, and needs its traceback.
         trace = None if isinstance(error, ClearwayError) or same else error
         self._log.error("cycle failed", error=text, failures=count, exc_info=trace)
+
+    @write.register
+    def _handling_failed(self, event: HandlingFailed) -> None:
+        """The traceback comes once: the same subject fails again with the same error."""
+        failed = event.quarantined
+        self._log.error(
+            "handling failed",
+            what=failed.subject.value,
+            id=failed.ident,
+            error=failed.why,
+            times=failed.times,
+            again=failed.until.isoformat(timespec="seconds"),
+            exc_info=event.error if failed.times == 1 else None,
+        )
 
     @write.register
     def _checkpointed(self, record: CheckpointRecord) -> None:

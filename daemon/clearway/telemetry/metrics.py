@@ -15,7 +15,7 @@ import clearway
 from clearway.config.configuration import Config, Mode
 from clearway.model.claims import read_claims
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.events import CommandGiven, CycleFailed, Event
+from clearway.model.events import CommandGiven, CycleFailed, Event, HandlingFailed
 from clearway.model.report import CycleReport
 from clearway.telemetry.families import FAILURES, RECORDS, Families
 from clearway.telemetry.operation_metrics import OperationMetrics
@@ -98,6 +98,7 @@ class _DaemonMetrics:
         self._families.add("slurm_queries", snapshot.queries)
         self._families.set("paused", report.paused)
         self._families.set("standby", report.standby)
+        self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))
         self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
         self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
         skipped = frozenset((item.kind, item.ident) for item in snapshot.skipped)
@@ -108,6 +109,10 @@ class _DaemonMetrics:
     @record.register
     def _cycle_failed(self, event: CycleFailed) -> None:
         self._families.add("cycle_failures", 1, failure_kind(event.error))
+
+    @record.register
+    def _handling_failed(self, event: HandlingFailed) -> None:
+        self._families.add("handling_failures", 1, event.quarantined.subject.value)
 
     @record.register
     def _command(self, event: CommandGiven) -> None:
