@@ -15,11 +15,20 @@ import structlog
 
 from clearway.model.cluster import Skipped
 from clearway.model.errors import SlurmUnavailableError
-from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade, RollingProgress
+from clearway.model.events import (
+    CommandGiven,
+    CycleFailed,
+    HandlingFailed,
+    JobLeft,
+    OperationFinished,
+    PlanMade,
+    RollingProgress,
+)
 from clearway.model.operations import EvictionState, StepRecord
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
+from clearway.model.quarantine import Quarantined, Subject
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.telemetry.log import configure_logging, get_logger
@@ -246,6 +255,16 @@ def test_a_bug_shows_its_traceback_once(told: Told, text: io.StringIO) -> None:
         told.write(CycleFailed(KeyError("nodes")))
     assert len(lines(text)) == 1
     assert "exception=" in text.getvalue()
+
+
+def test_what_is_passed_over_has_a_line_and_one_traceback(told: Told, text: io.StringIO) -> None:
+    for times in (1, 2):
+        failed = Quarantined(Subject.JOB, "12 in a plan", "ValueError: what?", times, after(times))
+        told.write(HandlingFailed(failed, ValueError("what?")))
+    first, second = text.getvalue().splitlines()
+    assert "handling failed" in first
+    assert "12 in a plan" in first
+    assert "Traceback" not in second
 
 
 def test_a_rolling_drain_tells_what_it_skips_and_how_it_ends(told: Told, text: io.StringIO) -> None:

@@ -18,11 +18,13 @@ from clearway.model.errors import (
     SlurmTimeoutError,
     SlurmUnavailableError,
     StoreError,
+    TransitionError,
 )
-from clearway.model.events import CommandGiven, CycleFailed, JobLeft, OperationFinished, PlanMade
+from clearway.model.events import CommandGiven, CycleFailed, HandlingFailed, JobLeft, OperationFinished, PlanMade
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
+from clearway.model.quarantine import Quarantined, Subject
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.metrics import Metrics, failure_kind
@@ -50,6 +52,17 @@ def samples(metrics: Metrics) -> dict[str, float]:
 def report(**fields: object) -> CycleReport:
     defaults: dict[str, object] = {"at": NOW, "snapshot": snapshot(queries=2), "seconds": 0.03}
     return CycleReport(**(defaults | fields))  # type: ignore[arg-type]
+
+
+def test_what_is_passed_over_is_counted_and_shown(metrics: Metrics) -> None:
+    failed = Quarantined(Subject.OPERATION, "7", "TransitionError", 1, after(1))
+    metrics.record(HandlingFailed(failed, TransitionError("7")))
+    metrics.record(report(quarantined=(failed,)))
+    found = samples(metrics)
+    assert found["clearway_handling_failures_total{kind=operation}"] == 1
+    assert found["clearway_quarantined{kind=operation}"] == 1
+    metrics.record(report())
+    assert samples(metrics)["clearway_quarantined{kind=operation}"] == 0
 
 
 def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:

@@ -48,7 +48,7 @@ class Loop:
             self._cycle = self._assemble(config, self.parts)
             self.config = config
         self.report = self._cycle.run(self.report)
-        self.parts.emit(self.report)
+        self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
         return self.report
 
     def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
