@@ -34,10 +34,13 @@ from clearway.service.cycle import Cycle, Parts
 from clearway.service.loop import Loop
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
+from clearway.slurm.identity import SlurmIdentity
 from clearway.store.repository import SqlStore
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics
+
+_LOGIN_S = 5.0  # a caller waits for it
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Daemon:
     loop: Loop
     store: SqlStore
     metrics: Metrics
+    identity: SlurmIdentity | None  # None: a simulated cluster, or one without Slurm's commands
 
 
 def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
@@ -58,6 +62,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     clock = clock or SystemClock()
     if not config.preemptors:
         get_logger().warning("no [[preemptors]] rule is configured: no job will ever be urgent", file=origin)
+    identity = None if backend is not None else open_identity(config, clock)
     store = SqlStore(config.store.url)
     try:
         backend = backend or open_backend(config, clock)
@@ -78,7 +83,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     except BaseException:
         store.close()
         raise
-    return Daemon(new_loop(config, parts), store, metrics)
+    return Daemon(new_loop(config, parts), store, metrics, identity)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:
@@ -148,6 +153,12 @@ def open_backend(config: Config, clock: Clock) -> SlurmBackend:
         backend.close()
         why[name] = unusable
     raise ConfigError("slurm.backend: " + "; ".join(f"{name} cannot be used: {text}" for name, text in why.items()))
+
+
+def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
+    """Who Slurm's users are; the commands answer whatever the backend is."""
+    conf = str(config.slurm.conf) if config.slurm.conf else None
+    return SlurmIdentity(now=clock.now, slurm_conf=conf, timeout_s=min(config.slurm.timeout, _LOGIN_S))
 
 
 def open_store(config: Config) -> SqlStore:

@@ -64,7 +64,7 @@ SECTIONS = {
     "slurm": "How the daemon talks to Slurm.",
     "store": "Where the daemon keeps its records.",
     "api": "The REST API, including /metrics.",
-    "access": "Which users may do what over REST, see [security](../security.md).",
+    "access": "Which users may do what over REST, see [identity](../howto/identity.md).",
     "candidates": "Which running jobs may be preempted, and how.",
     "budget": "Limits on preemption within any hour. In automatic mode an eviction that would exceed a limit waits for "
     "an operator's approval.",

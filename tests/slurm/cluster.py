@@ -49,6 +49,7 @@ class SlurmCluster(SlurmClient):
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
+    ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -64,6 +65,7 @@ class SlurmCluster(SlurmClient):
         extra_conf: Sequence[str] = (),
         gpus: Mapping[str, Mapping[str, int]] | None = None,
         switches: Mapping[str, str] | None = None,
+        tokens: bool = False,
     ) -> None:
         reason = missing_requirements(accounting=accounting)
         if reason:
@@ -78,6 +80,7 @@ class SlurmCluster(SlurmClient):
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
         self._switches = switches or {}
+        self._tokens = tokens
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._first_job_id = 1
         self._ports_kept: socket.socket | None = None
@@ -135,6 +138,10 @@ class SlurmCluster(SlurmClient):
             leaves = [f"SwitchName={name} Nodes={nodes}" for name, nodes in self._switches.items()]
             lines = [*leaves, f"SwitchName=top Switches={','.join(self._switches)}"]
             (self.root / "topology.conf").write_text("\n".join(lines) + "\n")
+        if self._tokens:
+            self._jwt_key.write_bytes(os.urandom(32))
+            self._jwt_key.chmod(0o600)
+            shutil.chown(self._jwt_key, "slurm", "slurm")
         self.start_controller(clean=True)
         for name in self.node_names:
             self.start_node(name)
@@ -223,6 +230,9 @@ class SlurmCluster(SlurmClient):
         }
         if self._switches:
             settings["TopologyPlugin"] = "topology/tree"
+        if self._tokens:
+            settings["AuthAltTypes"] = "auth/jwt"
+            settings["AuthAltParameters"] = f"jwt_key={self._jwt_key}"
         if self.accounting:
             settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
             settings["AccountingStorageHost"] = "localhost"
@@ -266,6 +276,10 @@ class SlurmCluster(SlurmClient):
     @property
     def _munge_socket(self) -> Path:
         return self.root / "munge" / "munge.socket"
+
+    @property
+    def _jwt_key(self) -> Path:
+        return self.root / "state" / "jwt.key"
 
     # ---- daemons, for tests that break them --------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="says nothing new of another Slurm: the tier slurm tries it"))
 
 
-def _skip_or_fail(reason: str) -> None:
+def skip_or_fail(reason: str) -> None:
     tier = os.environ.get("CLEARWAY_TIER", "slurm")
     if tier in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").replace(",", " ").split():
         pytest.fail(f"tier {tier} is required, but Slurm cannot run here: {reason}", pytrace=False)
@@ -35,7 +35,7 @@ def shared_cluster() -> Iterator[SlurmCluster]:
     """Eight nodes of four CPUs, for the whole run. Tests take ``cluster``, which is this one, tidied up."""
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster() as cluster:
         yield cluster
 
@@ -58,7 +58,7 @@ def accounting_cluster() -> Iterator[SlurmCluster]:
             pytest.skip("accounting is tested with Debian 12's Slurm: the forky tree has no database")
         reason = missing_requirements(accounting=True)
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster(accounting=True) as cluster:
         yield cluster
 

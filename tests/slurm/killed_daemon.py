@@ -48,7 +48,8 @@ def main(path: Path, kill_at: str) -> int:
         backend = Doomed(backend, kill_at)
     daemon = bootstrap.build(config, origin=str(path), backend=backend, clock=clock)
     tokens = Tokens(config.api.token_file)
-    return server.serve(daemon.loop, daemon.metrics, tokens, read_config=lambda: load_config(path))
+    slurm = bootstrap.open_identity(config, clock)
+    return server.serve(daemon.loop, daemon.metrics, tokens, slurm=slurm, read_config=lambda: load_config(path))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {
     "slurm.conf",
     "api.token_file",
+    "access.jwks_file",
+    "access.jwks_audience",
     "budget.jobs_per_hour",
     "budget.lost_node_hours_per_hour",
     "planning.end_confidence",

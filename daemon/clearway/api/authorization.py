@@ -29,6 +29,7 @@ from clearway.api import schemas
 from clearway.api.context import Context, Daemon
 from clearway.api.logins import LoginRefusedError
 from clearway.config.access import Public
+from clearway.model.errors import SlurmError
 from clearway.model.identity import Identity, Role
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -38,7 +39,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 _ANONYMOUS = Identity("", Role.VIEWER)
 
-_bearer = HTTPBearer(auto_error=False, description="a token of the file api.token_file")
+_bearer = HTTPBearer(auto_error=False, description="of `scontrol token` or `clearway token`")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
@@ -54,11 +55,13 @@ def _asker(given: Credentials, daemon: Daemon) -> Identity:
         return daemon.logins.identify(given.credentials.strip())
     except LoginRefusedError:
         raise _unknown("the token is not valid, or has ended") from None
+    except SlurmError:
+        raise HTTPException(503, "Slurm cannot be asked whether the token is good; try again") from None
 
 
 def _no_token(daemon: Context) -> HTTPException:
     if not daemon.logins.configured:
-        return HTTPException(403, "this needs a token, and none is good: the configuration has no api.token_file")
+        return HTTPException(403, "this needs a token, and none is good: see api.token_file, access.slurm_tokens")
     return _unknown("this needs a valid token: send 'Authorization: Bearer TOKEN'")
 
 

@@ -1,36 +1,185 @@
-"""From a bearer token to an identity, whoever has made the token."""
+"""From a bearer token to an identity, whoever has made the token: this site's token file, Slurm, or its provider.
 
+No token is kept or logged. That one was good, or was not, is remembered for a moment by the token's hash: an asker that
+looks every second must not cost a question to Slurm each time. What Slurm takes from a user therefore counts here up to
+``KEPT_S`` longer.
+"""
+
+import grp
+import hashlib
+import os
+import pwd
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
 
+from clearway.api.jwks import Verify, verifier
 from clearway.api.tokens import Tokens
+from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
 from clearway.model.clock import Clock
-from clearway.model.identity import Identity
+from clearway.model.cluster import AdminLevel
+from clearway.model.identity import Identity, Role
+from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
+
+KEPT_S = 60.0
+_REFUSED_KEPT_S = 10.0
+_MOST_KEPT = 1_024  # of each kind
 
 
 class LoginRefusedError(Exception):
     """``str`` is the reason in one line for the daemon's records; the asker is told no more than that it failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Logins:
-    """Asks each of those that know identities; safe for several threads."""
+class Directory(Protocol):
+    """What is asked of Slurm (``slurm.identity.SlurmIdentity``)."""
 
-    tokens: Tokens
-    config: Callable[[], Config]
-    clock: Clock
+    def user_of(self, token: str) -> str | None: ...
+
+    def admin_level(self, user: str) -> AdminLevel: ...
+
+    def private_data(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    identity: Identity | None  # None: refused
+    until: datetime
+
+
+class Logins:
+    """Asks each of those that know identities; safe for several threads.
+
+    Raises:
+        ConfigError: the JWKS file of the configuration cannot be used.
+    """
+
+    def __init__(
+        self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: Directory | None = None
+    ) -> None:
+        self._tokens = tokens
+        self._config = config
+        self._clock = clock
+        self._slurm = slurm
+        self._lock = threading.Lock()
+        self._known: dict[bool, OrderedDict[bytes, _Known]] = {True: OrderedDict(), False: OrderedDict()}
+        self._verify = verifier(config().access)
+
+    def reload(self, access: AccessConfig) -> Callable[[], None]:
+        """Read tokens and keys for this configuration; what is returned takes them over.
+
+        Raises:
+            ConfigError: they cannot be used, and the old ones stay.
+        """
+        verify = verifier(access)
+        self._tokens.reload()
+        return lambda: self._take_over(verify)
+
+    def _take_over(self, verify: Verify) -> None:
+        self._verify = verify
+        with self._lock:
+            for kept in self._known.values():
+                kept.clear()
 
     @property
     def configured(self) -> bool:
         """Whether any token at all could be good."""
-        return self.tokens.configured
+        access = self._config().access
+        return self._tokens.configured or access.jwks_file is not None or self._asks_slurm(access) is not None
 
     def identify(self, token: str) -> Identity:
-        """Raises ``LoginRefusedError``."""
-        entry = self.tokens.find(token)
-        if entry is None:
+        """Raises ``LoginRefusedError``, and ``SlurmError`` while Slurm cannot be asked."""
+        now = self._clock.now()
+        entry = self._tokens.find(token)
+        if entry is not None:
+            if entry.ended(now):
+                raise LoginRefusedError(f"the token of {entry.identity.name} has ended")
+            return entry.identity
+        if not is_jwt(token):
             raise LoginRefusedError("unknown token")
-        if entry.ended(self.clock.now()):
-            raise LoginRefusedError(f"the token of {entry.identity.name} has ended")
-        return entry.identity
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._remembered(digest, now)
+        if known is None:
+            identity = self._asked(token)
+            known = _Known(identity, _until(token, now, refused=identity is None))
+            self._remember(digest, known)
+        if known.identity is None:
+            raise LoginRefusedError("a JWT that is not genuine, or has ended")
+        return known.identity
+
+    def private_data(self) -> frozenset[str]:
+        """The kinds of data that ordinary users see of themselves alone; everything where there is no Slurm to ask."""
+        return EVERYTHING_PRIVATE if self._slurm is None else self._slurm.private_data()
+
+    def _asked(self, token: str) -> Identity | None:
+        access = self._config().access
+        slurm = self._asks_slurm(access)
+        user = self._verify(token) or (None if slurm is None else slurm.user_of(token))
+        if user is None:
+            return None
+        level = AdminLevel.NONE if self._slurm is None or not access.slurm_roles else self._slurm.admin_level(user)
+        return Identity(user, role_of(user, access, level))
+
+    def _asks_slurm(self, access: AccessConfig) -> Directory | None:
+        return self._slurm if access.slurm_tokens else None
+
+    def _remembered(self, digest: bytes, now: datetime) -> _Known | None:
+        with self._lock:
+            for kept in self._known.values():
+                known = kept.get(digest)
+                if known is not None and known.until > now:
+                    return known
+        return None
+
+    def _remember(self, digest: bytes, known: _Known) -> None:
+        """The oldest are forgotten first; tokens that were refused cannot drive out good ones."""
+        kept = self._known[known.identity is not None]
+        with self._lock:
+            kept[digest] = known
+            kept.move_to_end(digest)
+            while len(kept) > _MOST_KEPT:
+                kept.popitem(last=False)
+
+
+def _until(token: str, now: datetime, *, refused: bool) -> datetime:
+    """A good token is known no longer than it lives: its end is part of what was found genuine."""
+    until = now + timedelta(seconds=_REFUSED_KEPT_S if refused else KEPT_S)
+    end = claims_of(token).get("exp")
+    if refused or not isinstance(end, int | float):
+        return until
+    return min(until, now + timedelta(seconds=max(0.0, min(KEPT_S, end - now.timestamp()))))
+
+
+def role_of(user: str, access: AccessConfig, level: AdminLevel) -> Role:
+    """The highest role that the configuration, or the user's rights in Slurm, give."""
+    by_slurm = {AdminLevel.OPERATOR: Role.OPERATOR, AdminLevel.ADMINISTRATOR: Role.ADMIN}
+    roles = [Role.USER, by_slurm.get(level, Role.USER)]
+    if user == "root" and access.slurm_roles:
+        roles.append(Role.ADMIN)
+    named = {Role.VIEWER: access.viewers, Role.OPERATOR: access.operators, Role.ADMIN: access.admins}
+    groups: frozenset[str] | None = None
+    for role, names in named.items():
+        if user in names:
+            roles.append(role)
+        elif wanted := {name[1:] for name in names if name.startswith("@")}:
+            groups = _groups_of(user) if groups is None else groups
+            roles += [role] * bool(wanted & groups)
+    return max(roles, key=lambda role: role.rank)
+
+
+def _groups_of(user: str) -> frozenset[str]:
+    """The names of the user's groups on this machine; none for a user that it does not know."""
+    try:
+        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except (KeyError, ValueError):
+        return frozenset()
+    found = set()
+    for number in ids:
+        try:
+            found.add(grp.getgrgid(number).gr_name)
+        except KeyError:
+            continue
+    return frozenset(found)

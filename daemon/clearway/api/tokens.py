@@ -9,21 +9,19 @@ its group; a group that may read it is allowed, so that root can own it and the 
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from clearway.api.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 from clearway.model.identity import Identity, Role
 
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_LARGEST_FILE = 64 * 1024
 _FORM = "expected 'NAME ROLE END sha256:HASH', as `clearway token` writes it"
 _END = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -74,7 +72,7 @@ class Tokens:
             ConfigError: one line with file and line, never with a token.
         """
         if self._file is not None:
-            self.entries = _parse(_read(self._file), self._file)
+            self.entries = _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
 
     def find(self, token: str) -> Entry | None:
         """The entry of this token, ended or not. Each is compared in constant time, so that the wait tells nothing."""
@@ -83,30 +81,6 @@ class Tokens:
             if hmac.compare_digest(given, entry.digest):
                 found = entry
         return found
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            status = os.fstat(opened.fileno())
-            mode = stat.S_IMODE(status.st_mode)
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"{file}: a token file must be an ordinary file")
-            if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
-                raise ConfigError(
-                    f"{file}: mode {mode:04o} lets others read or change the tokens; use 0600, or 0640 with the "
-                    "daemon's group"
-                )
-            if status.st_uid not in (0, os.geteuid()):
-                raise ConfigError(f"{file}: must belong to root or to the user that the daemon runs as")
-            text = opened.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    if len(text) > _LARGEST_FILE:
-        raise ConfigError(f"{file}: larger than {_LARGEST_FILE} bytes")
-    if not text.isascii():
-        raise ConfigError(f"{file}: holds something other than ASCII")
-    return text.decode("ascii")
 
 
 def _parse(text: str, file: Path) -> tuple[Entry, ...]:

@@ -75,7 +75,10 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
         configure_logging(settings.daemon.log_format)
         tokens = Tokens(settings.api.token_file)
         daemon = bootstrap.build(settings, origin=str(config.resolve()))
-        raise typer.Exit(server.serve(daemon.loop, daemon.metrics, tokens, read_config=lambda: load_config(config)))
+        serving = server.serve(
+            daemon.loop, daemon.metrics, tokens, slurm=daemon.identity, read_config=lambda: load_config(config)
+        )
+        raise typer.Exit(serving)
 
 
 @app.command("check-config")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from pathlib import Path
 
-from clearway.config.fields import Section, key
+from clearway.config.fields import Names, Section, key
 
 
 class Public(StrEnum):
@@ -24,10 +24,23 @@ class ApiConfig(Section):
 
 
 class AccessConfig(Section):
-    """Who may do what over REST."""
+    """Who may do what over REST. In lists of users, `@NAME` is a Unix group of the daemon's machine."""
 
     public: Public = key(
         Public.HEALTH,
         "what needs no identity. health: health, metrics and the OpenAPI document. reading: everything that only "
         "reads, jobs of all users included",
     )
+    slurm_tokens: bool = key(True, "whether tokens that `scontrol token` makes (Slurm's auth/jwt) are an identity")
+    slurm_roles: bool = key(
+        True, "whether operators of Slurm's accounting have the role operator, and its administrators and root admin"
+    )
+    viewers: Names = key((), "users and groups that see the jobs of all users, whatever Slurm's PrivateData says")
+    operators: Names = key((), "users and groups that may also approve, cancel, pause and resume, and ask for drains")
+    admins: Names = key((), "users and groups that may also read the audit trail")
+    own_approvals: bool = key(False, "whether an operator may approve evictions for the operator's own urgent jobs")
+    jwks_file: Path | None = key(
+        None, "JWKS file with the public keys of the site's identity provider, whose tokens are good too. None: no such"
+    )
+    jwks_user_claim: str = key("sun", "claim of such a token that names the user of the cluster", min_length=1)
+    jwks_audience: str | None = key(None, "audience (aud) that such a token must name. None: any", min_length=1)

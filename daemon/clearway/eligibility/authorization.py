@@ -1,19 +1,38 @@
-"""Which users may drain nodes and move jobs. Pure; what Slurm says of a user is passed in.
+"""Which users may drain nodes, move jobs and approve evictions. Pure; what Slurm says of a user is passed in.
 
 The Slurm+DMTCP paper's smigrate asks whether the user has enough privileges. These users
 have: root, those that the configuration names, operators and administrators of Slurm and, where the site allows it,
 users whose jobs alone are on the nodes.
 """
 
+import re
 from collections.abc import Callable, Collection
 
+from clearway.config.access import AccessConfig
 from clearway.config.configuration import DrainConfig
 from clearway.model.cluster import AdminLevel, ClusterSnapshot
+from clearway.model.operations import Eviction
+
+_SUDO = re.compile(r", sudo by (\S+)\)$")  # of the command line's actors, see ``cli.options.actor``
 
 
 def user_of(actor: str) -> str:
     """The name at the beginning of "alice (command line)"; a token's name has no blanks."""
     return actor.partition(" ")[0]
+
+
+def people_behind(actor: str) -> frozenset[str]:
+    """The user that acts and, for root through sudo, the user behind it."""
+    behind = _SUDO.search(actor)
+    return frozenset({user_of(actor), *(behind.groups() if behind else ())})
+
+
+def may_not_approve(actor: str, eviction: Eviction, access: AccessConfig) -> str:
+    """Why this actor may not let an eviction be carried out; empty where that is allowed."""
+    user = eviction.subject.user
+    if access.own_approvals or user not in people_behind(actor):
+        return ""
+    return f"the urgent job is {user}'s own, so another operator must approve (access.own_approvals)"
 
 
 def may_not_move(actor: str, config: DrainConfig, admin_level: Callable[[str], AdminLevel]) -> str:

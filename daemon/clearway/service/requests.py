@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest, read_request
 from clearway.drain.rolling_controller import RollingController
+from clearway.eligibility.authorization import may_not_approve
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
@@ -106,6 +107,8 @@ class RequestHandler:
         eviction, now = self._operation(request), context.now
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
+        if isinstance(eviction, Eviction) and (why := may_not_approve(request.actor, eviction, context.config.access)):
+            raise RequestError(why)
         told = {"outcome": "", "outcome_code": None, "why": ""}
         approved = entered(eviction, EvictionState.PLACING, now, approved_by=request.actor, **told)
         self.operations.save(approved)

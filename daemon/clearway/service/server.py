@@ -22,7 +22,7 @@ import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse
-from clearway.api.logins import Logins
+from clearway.api.logins import Directory, Logins
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError
@@ -83,12 +83,13 @@ class Service:
         metrics: Metrics,
         tokens: Tokens,
         *,
+        slurm: Directory | None = None,
         read_config: Callable[[], Config] | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self._loop = loop
         self._metrics = metrics
-        self._tokens = tokens
+        self._logins = Logins(tokens, lambda: loop.config, loop.parts.clock, slurm)
         self._config = loop.config
         self._read_config = read_config
         self._notifier = notifier or Notifier({})
@@ -99,7 +100,7 @@ class Service:
         self.ready = threading.Event()
         self.pulse = Pulse(loop.parts.clock)
         self._socket = _listen(self._config.api.host, self._config.api.port)
-        app = create_app(api_context(loop, pulse=self.pulse, tokens=tokens, metrics=metrics))
+        app = create_app(api_context(loop, pulse=self.pulse, logins=self._logins, metrics=metrics))
         self._http = _HttpServer(app, self._on_tick)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
@@ -174,12 +175,13 @@ class Service:
             if self._read_config is None:
                 raise ConfigError("this daemon was started without a configuration file")  # noqa: TRY301 - one way out
             wanted = self._read_config()
-            self._tokens.reload()
+            take_over = self._logins.reload(wanted.access)
         except ConfigError as error:
             self._log.error("configuration not reloaded, the old one stays", error=str(error))
         else:
             self._config, fixed = reloaded(self._config, wanted)
             self._loop.reconfigure(self._config)
+            take_over()
             self._metrics.configured(self._config)
             mode = self._config.daemon.mode.value
             self._log.info("configuration reloaded", mode=mode, needs_restart=",".join(fixed) or None)
@@ -208,7 +210,7 @@ class Service:
         return True
 
 
-def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -> Context:
+def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -> Context:
     """What the API reads of this loop."""
     parts = loop.parts
     return Context(
@@ -219,7 +221,7 @@ def api_context(loop: Loop, *, pulse: Pulse, tokens: Tokens, metrics: Metrics) -
         store=parts.store,
         clock=parts.clock,
         pulse=pulse,
-        logins=Logins(tokens, lambda: loop.config, parts.clock),
+        logins=logins,
         metrics=metrics,
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
@@ -263,6 +265,7 @@ def serve(
     metrics: Metrics,
     tokens: Tokens,
     *,
+    slurm: Directory | None = None,
     read_config: Callable[[], Config] | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> int:
@@ -271,7 +274,7 @@ def serve(
     Raises:
         ConfigError: when the API cannot listen where it should.
     """
-    service = Service(loop, metrics, tokens, read_config=read_config, notifier=Notifier())
+    service = Service(loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier())
     with service.signals():
         announce(service.address)
         return service.run()

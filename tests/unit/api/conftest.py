@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from clearway.api.app import create_app
 from clearway.api.context import Pulse
+from clearway.api.logins import Directory, Logins
 from clearway.api.tokens import Tokens, digest_of
 from clearway.config.access import AccessConfig, Public
 from clearway.model.events import fan_out
@@ -36,7 +37,7 @@ def token_file(folder: Path, text: str = LINE, mode: int = 0o600) -> Path:
 class ApiWorld(World):
     """A ``World`` with the application on top; everybody may read, unless the configuration given says otherwise."""
 
-    def __init__(self, folder: Path, *, tokens: Tokens, **fields: Any) -> None:
+    def __init__(self, folder: Path, *, tokens: Tokens, slurm: Directory | None = None, **fields: Any) -> None:
         fields.setdefault("config", config())
         if "access" not in fields["config"].model_fields_set:
             fields["config"] = fields["config"].model_copy(update={"access": AccessConfig(public=Public.READING)})
@@ -49,7 +50,8 @@ class ApiWorld(World):
         quiet = Quiet()
         self.start_daemon(emit=fan_out(quiet, self.metrics.record))
         self.observer = quiet
-        context = api_context(self.loop, pulse=self.pulse, tokens=tokens, metrics=self.metrics)
+        logins = Logins(tokens, lambda: self.loop.config, self.clock, slurm)
+        context = api_context(self.loop, pulse=self.pulse, logins=logins, metrics=self.metrics)
         self.app: FastAPI = create_app(context)
         # Errors of the application are answers here, as they are for a client.
         self.client = TestClient(self.app, raise_server_exceptions=False)

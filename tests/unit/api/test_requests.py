@@ -8,6 +8,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
+from clearway.model.requests import RequestKind
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld
 
@@ -82,6 +83,29 @@ def test_approve(make_api: Callable[..., ApiWorld]) -> None:
     again = api.client.post("/api/v1/evictions/1/approve", headers=AUTHORIZED)
     api.tick()
     assert api.client.get(again.headers["Location"]).json()["result"].startswith("refused")
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_no_operator_approves_an_eviction_for_an_own_job(make_api: Callable[..., ApiWorld], allowed: bool) -> None:
+    access = {"public": "reading", "own_approvals": allowed}
+    api = make_api(config=config("approve", access=access))
+    jobs = api.fill()
+    api.urgent(2, user="ann")  # as the token is named
+    api.tick()
+    asked = api.client.post("/api/v1/evictions/1/approve", headers=AUTHORIZED)
+    api.tick()
+    result = api.client.get(asked.headers["Location"]).json()["result"]
+    if allowed:
+        assert result == "approved"
+        return
+    assert result == "refused: the urgent job is ann's own, so another operator must approve (access.own_approvals)"
+    behind_sudo = api.store.add_request(RequestKind.APPROVE, 1, "root (command line, sudo by ann)", api.clock.now())
+    api.tick()
+    told = api.store.request(behind_sudo)
+    assert told is not None
+    assert told.refused
+    assert api.eviction().state is EvictionState.AWAITING_APPROVAL
+    assert all(api.state(job_id) is JobState.RUNNING for job_id in jobs)
 
 
 def test_cancel(make_api: Callable[..., ApiWorld]) -> None:
