@@ -17,6 +17,7 @@ from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
@@ -28,6 +29,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.suppression import Suppression
+from clearway.preemption.turns import Turns
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
@@ -98,7 +100,15 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     operations = OpenOperations(store)
     suppression = Suppression(store)
     quarantine = Quarantine(parts.clock, emit)
-    basis = PlanningBasis(parts.planner, operations, history, parts.checkpointers, quarantine.attempt_job)
+    basis = PlanningBasis(
+        parts.planner,
+        operations,
+        history,
+        parts.checkpointers,
+        PlanningTime(parts.clock),
+        Impossible(),
+        quarantine.attempt_job,
+    )
     lifecycles: dict[type[Operation], Lifecycle[Any]] = {
         Eviction: EvictionLifecycle(basis),
         Drain: DrainLifecycle(basis),
@@ -108,10 +118,23 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    preemption = PreemptionController(backend, operations, suppression, executor, basis, quarantine, parts.clock, emit)
+    preemption = PreemptionController(
+        backend, operations, suppression, executor, basis, quarantine, parts.clock, emit, Turns()
+    )
     requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, quarantine, emit)
     return Cycle(
-        parts, config, operations, suppression, executor, drains, rolling, preemption, relocation, requests, quarantine
+        parts,
+        config,
+        operations,
+        suppression,
+        executor,
+        drains,
+        rolling,
+        preemption,
+        relocation,
+        requests,
+        quarantine,
+        basis,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clearway.bootstrap import new_loop
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, PlanningConfig
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import JobState, Node
@@ -21,7 +21,6 @@ from clearway.model.events import CycleFailed, Event, HandlingFailed
 from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.preemption import controller
 from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
@@ -31,7 +30,7 @@ from tests.builders import NOW, ManualClock
 
 SAVES = "clearway:checkpoint=signal"
 
-controller._TOGETHER_S = 60.0  # the solver's limit is in real seconds, however the world's clock stands still
+PLANNING_S = 60.0  # the solver's limit is in real seconds, however the world's clock stands still
 
 
 class Quiet:
@@ -61,6 +60,7 @@ def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:
         "preemptors": [{"partition": ["urgent"], "max_delay": "60s"}],
         "candidates": {"min_runtime": 0},
         "execution": {"kill_allowance": "6s"},
+        "planning": {"time_per_cycle": PLANNING_S},
     }
     for section, keys in sections.items():
         raw[section] = raw.get(section, {}) | keys if isinstance(keys, dict) else keys
@@ -78,6 +78,8 @@ class World:
     file_system_mib_s: float = inf  # what programs with ``save_mib`` share
 
     def __post_init__(self) -> None:
+        if self.config.planning == PlanningConfig():
+            self.config = self.config.model_copy(update={"planning": PlanningConfig(time_per_cycle=PLANNING_S)})
         self.cluster = SimulatedCluster(now=self.clock.now(), file_system_mib_s=self.file_system_mib_s)
         self.cluster.add_nodes(
             Node(

@@ -15,7 +15,6 @@ from clearway import bootstrap
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
-from clearway.preemption import controller
 from clearway.service import server
 from clearway.telemetry.log import configure_logging
 
@@ -39,8 +38,8 @@ class Doomed:
 
 
 def main(path: Path, kill_at: str) -> int:
-    controller._TOGETHER_S = 20.0
     config = load_config(path)
+    config = config.model_copy(update={"planning": config.planning.model_copy(update={"time_per_cycle": 20.0})})
     configure_logging(config.daemon.log_format)
     clock = SystemClock()
     backend: Any = bootstrap.open_backend(config, clock)

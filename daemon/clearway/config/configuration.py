@@ -142,6 +142,11 @@ class LearningConfig(_Section):
 class PlanningConfig(_Section):
     planner: str = _key("eviction-dp", "name of a registered planner")
     steps: int = _key(60, "points on the trade-off curve; durations are rounded up to whole steps", ge=1, le=3_600)
+    time_per_cycle: Period = _key(
+        1.0,
+        "computing time for plans in one cycle. Urgent jobs that it does not suffice for have their turn in one of the "
+        "next cycles, each user in turn. A single plan is never interrupted",
+    )
     end_confidence: float | None = _key(
         None,
         "a running job is expected to end in time where earlier jobs of its user and name make that at least this "

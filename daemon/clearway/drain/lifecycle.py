@@ -19,6 +19,7 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo
 from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
+from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Drain, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -68,9 +69,10 @@ class DrainLifecycle(NodesLifecycle[Drain]):
 
     def replan(self, e: Drain, stuck: Mapping[str, str], cycle: CycleContext) -> DrainPlan | Phase | None:
         """Where there can be no plan the drain is called off."""
-        if cycle.snapshot.unreadable:
+        if cycle.snapshot.unreadable or self.basis.time.left_s(UNDER_WAY) <= 0:
             return None
-        plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
+        with self.basis.time.spending():
+            plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
         return call_off(e, Outcome(OutcomeCode.NOT_POSSIBLE, plan.why)) if isinstance(plan, NoPlan) else plan
 
     def _plan(self, e: Drain, under_way: UnderWay, cycle: CycleContext) -> DrainPlan | NoPlan:

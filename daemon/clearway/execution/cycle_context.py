@@ -1,6 +1,6 @@
 """What one cycle goes by: read once, then passed down. Frozen."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.operations import Operation
 from clearway.model.problem import Action
@@ -25,6 +26,7 @@ class CycleContext:
     config: Config
     now: datetime
     paused: bool = False
+    alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     # What the executor adds for the operation that it carries on:
     others: tuple[Operation, ...] = ()  # under way beside it
@@ -42,6 +44,8 @@ class PlanningBasis:
     operations: OpenOperations
     history: HistoryKeeper
     actions: Mapping[str, Action]  # of the checkpointers that jobs may name
+    time: PlanningTime  # of this cycle
+    impossible: Impossible
     attempt: Attempt = unguarded  # what keeps one bad record from ending a cycle
 
     def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:

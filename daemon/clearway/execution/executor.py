@@ -157,6 +157,7 @@ class Executor:
         stuck = self._lifecycles[type(e)].misfits(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
         for index in range(len(e.preemptions)):
+            cycle.alive()
             p = e.preemptions[index]
             seen = cycle.snapshot.job_by_id.get(p.job_id)
             if p.state is PreemptionState.PLANNED and not e.its_turn(p):

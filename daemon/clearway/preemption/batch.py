@@ -51,14 +51,21 @@ class BatchDecision:
     why_later: str = ""
 
 
+Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
+
+
 def decide_batch(
-    found: Sequence[Preemptor], solve: SolveAlone, planner: Planner, seconds_left: Callable[[], float]
+    found: Sequence[Preemptor],
+    solve: SolveAlone,
+    planner: Planner,
+    seconds_left: Callable[[], float],
+    known: Mapping[str, Solution | NoPlan] | None = None,
 ) -> BatchDecision:
     """A decision for each preemptor, or for those whose turn it is.
 
-    ``seconds_left``: see ``plan_together``.
+    ``seconds_left``: see ``plan_together``; ``known``: what ``solve`` has answered for some of them alone.
     """
-    batch = _Batch(solve, planner, seconds_left)
+    batch = _Batch(solve, planner, seconds_left, dict(known or {}))
     turns = batch.turns(found)
     return batch.at_once(found, turns) if turns.later or batch.has_needs else turns
 
@@ -83,9 +90,6 @@ def _as_begun(plan: Plan, number: int) -> Eviction:
     )
 
 
-_Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
-
-
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """What all decisions of one batch are made from."""
@@ -93,7 +97,7 @@ class _Batch:
     solve: SolveAlone
     planner: Planner
     seconds_left: Callable[[], float]
-    known: _Answers = field(default_factory=dict)  # answers for preemptors alone
+    known: Answers = field(default_factory=dict)  # answers for preemptors alone
 
     def alone(self, preemptor: Preemptor) -> Solution | NoPlan:
         """The best for one preemptor, beside no other plan; found once."""
@@ -118,7 +122,7 @@ class _Batch:
                 return self.solve(preemptor, whole=whole, beside=(*earlier, *beside))
             return self.alone(preemptor)
 
-        answers: _Answers = {}
+        answers: Answers = {}
         others = list(found)
         first: Solution | None = None
         while others and first is None:
@@ -192,7 +196,7 @@ class _Batch:
         return plans_of(able, plan_together(requests_of(able), self.planner, self.seconds_left).allocations)
 
     def _beside(
-        self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers
+        self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: Answers
     ) -> dict[str, Plan | NoPlan]:
         """This plan for the first preemptor; or plans on whole nodes, where those serve others that it blocks."""
         first = plan.preemptor.job_id
@@ -207,7 +211,7 @@ class _Batch:
                     return instead
         return {first: plan}
 
-    def _blocked(self, plan: Plan, others: Sequence[Preemptor], solve: SolveAlone, answers: _Answers) -> set[str]:
+    def _blocked(self, plan: Plan, others: Sequence[Preemptor], solve: SolveAlone, answers: Answers) -> set[str]:
         """Preemptors with a plan alone, but none beside this one; those without a plan alone join the ``answers``."""
         blocked = set()
         for preemptor in others:
@@ -222,7 +226,7 @@ class _Batch:
         return blocked
 
 
-def _on_whole_nodes(answers: _Answers) -> dict[str, Solution]:
+def _on_whole_nodes(answers: Answers) -> dict[str, Solution]:
     """The solutions that whole nodes are for."""
     return {
         job_id: each

@@ -1,6 +1,6 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -21,19 +21,22 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
-from clearway.preemption.batch import BatchDecision, SolveAlone, decide_batch, under_way_beside
+from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.suppression import Suppression
-from clearway.preemption.validation import over_budget, plan_misfit
+from clearway.preemption.turns import LATER, Turns
+from clearway.preemption.validation import asks_for, over_budget, plan_misfit
 from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
-_TOGETHER_S = 1.0  # of one cycle, to plan for several urgent jobs at once
+# Of the time that solving for a preemptor alone takes, what planning for it beside others takes more.
+_BESIDE_OTHERS = 2
+_BEGINS_IN = 0.5  # of the time for planning as well
 _CHANGED = "the cluster changed while the plan was made"
 _FAILED = "Clearway failed at a plan for it and tries again later; see the log"
 _FAILED_TOGETHER = "Clearway failed at a plan for several jobs at once; it is planned for in its turn"
@@ -54,9 +57,14 @@ class PreemptionController:
     quarantine: Quarantine
     clock: Clock
     emit: Emit
+    turns: Turns
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
-        """Plan for every preemptor without an eviction; all that wait, the first deadline first, and what they get."""
+        """Plan for preemptors without an eviction, as time allows; all that wait, by deadline, and what they get."""
+        with self.basis.time.spending():
+            return self._update(context)
+
+    def _update(self, context: CycleContext) -> tuple[Waiting, ...]:
         config = context.config
         by_preemptor = self.operations.by_preemptor()
         waiting = []
@@ -102,49 +110,79 @@ class PreemptionController:
         yield from self._plan_for(fresh, context)
 
     def _plan_for(self, fresh: Sequence[Preemptor], context: CycleContext) -> Iterator[Waiting]:
-        """Plan for all of them together and begin.
+        """Plan for those together whose turn it is, and begin.
 
         A preemptor that is planned for after the first ones has its turn at once while there is time and nothing is
         carried out for those; else it waits for the next cycle.
         """
         if not fresh:
             return
-        ends = self.clock.monotonic() + _TOGETHER_S
-        planning = self.basis.context(context, UnderWay())
+        time, planning, began = self.basis.time, self.basis.context(context, UnderWay()), self.clock.monotonic()
+        known = self._examine(fresh, self._consideration(planning, ()), context)
+        yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
+        fresh = [each for each in fresh if each.job.job_id in known]
         claimed: list[Plan] = []
         while fresh:
-            began = self.clock.monotonic()
-            solve = self._consideration(planning, tuple(claimed))
-            decided = self._decide(fresh, solve, lambda: ends - self.clock.monotonic())
+            decided = self._decide(fresh, self._consideration(planning, tuple(claimed)), known)
+            known = {}
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
             told, begun, changed = self._store_all(decided.plans, planning, context)
             yield from told
             yield from self._begin(begun, context, began)
             fresh = decided.later
-            if changed or any(e.state.acting for _, e, _ in begun) or self.clock.monotonic() >= ends:
-                yield from (Waiting(preemptor, None, decided.why_later) for preemptor in fresh)
+            if changed or any(e.state.acting for _, e, _ in begun) or time.left_s() <= 0:
+                for preemptor in fresh:
+                    self.turns.missed(preemptor)
+                    yield Waiting(preemptor, None, decided.why_later)
                 return
+            began = self.clock.monotonic()
 
-    def _decide(
-        self, fresh: Sequence[Preemptor], solve: SolveAlone, seconds_left: Callable[[], float]
-    ) -> BatchDecision:
+    def _examine(self, fresh: Sequence[Preemptor], solve: SolveAlone, context: CycleContext) -> Answers:
+        """What can be done for each alone, of as many as can be planned for beside each other in the time there is.
+
+        The first has its turn in any case: a cycle without any would help nobody.
+        """
+        time, impossible, now = self.basis.time, self.basis.impossible, context.now
+        known: Answers = {}
+        able_s, longest_s = 0.0, 0.0
+        examined = False
+        for preemptor in self.turns.in_order(fresh):
+            job = preemptor.job
+            asks = (preemptor.only_opportunistic, preemptor.takes_free, asks_for(job), job.restart_count)
+            if (why := impossible.why(job.job_id, asks, now)) is not None:
+                known[job.job_id] = NoPlan(why)
+                continue
+            if examined and time.left_s() - longest_s <= _BESIDE_OTHERS * (able_s + longest_s):
+                continue  # those after it may still be known to be impossible
+            context.alive()
+            left_s, examined = time.left_s(), True
+            known[job.job_id] = found = solve(preemptor)
+            self.turns.had(preemptor, found.why if isinstance(found, NoPlan) else "")
+            took_s = left_s - time.left_s()
+            longest_s = max(longest_s, took_s)
+            if isinstance(found, Solution):
+                able_s += took_s
+            elif found.curve is not None:
+                impossible.remember(job.job_id, asks, found.why, now)
+        return known
+
+    def _decide(self, fresh: Sequence[Preemptor], solve: SolveAlone, known: Answers) -> BatchDecision:
         """Plans for all of them; where that raises, for the first one that it does not raise for alone."""
-        found = self._try_to_decide(fresh, solve, seconds_left)
+        found = self._try_to_decide(fresh, solve, known)
         if found is not None:
             return found
         failed: list[tuple[Preemptor, Plan | NoPlan]] = []
         for number, each in enumerate(fresh, 1):
-            alone = self._try_to_decide([each], solve, seconds_left) if len(fresh) > 1 else None
+            alone = self._try_to_decide([each], solve, known) if len(fresh) > 1 else None
             if alone is not None:
                 return BatchDecision((*failed, *alone.plans), tuple(fresh[number:]), _FAILED_TOGETHER)
             failed.append((each, NoPlan(_FAILED)))
         return BatchDecision(tuple(failed))
 
-    def _try_to_decide(
-        self, some: Sequence[Preemptor], solve: SolveAlone, seconds_left: Callable[[], float]
-    ) -> BatchDecision | None:
+    def _try_to_decide(self, some: Sequence[Preemptor], solve: SolveAlone, known: Answers) -> BatchDecision | None:
         ident = ", ".join(each.job.job_id for each in some)
-        work = partial(decide_batch, some, solve, self.basis.planner, seconds_left)
+        answers = {each.job.job_id: known[each.job.job_id] for each in some if each.job.job_id in known}
+        work = partial(decide_batch, some, solve, self.basis.planner, self.basis.time.left_s, answers)
         return self.quarantine.attempt(Subject.PART, f"plan for {ident}", work)
 
     def _store_all(
@@ -160,6 +198,10 @@ class PreemptionController:
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
                 told.append(Waiting(preemptor, None, plan.why))
+                continue
+            if begun and self.basis.time.left_s() <= 0:  # those before it do not depend on it
+                self.turns.missed(preemptor)
+                told.append(Waiting(preemptor, None, LATER))
                 continue
             store = partial(self._store_if_needed, preemptor, plan, planning, context, changed=changed)
             stored = self.quarantine.attempt_job(f"{preemptor.job.job_id} with a plan", store)
@@ -185,7 +227,9 @@ class PreemptionController:
         """
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
-            if seen is not None:
+            # Where time is up the next cycle begins it, in the same order: what is stored is carried on first.
+            if seen is not None and self.basis.time.left_s() > -_BEGINS_IN * self.basis.time.limit_s:
+                context.alive()
                 advance = partial(self.executor.advance, planned, replace(context, snapshot=seen))
                 ident = str(planned.eviction_id)
                 eviction = self.quarantine.attempt(Subject.OPERATION, ident, advance) or planned

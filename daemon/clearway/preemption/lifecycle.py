@@ -15,6 +15,7 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase, undo
 from clearway.execution.placement import placement, placement_ends
+from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
 from clearway.model.operations import Eviction, Preemption, PreemptionState
@@ -62,7 +63,17 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def replan(self, e: Eviction, stuck: Mapping[str, str], cycle: CycleContext) -> Plan | Phase | None:
         """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
-        plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
+        time, impossible = self.basis.time, self.basis.impossible
+        ident, asks = (
+            f"eviction {e.eviction_id}",
+            (e.revision, frozenset(stuck), cycle.snapshot.job_by_id.get(e.preemptor.job_id)),
+        )
+        if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
+            return None
+        with time.spending():
+            plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
+        if plan is None:
+            impossible.remember(ident, asks, "no other plan is possible", cycle.now)
         if plan is not None or e.late:
             return plan
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))

@@ -30,7 +30,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         return f"the {plan.called} {plan.preemptor.job_id} does not wait any more"
     if preemptor.priority == 0:
         return f"the {plan.called} {plan.preemptor.job_id} is held"
-    if _asks_for(preemptor) != _asks_for(plan.preemptor):
+    if asks_for(preemptor) != asks_for(plan.preemptor):
         return f"the {plan.called} {plan.preemptor.job_id} was changed"
     for planned in plan.leaving:
         job = snapshot.job_by_id.get(planned.job_id)
@@ -65,7 +65,7 @@ def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float
     return "checkpoints of other evictions come before its own now" if late else ""
 
 
-def _asks_for(job: Job) -> tuple[object, ...]:
+def asks_for(job: Job) -> tuple[object, ...]:
     """What a plan for this job depends on."""
     nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
     of_each = (job.cpus_per_node, job.even_cpus, job.memory_mib, job.gres, job.exclusive)

@@ -86,7 +86,14 @@ class RelocationController:
                 self.executor.cancel(eviction, now, _ROOM_IS_MADE)
         for kind in MoveKind:
             settings = moves_config(kind, config)
-            if busy or urgent or context.paused or not settings.enabled or now < self._due.get(kind, now):
+            if (
+                self.basis.time.left_s() <= 0
+                or busy
+                or urgent
+                or context.paused
+                or not settings.enabled
+                or now < self._due.get(kind, now)
+            ):
                 continue
             self._due[kind] = now + timedelta(seconds=settings.period)
             plan = self._plan(kind, DAEMON, 0, context)

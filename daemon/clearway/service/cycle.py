@@ -16,7 +16,7 @@ from clearway.eligibility.under_way import promised_by
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.cycle_context import CycleContext
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement
@@ -68,16 +68,23 @@ class Cycle:
     relocation: RelocationController
     requests: RequestHandler
     quarantine: Quarantine
+    basis: PlanningBasis
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
-    def run(self, before: CycleReport | None) -> CycleReport:
-        """What was seen and done; ``before`` is the report of the cycle before this one, if there was any."""
+    def run(self, before: CycleReport | None, alive: Callable[[], None] = lambda: None) -> CycleReport:
+        """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
+
+        ``alive`` is called between any two pieces of work.
+        """
         parts, clock = self.parts, self.parts.clock
         began, now = clock.monotonic(), clock.now()
         standby = not parts.store.acquire_lease(parts.owner, now, 3 * self.config.daemon.stale_after)
         stored = self.operations.refresh(now, PAUSED, SUPPRESSED)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
-        context = CycleContext(self.parts.backend.snapshot(), self.config, now, bool(stored.values.get(PAUSED)))
+        paused = bool(stored.values.get(PAUSED))
+        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, alive)
+        self.basis.time.begin(self.config.planning.time_per_cycle)
+        self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
         if standby:
@@ -97,6 +104,12 @@ class Cycle:
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
         )
+
+    def _scene(self, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+        """What a plan depends on, apart from the time and the job that it is for."""
+        holders = tuple(job for job in snapshot.jobs if job.state.holds_nodes)
+        under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
+        return self.config, holders, snapshot.nodes, snapshot.skipped, under_way
 
     def _act(
         self, context: CycleContext, before: CycleReport | None
@@ -138,6 +151,7 @@ class Cycle:
         # Placements first, the newest before those whose jobs it may count on, as when they are begun.
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
+            context.alive()
             after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
             if after is None:
                 continue

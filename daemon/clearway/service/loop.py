@@ -30,6 +30,7 @@ class Loop:
         self._wake = threading.Event()
         self.config = config
         self.report: CycleReport | None = None
+        self._alive: Callable[[], None] = lambda: None
         self._cycle = assemble(config, parts)
 
     def reconfigure(self, config: Config) -> None:
@@ -47,12 +48,19 @@ class Loop:
         if config is not None:
             self._cycle = self._assemble(config, self.parts)
             self.config = config
-        self.report = self._cycle.run(self.report)
+        self.report = self._cycle.run(self.report, self._alive)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
         return self.report
 
-    def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
-        """Cycle until ``stop`` is set; ``beat`` is called after every cycle that succeeded."""
+    def run(
+        self, stop: threading.Event, beat: Callable[[], None] = lambda: None, alive: Callable[[], None] = lambda: None
+    ) -> None:
+        """Cycle until ``stop`` is set.
+
+        ``beat`` is called after every cycle that succeeded, ``alive`` between any two pieces of work within one: a
+        cycle that has much to do is no loop that hangs.
+        """
+        self._alive = alive
         gc.freeze()  # what is loaded by now stays: the collector's pauses within cycles shrink from 100 ms to a few
         while not stop.is_set():
             try:

@@ -47,6 +47,7 @@ class RequestHandler:
     def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
         """Handle all of them; the context with the pause as it is afterwards."""
         for request in requests:
+            context.alive()
             try:
                 answer = self._handle(request, context)
             except ClearwayError as error:

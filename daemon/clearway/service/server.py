@@ -143,7 +143,7 @@ class Service:
 
     def _work(self) -> None:
         try:
-            self._loop.run(self._stopping, self._beat)
+            self._loop.run(self._stopping, self._beat, self._notifier.beat)
         finally:
             self._loop_died = not self._stopping.is_set()
             self._http.should_exit = True  # without its loop the daemon is of no use: let systemd start another
