@@ -43,6 +43,7 @@ save() { # save GENERATION PID
             alive "$2" || no "the program ended without a checkpoint"
             sleep 0.1 2>/dev/null || sleep 1
         done
+        [ -n "$(find "$file" -user "$(id -u)")" ] || no "$file was written by another user"
     fi
     held=yes # at once: what it does from here on it would do again
     whole STOP

@@ -49,6 +49,14 @@ need() { # need NAME: the folder that this variable names, absolute, for DMTCP w
     esac
 }
 
+ours() { # ours FOLDER ...: makes what is missing; on another node a user could have made it before (the name is known)
+    (umask 077 && mkdir -p "$@") || die "cannot make $*"
+    for folder in "$@"; do
+        [ -n "$(find "$folder" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002)" ] ||
+            die "$folder is not a folder that is yours, and that no other user can write to"
+    done
+}
+
 pause() {
     sleep 0.2 2>/dev/null || sleep 1
 }
@@ -206,7 +214,7 @@ quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own; i
 coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells the program's DMTCP where it is
     wide=no
     [ "$1" != srun ] || wide=yes
-    (umask 077 && mkdir -p "$state/tmp" "$work") || die "cannot make $state and $work"
+    ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$work"
     rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last
@@ -235,7 +243,7 @@ clean_exec() { # exec without descriptors above 9 that were left open: they can 
 launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save itself into the folder
     images=$1
     shift
-    (umask 077 && mkdir -p "$images" "$state/tmp") || die "cannot make $images"
+    ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
     clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
 }
 
@@ -243,7 +251,7 @@ revive() { # revive FROM FOLDER: becomes what was saved in FROM, to save itself 
     set -- "$2" "$1"/ckpt_*.dmtcp
     images=$1
     shift
-    (umask 077 && mkdir -p "$images" "$state/tmp") || die "cannot make $images"
+    ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
     clean_exec dmtcp_restart -q -q -j --ckptdir "$images" --tmpdir "$state/tmp" "$@"
 }
 

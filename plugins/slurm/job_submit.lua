@@ -87,22 +87,14 @@ function clearway.objection(comment, urgent)
    return nil
 end
 
--- What is put in front of a batch script, so that it begins a second time under the launcher. Slurm's copy of the
--- script lies elsewhere on each node and in each run, and a restored program may look at its script again: so the
--- script is kept beside the job's checkpoints. Where that fails the job runs as it is. CLEARWAY_UNDER says that this
--- is the second time; it names the job, because the jobs that a job submits inherit its environment.
+-- What is put in front of a batch script, so that it begins a second time under the launcher. Which folder it may use
+-- for its script and its checkpoints, and whether what lies there is the user's own, is for the launcher to judge: it
+-- runs the job as it is where it cannot. CLEARWAY_UNDER says that this is the second time; it names the job, because
+-- the jobs that a job submits inherit its environment.
 local PREAMBLE = [[
 if [ "${CLEARWAY_UNDER:-}" != "$SLURM_JOB_ID" ] && [ -x "@LAUNCHER@" ]; then
-    clearway_dir="${CLEARWAY_DIR:-$SLURM_SUBMIT_DIR/.clearway}/$SLURM_JOB_ID"
-    if (umask 077 && mkdir -p "$clearway_dir") && { [ -x "$clearway_dir/script" ] ||
-        { cp "$0" "$clearway_dir/script.new" && chmod 700 "$clearway_dir/script.new" &&
-          mv "$clearway_dir/script.new" "$clearway_dir/script"; }; }
-    then
-        export CLEARWAY_UNDER="$SLURM_JOB_ID"
-        exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --dir "$clearway_dir" --after-end remove \
-            --app "$SLURM_JOB_NAME" -- "$clearway_dir/script" "$@"
-    fi
-    echo "clearway: this job runs without checkpoints: cannot keep its script in $clearway_dir" >&2
+    export CLEARWAY_UNDER="$SLURM_JOB_ID"
+    exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --app "$SLURM_JOB_NAME" --script "$0" -- "$@"
 fi
 ]]
 

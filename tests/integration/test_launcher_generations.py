@@ -332,9 +332,12 @@ def test_what_is_left_of_a_job_that_has_ended(bench: Bench, ends: str, options: 
 
 def test_nothing_is_left_of_the_folder_that_the_launcher_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARWAY_DIR", str(bench.folder / "kept"))
-    monkeypatch.setenv("CLEARWAY_UNDER", "7")
-    run = Run(bench, program=COUNTS.replace("exit 42", "exit 0"), generations=bench.folder / "kept" / "7", given=False)
-    (run.generations / "script").touch()  # job_submit.lua's copy
+    script = bench.folder / "script"
+    script.write_text('#!/bin/sh\nexec "$FOLDER/program"\n')
+    script.chmod(0o755)
+    ends_well = COUNTS.replace("exit 42", "exit 0")
+    kept = bench.folder / "kept" / "7"
+    run = Run(bench, "--script", str(script), program=ends_well, generations=kept, given=False)
     run.ask()
     assert run.kept() == ["generation-000001"]
     (run.folder / "stop").touch()

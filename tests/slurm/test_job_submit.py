@@ -153,6 +153,27 @@ def test_every_batch_job_runs_under_the_checkpointer(transparent: SlurmCluster) 
     assert interactive.stdout.strip() == "no"
 
 
+def test_a_script_that_another_user_has_prepared_is_not_run(transparent: SlurmCluster) -> None:
+    """In a folder where all may write, with the ids of the jobs to come: what the other user put there was run."""
+    folder = transparent.work / "of all"
+    folder.mkdir()
+    folder.chmod(0o777)
+    last = int(transparent.sbatch("true", "-n1", "--output=/dev/null", user="cwbob"))
+    prepare = f"""cd '{folder}' && for n in $(seq {last} {last + 20}); do
+        mkdir -p .clearway/$n/generation-000001 && chmod -R 777 .clearway
+        printf '#!/bin/sh\\nid -un >>stolen\\necho end\\n' >.clearway/$n/script && chmod 755 .clearway/$n/script
+    done"""
+    transparent.run("sh", "-c", prepare, user="cwbob")
+    submit = f"cd '{folder}' && exec sbatch --parsable -n1 --output=out"
+    job = transparent.run("sh", "-c", submit, user="cwalice", stdin=textwrap.dedent(TELLS)).stdout.strip()
+    transparent.wait_state(job, "FAILED", "COMPLETED")
+    assert transparent.job(job)["ExitCode"] == "7:0"
+    assert not (folder / "stolen").exists(), "a script of another user was run"
+    out = (folder / "out").read_text()
+    assert out.count("this job runs without checkpoints: other users can write to ") == 1, out
+    assert "no 0" in out
+
+
 def test_each_task_of_an_array_is_saved_and_requeued_by_itself(transparent: SlurmCluster) -> None:
     """The last task bears the id of the whole array: what it says of itself must not be said of the others."""
     folder = transparent.work / "array"
