@@ -14,6 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from clearway.drain.plan import plan_drain
+from clearway.eligibility.exemption import Purpose
+from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
@@ -60,6 +62,9 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         if e.state is E.CANCELLING and ours:
             return Phase(e.state, Command.UNDRAIN)
         return close_phase(e, cycle.now, cycle.config.execution.watch_return)
+
+    def cause(self, e: Drain) -> Cause:
+        return Cause(Purpose.FORCED_DRAIN if e.order.force else Purpose.DRAIN, nodes=e.order.nodes)
 
     def misfits(self, e: Drain, cycle: CycleContext) -> dict[str, str]:
         return have_to_go(e, cycle.snapshot)

@@ -48,13 +48,17 @@ def exemption(
     *,
     preemptor: Preemptor | None = None,
     nodes: Collection[str] = (),
+    settled: Collection[str] = (),
 ) -> Exemption | None:
     """Why this job must not be touched for this purpose; None where it may be.
 
-    ``preemptor`` is the job that it would leave for, ``nodes`` are those that a drain empties.
+    ``preemptor`` is the job that it would leave for, ``nodes`` are those that a drain empties. Guards of the codes in
+    ``settled`` are not asked.
     """
     case = _Case(job, context, preemptor, nodes)
     for guard in _GUARDS_FOR[purpose]:
+        if guard.code in settled:
+            continue
         if found := guard.found(case):
             sentence = _SENTENCES.get(guard.code, "{found}")
             return Exemption(guard.code, sentence.format(it=case, job=job, found=found))

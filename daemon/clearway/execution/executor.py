@@ -11,16 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.permission import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
+from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
-from clearway.model.cluster import ClusterSnapshot
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import SlurmError
 from clearway.model.events import Emit, JobLeft, OperationFinished
 from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState
@@ -154,7 +156,7 @@ class Executor:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = self._lifecycles[type(e)].misfits(e, cycle) if waiting else {}
+        stuck = self._lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
         for index in range(len(e.preemptions)):
             cycle.alive()
@@ -173,8 +175,36 @@ class Executor:
                 continue
             if p.state.cancellable and step.command is not None and not begin:
                 continue
+            if step.command in HARMFUL and seen is not None:
+                counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
+                why = self._why_not_now(e, p, seen, cycle, counts)
+                if why:
+                    stuck[p.job_id] = why
+                if why and p.state is not S.VACATING:
+                    continue
+                if why:  # Slurm did not do it the last time, so it need not be done
+                    step = Step(S.SPARED, note=why)
             e = self._take(e, index, step, cycle)
         return e, stuck if waiting and not cycle.paused else {}
+
+    def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
+        """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
+        found = {}
+        for p in e.preemptions:
+            seen = cycle.snapshot.job_by_id.get(p.job_id)
+            in_its_run = seen is not None and seen.state is JobState.RUNNING and seen.run == p.job.run
+            if seen is None or not in_its_run or not p.state.cancellable or p.action is Action.END:
+                continue
+            if why := self._why_not_now(e, p, seen, cycle, {}):
+                found[p.job_id] = why
+        return found
+
+    def _why_not_now(
+        self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, counts: Mapping[str, int]
+    ) -> str:
+        """``counts``: earlier preemptions by job_id, as far as they were asked for."""
+        context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
+        return why_not_now(p, seen, self._lifecycles[type(e)].cause(e), context)
 
     def _context(self, e: Operation, p: Preemption, cycle: CycleContext) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does

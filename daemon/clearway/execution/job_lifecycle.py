@@ -47,6 +47,10 @@ class Command(StrEnum):
     UNDRAIN = "undrain"
 
 
+# They end or disturb the run of a job: the guards that protect jobs are asked again before each of them.
+HARMFUL = frozenset({Command.ASK_CHECKPOINT, Command.REQUEUE, Command.CANCEL_JOB, Command.SUSPEND})
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One row of the table. ``stuck``: the job will not leave in time, so the eviction needs another plan."""
@@ -110,7 +114,7 @@ def _planned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> S
         case Action.END:
             return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > context.latest else None
         case Action.KILL | Action.SUSPEND:
-            return _leave(p) if context.may_kill else None
+            return _leave(p, seen) if context.may_kill else None
         case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
             if claims.checkpoint is CheckpointHow.INTERVAL:
                 return Step(S.CHECKPOINTING)
@@ -123,12 +127,12 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, context: StepContext
     claims, _ = read_claims(seen)
     asked = p.asked_at or now
     if checkpointed_since(claims, asked) and not _requeues_itself(seen):
-        return _leave(p)
+        return _leave(p, seen)
     failed = failed_since(claims, asked)
     if failed or now > context.latest:
         why = "its checkpoint failed" if failed else "its checkpoint is late"
         if context.kill_when_late and (now > context.latest or context.may_kill):
-            return _leave(p, f"{why}; requeued without it, as the configuration allows")
+            return _leave(p, seen, f"{why}; requeued without it, as the configuration allows")
         return Step(S.CHECKPOINTING, stuck=True, note=why)
     if p.attempted_at is None and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
         return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)  # the daemon died between intent and act
@@ -156,7 +160,7 @@ def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> 
     if p.attempts >= context.give_up_after:
         what = "suspend" if suspends else "requeue"
         return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to {what} it")
-    return _leave(p)
+    return _leave(p, seen)
 
 
 def _vacated(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
@@ -214,8 +218,9 @@ def _requeues_itself(seen: Job) -> bool:
     return claims is not None and claims.requeues
 
 
-def _leave(p: Preemption, note: str = "") -> Step:
-    command = Command.REQUEUE if p.job.can_be_requeued else Command.CANCEL_JOB
+def _leave(p: Preemption, seen: Job, note: str = "") -> Step:
+    """A job that was made requeueable meanwhile is not cancelled."""
+    command = Command.REQUEUE if seen.can_be_requeued else Command.CANCEL_JOB
     return Step(S.VACATING, Command.SUSPEND if p.action is Action.SUSPEND else command, note=note)
 
 

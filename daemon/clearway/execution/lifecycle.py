@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext
 from clearway.model.cluster import ClusterSnapshot, Reservation
@@ -56,6 +57,10 @@ class Lifecycle(ABC, Generic[O_contra]):
 
     def refused(self, e: O_contra, error: SlurmError) -> Phase | None:
         """What comes next where Slurm did not carry out a command for the operation as a whole; None: try again."""
+
+    @abstractmethod
+    def cause(self, e: O_contra) -> Cause:
+        """What its jobs leave for: the guards that protect jobs depend on it."""
 
     @abstractmethod
     def misfits(self, e: O_contra, cycle: CycleContext) -> dict[str, str]:

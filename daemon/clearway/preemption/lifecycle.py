@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from clearway.eligibility.exemption import Purpose
+from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
@@ -20,7 +22,7 @@ from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
 from clearway.model.operations import Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.plan import NoPlan, Plan
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
@@ -50,6 +52,20 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
         return Target(job_id=e.preemptor.job_id)
+
+    def cause(self, e: Eviction) -> Cause:
+        plan = e.plan
+        return Cause(
+            Purpose.PREEMPTION,
+            Preemptor(
+                job=plan.preemptor,
+                rule="",
+                max_delay_s=plan.problem.max_delay_s,
+                deadline=plan.deadline,
+                ordinary=plan.ordinary,
+                only_opportunistic=plan.ordinary,
+            ),
+        )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
         return lost_nodes(e, cycle.snapshot, cycle.others)

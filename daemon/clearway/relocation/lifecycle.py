@@ -16,7 +16,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
+from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.node_usage import FreeCapacity
+from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo
@@ -55,6 +57,9 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
             power_down=e.order.power_down and e.started_at is not None,
             guests=tuple(p.job_id for p in e.preemptions),
         )
+
+    def cause(self, e: Relocation) -> Cause:  # noqa: ARG002
+        return Cause(Purpose.RELOCATION)
 
     def misfits(self, e: Relocation, cycle: CycleContext) -> dict[str, str]:  # noqa: ARG002
         return {}  # its own table calls it off

@@ -10,6 +10,7 @@ from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobS
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
+from clearway.slurm.guarded_backend import require_unchanged
 
 
 class SimulatedBackend:
@@ -47,6 +48,7 @@ class SimulatedBackend:
 
     def cancel(self, job: Job) -> None:
         entry = self._of_run(job)
+        require_unchanged(entry.job, job)
         if entry.job.state is JobState.PENDING and job.state is JobState.PENDING:
             self._cluster.withdraw(entry)
         elif entry.job.state not in (JobState.COMPLETING, JobState.PENDING):

@@ -32,7 +32,10 @@ class SlurmBackend(Protocol):
         """
 
     def cancel(self, job: Job) -> None:
-        """End this run of the job for good. The job is checked just before, as in ``requeue``."""
+        """End this run of the job for good. The job is checked just before, as in ``requeue``.
+
+        Refused where the job could not be requeued when this was decided, and now can.
+        """
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
         """Send a signal ("USR1", without SIG) to the batch shell, or to every process of the job's steps.

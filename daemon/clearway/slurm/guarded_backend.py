@@ -123,6 +123,7 @@ class GuardedBackend(ABC):
         if current.state is JobState.PENDING and job.state is not JobState.PENDING:
             return  # the run is over; what waits now is not what was decided on
         _require_run(current, job, JobState.PENDING, *_ON_NODES)
+        require_unchanged(current, job)
         self._act_unless_ended(Act.CANCEL, target)
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
@@ -237,6 +238,12 @@ class GuardedBackend(ABC):
         except SlurmRefusedError:
             return AdminLevel.NONE
         return AdminLevel(word) if word in set(AdminLevel) else AdminLevel.NONE
+
+
+def require_unchanged(current: Job, decided: Job) -> None:
+    """Raise where a job was to be cancelled because it could not be requeued, and now it can."""
+    if current.can_be_requeued and not decided.can_be_requeued:
+        raise SlurmRefusedError(f"job {current.job_id} can be requeued now, so it is not cancelled")
 
 
 def _for_scontrol(job: Job) -> str:
