@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from clearway.estimates.history import HistoryStore
+from clearway.model.audit import AuditCheck, Audited, AuditRow
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
@@ -91,6 +92,15 @@ class Store(HistoryStore, Protocol):
 
     def request(self, request_id: int) -> OperatorRequest | None: ...
 
+    def audit(self, audited: Audited) -> AuditRow:
+        """Append to the audit trail; requests and their answers are appended with them, by the store itself."""
+
+    def audit_trail(self, *, limit: int = 50, before: int | None = None) -> tuple[AuditRow, ...]:
+        """Newest first; ``before``: of lower numbers alone."""
+
+    def check_audit(self) -> AuditCheck:
+        """Whether the trail is whole, from its first entry to its last."""
+
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
         """Returns it with its id."""
 
@@ -128,6 +138,9 @@ class Store(HistoryStore, Protocol):
         """Let another daemon act at once; nothing happens when another daemon holds the lease."""
 
     def prune(self, before: datetime) -> int:
-        """Delete what ended before then, with all that hangs on it; returns how many evictions went."""
+        """Delete what ended before then, with all that hangs on it; returns how many evictions went.
+
+        Of the audit trail nothing is deleted.
+        """
 
     def close(self) -> None: ...

@@ -12,15 +12,23 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.operations import EvictionState, Operation, StepRecord
 from clearway.model.plan import OperationPlan
-from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.transitions import O
-from clearway.store import explanation_rows, history_rows, migrate, preemption_rows, rolling_rows, rows
+from clearway.store import (
+    audit_rows,
+    explanation_rows,
+    history_rows,
+    migrate,
+    preemption_rows,
+    request_rows,
+    rolling_rows,
+    rows,
+)
 from clearway.store.base import CycleState
 from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
@@ -35,15 +43,6 @@ _TERMINAL = [state for state in EvictionState if state.terminal]
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 _LEASE = "daemon"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-def _pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
-    query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
-    return tuple(_request(row) for row in connection.execute(query))
-
-
-def _request(row: Row[Any]) -> OperatorRequest:
-    return rows.record_from(OperatorRequest, row, document=row.document or "")
 
 
 def _method(
@@ -148,7 +147,7 @@ class SqlStore:
             return CycleState(
                 operations=self._open_evictions(connection),
                 rolling_drains=rolling_rows.open_ones(connection) if has_rolling else (),
-                requests=_pending_requests(connection) if has_requests else (),
+                requests=request_rows.pending(connection) if has_requests else (),
                 values={name: json.loads(document) for name, document in found if document is not None},
                 usage=preemption_rows.usage_of(jobs, lost_node_s),
             )
@@ -237,39 +236,16 @@ class SqlStore:
 
     # Requests
 
-    def add_request(
-        self,
-        kind: RequestKind,
-        eviction_id: int | None,
-        actor: str,
-        at: datetime,
-        document: str = "",
-        rolling_id: int | None = None,
-    ) -> int:
-        """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
-        values = {"kind": str(kind), "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
-        values |= {"document": document, "rolling_id": rolling_id}
-        known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
-        with self._database.writing() as connection:
-            if eviction_id is not None and connection.execute(known).first() is None:
-                raise UnknownEvictionError(f"no eviction {eviction_id}")
-            return rows.new_id(connection.execute(insert(REQUESTS).values(values)))
+    add_request = _method(request_rows.add, writes=True)
+    pending_requests = _method(request_rows.pending)
+    finish_request = _method(request_rows.finish, writes=True)
+    request = _method(request_rows.find)
 
-    pending_requests = _method(_pending_requests)
+    # The audit trail
 
-    def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
-        values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
-        led_to = {"eviction_id": answer.eviction_id, "rolling_id": answer.rolling_id}
-        values |= {name: number for name, number in led_to.items() if number is not None}
-        query = update(REQUESTS).where(REQUESTS.c.request_id == request_id)
-        with self._database.statement() as connection:
-            if connection.execute(query.values(values)).rowcount != 1:
-                raise StoreError(f"no request {request_id}")
-
-    def request(self, request_id: int) -> OperatorRequest | None:
-        with self._database.reading() as connection:
-            row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
-            return None if row is None else _request(row)
+    audit = _method(audit_rows.append, writes=True)
+    audit_trail = _method(audit_rows.newest)
+    check_audit = _method(audit_rows.check)
 
     create_rolling_drain = _method(rolling_rows.create, writes=True)
     save_rolling_drain = _method(rolling_rows.save, writes=True)

@@ -223,6 +223,23 @@ RUN_HISTORY = _table(
     Index(None, "user", "app"),
 )
 
+# Who did what: a chain of entries (``model.audit``), of which nothing is ever deleted.
+AUDIT = _table(
+    "audit",
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    _given("entry", LongText),  # canonical JSON: number, time, actor, kind, content
+    _given("previous", Name(ID_LENGTH)),  # hash of the entry before
+    _given("hash", Name(ID_LENGTH)),
+)
+
+# Where the chain ends: one row, there from the migration on, which is locked to append.
+AUDIT_HEAD = _table(
+    "audit_head",
+    Column("name", Name(ID_LENGTH), primary_key=True),
+    _given("sequence", Integer),
+    _given("hash", Name(ID_LENGTH)),
+)
+
 # Small JSON values by key.
 KEPT_VALUES = _table("kept_values", Column("name", Name(), primary_key=True), _given("document", LongText))
 

@@ -1,0 +1,96 @@
+"""The audit trail: who did what, each entry chained to the one before, so that a change or a gap shows.
+
+An entry's text is canonical JSON (sorted keys, no blanks, ASCII) of its number, time, actor, kind and content. Its hash
+is SHA-256 over the hash of the entry before, a line feed, and this text; before the first entry stand 64 zeros. Whoever
+can write to the database can make the whole chain anew: a hash that was noted elsewhere (the daemon's log names it at
+each start) shows that too. Pure.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+BEFORE_THE_FIRST = "0" * 64
+
+
+class AuditKind(StrEnum):
+    REQUEST = "request"  # somebody asked for an approval, a cancellation, a pause, a drain ...
+    ANSWER = "answer"  # what the daemon made of a request
+    START = "start"  # a daemon begins, with this configuration
+    CONFIGURATION = "configuration"  # keys or tokens were changed: old and new values
+    CONFIGURATION_REFUSED = "configuration_refused"
+    TAKEOVER = "takeover"  # another daemon acts from now on
+    HALT = "halt"  # everything under way was stopped, or goes on
+    MODE = "mode"  # the daemon itself fell back to another mode
+    TOKEN = "token"  # noqa: S105 - `clearway token` has made one
+    REFUSED = "refused"  # a login failed, or a role did not suffice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What is to be recorded. ``about``: JSON values; never a secret."""
+
+    at: datetime
+    actor: str  # a user or the name of a token; of what the daemon does itself: the daemon's name
+    kind: AuditKind
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self, sequence: int) -> str:
+        """The canonical JSON of this entry as the one of this number."""
+        document = {
+            "sequence": sequence,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
+            "actor": self.actor,
+            "kind": self.kind.value,
+            "about": dict(self.about),
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """An entry as it is stored."""
+
+    sequence: int  # 1, 2, 3 ... without a gap
+    entry: str  # canonical JSON
+    previous: str  # hash of the entry before
+    hash: str
+
+    def document(self) -> dict[str, Any]:
+        """The entry's own fields; empty where its text is no JSON object."""
+        try:
+            found = json.loads(self.entry)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def fault(self, sequence: int, previous: str) -> str:
+        """Why this is not the entry of this number after one with the hash ``previous``; empty when it is."""
+        if self.sequence != sequence:
+            return f"entry {sequence} is missing"
+        if self.previous != previous:
+            return f"entry {sequence} does not follow from entry {sequence - 1}"
+        if self.hash != hash_of(previous, self.entry) or self.document().get("sequence") != sequence:
+            return f"entry {sequence} was changed"
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCheck:
+    """What a look at the whole chain has found."""
+
+    entries: int  # good ones, from the first on
+    head: str  # hash of the last good entry
+    fault: str = ""  # what is wrong after it; empty: nothing
+
+    @property
+    def intact(self) -> bool:
+        return not self.fault
+
+
+def hash_of(previous: str, entry: str) -> str:
+    return hashlib.sha256(f"{previous}\n{entry}".encode()).hexdigest()
