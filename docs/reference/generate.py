@@ -337,6 +337,8 @@ TABLES = {
     "and name.",
     "kept_values": "Small JSON values by name: whether the daemon is paused, its last sign of life, and the urgent "
     "jobs that are left to Slurm.",
+    "audit": "The audit trail: who did what, each entry with the hash of the one before. Nothing is deleted from it.",
+    "audit_head": "The number and hash of the last entry of the audit trail.",
     "leases": "The daemon that may act on this database, and the end of its right.",
 }
 

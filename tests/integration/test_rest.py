@@ -120,6 +120,11 @@ def test_life_under_systemd(tmp_path: Path, systemd: tuple[Systemd, str]) -> Non
         listener.expect("READY", after=reloading)
         assert "mode=observe needs_restart=api" in daemon.expect("configuration reloaded")
         wait_for(lambda: get(f"{daemon.address}/api/v1/cluster").json()["mode"] == "observe")
+        store = SqlStore(f"sqlite:///{tmp_path}/clearway.sqlite")
+        recorded = {row.document()["kind"]: row.document()["about"] for row in store.audit_trail()}
+        store.close()
+        assert recorded["configuration"]["changes"] == {"daemon.mode": ["automatic", "observe"]}
+        assert recorded["start"]["changes"]["daemon.mode"] == ["observe", "automatic"]
         metrics = get(f"{daemon.address}/metrics").text
         assert 'clearway_mode{mode="observe"} 1.0' in metrics
 

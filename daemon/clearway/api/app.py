@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
 from clearway.api import (
+    audit_routes,
     drain_routes,
     eviction_routes,
     health_routes,
@@ -64,6 +65,7 @@ def create_app(context: Context) -> FastAPI:
         drain_routes.router,
         drain_routes.moves,
         drain_routes.rolling,
+        audit_routes.router,
     ):
         check_declared(router)
         app.include_router(router, prefix=API, responses=REFUSALS)

@@ -20,7 +20,8 @@ Where ``access.public = "reading"``, an asker without token counts as a viewer w
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -43,7 +44,7 @@ _bearer = HTTPBearer(auto_error=False, description="of `scontrol token` or `clea
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def _asker(given: Credentials, daemon: Daemon) -> Identity:
+def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
     """Whose token this is; each request is asked once, however many of its dependencies want to know."""
     if given is None:
         if daemon.config().access.public is Public.READING:
@@ -53,7 +54,8 @@ def _asker(given: Credentials, daemon: Daemon) -> Identity:
         raise _no_token(daemon)
     try:
         return daemon.logins.identify(given.credentials.strip())
-    except LoginRefusedError:
+    except LoginRefusedError as error:
+        daemon.refusals.note("token", str(error), actor="", peer=_peer(request), path=request.url.path)
         raise _unknown("the token is not valid, or has ended") from None
     except SlurmError:
         raise HTTPException(503, "Slurm cannot be asked whether the token is good; try again") from None
@@ -78,11 +80,18 @@ class _Needs:
     def __init__(self, role: Role) -> None:
         self._role = role
 
-    async def __call__(self, asker: Asker, daemon: Daemon) -> None:
+    async def __call__(self, asker: Asker, daemon: Daemon, request: Request) -> None:
         if not asker.role.includes(self._role):
             if asker.anonymous:
                 raise _no_token(daemon)
-            raise HTTPException(403, f"this needs the role {self._role}; {asker.name} has the role {asker.role}")
+            why = f"this needs the role {self._role}; {asker.name} has the role {asker.role}"
+            told = {"actor": asker.name, "peer": _peer(request), "path": request.url.path}
+            await run_in_threadpool(daemon.refusals.note, "role", why, **told)
+            raise HTTPException(403, why)
+
+
+def _peer(request: Request) -> str:
+    return "" if request.client is None else request.client.host
 
 
 def needs(role: Role) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 
 from clearway.api.logins import Logins
+from clearway.api.refusals import Refusals
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
@@ -50,6 +51,7 @@ class Context:
     pulse: Pulse
     logins: Logins
     metrics: Metrics
+    refusals: Refusals
     history: Callable[[], History] = History  # empty unless the daemon's own is given
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None

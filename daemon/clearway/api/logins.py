@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from clearway.api.jwks import Verify, verifier
-from clearway.api.tokens import Tokens
+from clearway.api.tokens import Entry, Tokens
 from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
 from clearway.model.clock import Clock
@@ -68,18 +68,21 @@ class Logins:
         self._known: dict[bool, OrderedDict[bytes, _Known]] = {True: OrderedDict(), False: OrderedDict()}
         self._verify = verifier(config().access)
 
-    def reload(self, access: AccessConfig) -> Callable[[], None]:
-        """Read tokens and keys for this configuration; what is returned takes them over.
+    def reload(self, access: AccessConfig) -> tuple[tuple[Entry, ...], Callable[[], None]]:
+        """Tokens and keys for this configuration, read now: the entries of the token file, and what takes all over.
 
         Raises:
-            ConfigError: they cannot be used, and the old ones stay.
+            ConfigError: they cannot be used.
         """
-        verify = verifier(access)
-        self._tokens.reload()
-        return lambda: self._take_over(verify)
+        verify, entries = verifier(access), self._tokens.read()
+        return entries, lambda: self._take_over(verify, entries)
 
-    def _take_over(self, verify: Verify) -> None:
-        self._verify = verify
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self._tokens.entries
+
+    def _take_over(self, verify: Verify, entries: tuple[Entry, ...]) -> None:
+        self._verify, self._tokens.entries = verify, entries
         with self._lock:
             for kept in self._known.values():
                 kept.clear()

@@ -71,8 +71,13 @@ class Tokens:
         Raises:
             ConfigError: one line with file and line, never with a token.
         """
-        if self._file is not None:
-            self.entries = _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
+        self.entries = self.read()
+
+    def read(self) -> tuple[Entry, ...]:
+        """What the file has now, without taking it over. Raises ``ConfigError`` as ``reload``."""
+        if self._file is None:
+            return ()
+        return _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
 
     def find(self, token: str) -> Entry | None:
         """The entry of this token, ended or not. Each is compared in constant time, so that the wait tells nothing."""

@@ -12,6 +12,7 @@ import typer
 from clearway import __version__
 from clearway.cli import launcher as launcher_files
 from clearway.cli import render, walltime_chain
+from clearway.cli.audit import audit
 from clearway.cli.calibration import show as show_calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
@@ -57,6 +58,7 @@ walltime_app.command("status")(walltime_chain.status)
 app.command()(compact)
 app.command()(promote)
 app.command("token")(make_token)
+app.command()(audit)
 
 
 Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 
 from clearway.cli import options
 from clearway.config.configuration import Config
+from clearway.model.audit import Audited, AuditKind
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ConfigError
 from clearway.model.identity import Role
@@ -35,6 +37,7 @@ def make_token(
         if file.exists():
             Tokens(file)  # refuses a file that the daemon would refuse
         token, entry = new_token(name, role, end)
+        _audit(settings, entry.line.rpartition(" ")[0])
         _append(file, entry.line)
     print(token)
     until = "does not end" if end is None else f"ends {end:%Y-%m-%d %H:%M} UTC"
@@ -55,6 +58,19 @@ def _file(settings: Config) -> Path:
     if settings.api.token_file is None:
         raise ConfigError("the configuration names no api.token_file")
     return settings.api.token_file
+
+
+def _audit(settings: Config, what: str) -> None:
+    """Before there is a database nothing can be recorded; the daemon's start will name the token all the same."""
+    from clearway.bootstrap import open_store  # noqa: PLC0415 - see above
+
+    try:
+        opened = open_store(settings)
+    except ConfigError:
+        return
+    with closing(opened) as store:
+        audited = Audited(at=datetime.now(UTC), actor=options.actor(), kind=AuditKind.TOKEN, about={"token": what})
+        store.audit(audited)
 
 
 def _append(file: Path, line: str) -> None:

@@ -23,9 +23,11 @@ import uvicorn
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse
 from clearway.api.logins import Directory, Logins
+from clearway.api.refusals import Refusals
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
-from clearway.model.errors import ClearwayError, ConfigError
+from clearway.model.errors import ClearwayError, ConfigError, StoreError
+from clearway.service.configuration_record import ConfigurationRecord
 from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
@@ -90,6 +92,7 @@ class Service:
         self._loop = loop
         self._metrics = metrics
         self._logins = Logins(tokens, lambda: loop.config, loop.parts.clock, slurm)
+        self._record = ConfigurationRecord(loop.parts.store, loop.parts.clock, loop.parts.owner)
         self._config = loop.config
         self._read_config = read_config
         self._notifier = notifier or Notifier({})
@@ -113,6 +116,8 @@ class Service:
 
     def run(self) -> int:
         """The exit status: 0 after an orderly stop."""
+        row = self._record.started(self._config, self._logins.entries)
+        self._log.info("audit trail", entries=row.sequence, head=row.hash)
         self._worker.start()
         try:
             self._http.run(sockets=[self._socket])
@@ -175,11 +180,15 @@ class Service:
             if self._read_config is None:
                 raise ConfigError("this daemon was started without a configuration file")  # noqa: TRY301 - one way out
             wanted = self._read_config()
-            take_over = self._logins.reload(wanted.access)
-        except ConfigError as error:
+            entries, take_over = self._logins.reload(wanted.access)
+            taken, fixed = reloaded(self._config, wanted)
+            self._record.changed(taken, entries)
+        except (ConfigError, StoreError) as error:
             self._log.error("configuration not reloaded, the old one stays", error=str(error))
+            with contextlib.suppress(StoreError):
+                self._record.refused(str(error))
         else:
-            self._config, fixed = reloaded(self._config, wanted)
+            self._config = taken
             self._loop.reconfigure(self._config)
             take_over()
             self._metrics.configured(self._config)
@@ -223,6 +232,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         pulse=pulse,
         logins=logins,
         metrics=metrics,
+        refusals=Refusals(parts.store, parts.clock, metrics.count_refused_login),
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
         wake=loop.wake,

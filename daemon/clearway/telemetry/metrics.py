@@ -65,6 +65,10 @@ class Metrics:
         """A REST request found no place in its lane."""
         self._daemon.count_refusal(lane)
 
+    def count_refused_login(self, reason: str) -> None:
+        """A REST request had a token that is not good, or a role that does not suffice."""
+        self._daemon.count_refused_login(reason)
+
     def text(self) -> bytes:
         """Prometheus' text format."""
         return generate_latest(self.registry)
@@ -84,6 +88,9 @@ class _DaemonMetrics:
 
     def count_refusal(self, lane: str) -> None:
         self._families.add("rest_refusals", 1, lane)
+
+    def count_refused_login(self, reason: str) -> None:
+        self._families.add("refused_logins", 1, reason)
 
     @singledispatchmethod
     def record(self, event: Event) -> None:

@@ -116,7 +116,8 @@ def test_what_is_remembered_is_bounded_and_holds_no_token(site: Site) -> None:
 def test_a_reload_forgets(site: Site) -> None:
     logins = site.logins()
     logins.identify(ALICE)
-    logins.reload(AccessConfig())()
+    _, take_over = logins.reload(AccessConfig())
+    take_over()
     logins.identify(ALICE)
     assert len(site.slurm.asked) == 2
 
