@@ -1,4 +1,7 @@
-"""``clearway serve``, or the same daemon that kills itself at one of its calls to Slurm: CONFIG [before|after:CALL].
+"""``clearway serve``, or the same daemon that kills or stops itself at one of its calls to Slurm.
+
+CONFIG [before|after|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it, and
+goes on with it when it is woken.
 
 The real loop, store and backend; only the moment of death is added, and time for the solver on a busy machine.
 """
@@ -23,6 +26,8 @@ class Doomed:
     def __init__(self, backend: Any, kill_at: str) -> None:
         self._backend = backend
         self._when, _, self._call = kill_at.partition(":")
+        self._when, _, number = self._when.partition("@")
+        self._left = int(number or 1)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._backend, name)
@@ -30,9 +35,13 @@ class Doomed:
             return attribute
 
         def doomed(*args: Any, **kwargs: Any) -> Any:
-            if self._when == "after":
-                attribute(*args, **kwargs)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
+            if self._left != 0 or self._when == "after":
+                result = attribute(*args, **kwargs)
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGSTOP if self._when == "stop" else signal.SIGKILL)
+                result = attribute(*args, **kwargs)
+            return result
 
         return doomed
 

@@ -1,0 +1,131 @@
+"""Bad days of a site, in the middle of an eviction on a real cluster: it comes to its end and touches no other job.
+
+The daemon stops itself before its second requeue. So one job has left and three have not when the harm begins, and the
+command that comes next meets it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearway.model.operations import EvictionState, PreemptionState
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs, saver_script
+from tests.slurm.machine import stop_process
+from tests.slurm.test_end_to_end import LOOP, STEPS, WHOLE, no_leftovers, submit_urgent
+from tests.slurm.urgent import let_go
+
+COMMAND_LIMIT_S = 4
+NEEDED = 4  # nodes of the urgent job
+
+
+@dataclass
+class Crowd:
+    """A job on each of the eight nodes, and when it started."""
+
+    saver: str  # saves itself, so it leaves first
+    protected: str
+    started: dict[str, str]
+
+
+def fill(cluster: SlurmCluster) -> Crowd:
+    install_programs(cluster)
+
+    def submit(script: str, user: str = "cwalice") -> str:
+        job_id = cluster.sbatch(script, "--requeue", "--output=/dev/null", "--time=60", *WHOLE, user=user)
+        cluster.wait_state(job_id, "RUNNING")
+        return job_id
+
+    saver = submit(saver_script(cluster, STEPS))
+    jobs = [saver, submit(LOOP, "cwbob"), *(submit(LOOP) for _ in cluster.node_names[2:])]
+    cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver).get("Comment", ""), 30, "the saver's claim")
+    return Crowd(saver, jobs[1], {job_id: cluster.job(job_id)["StartTime"] for job_id in jobs})
+
+
+class Halfway:
+    """A daemon that stands still in the middle of an eviction, until ``wake``."""
+
+    def __init__(self, cluster: SlurmCluster, daemon: RunningDaemon, crowd: Crowd, urgent: str) -> None:
+        self.cluster, self.daemon, self.crowd, self.urgent = cluster, daemon, crowd, urgent
+        self._read = daemon.log.stat().st_size
+
+    def wake(self) -> None:
+        """May be called twice."""
+        os.kill(self.daemon.process.pid, signal.SIGCONT)
+
+    def wait_failure(self) -> None:
+        """Until a cycle of the woken daemon has failed."""
+
+        def failed() -> bool:
+            return b" cycle failed" in self.daemon.log.read_bytes()[self._read :]
+
+        self.daemon.wait_for(failed, 60, "a cycle to fail")
+
+    def restarted(self) -> set[str]:
+        return {job_id for job_id in self.crowd.started if self.cluster.job(job_id)["Restarts"] != "0"}
+
+    def comes_to_its_end(self) -> None:
+        """The urgent job starts; exactly the jobs of the plan have left, once, and are back; nothing of ours stays."""
+        cluster, daemon, crowd = self.cluster, self.daemon, self.crowd
+        cluster.wait_state(self.urgent, "RUNNING", timeout=120)
+        let_go(cluster, daemon, self.urgent)
+        daemon.wait_for(lambda: daemon.evictions()[0].state.terminal, 120, "the end of the eviction")
+        (eviction,) = daemon.evictions()
+        assert eviction.state is EvictionState.COMPLETED
+        gone = {p.job_id for p in eviction.preemptions if p.requeued_at is not None}
+        assert {p.job_id: p.state for p in eviction.preemptions} == dict.fromkeys(gone, PreemptionState.RETURNED)
+        assert crowd.saver in gone
+        assert crowd.protected not in gone
+        assert len(gone) == NEEDED
+        for job_id, started in crowd.started.items():
+            job = cluster.job(job_id)
+            assert (job["JobState"], job["Restarts"]) == ("RUNNING", str(int(job_id in gone))), job
+            assert (job["StartTime"] != started) is (job_id in gone), job
+        check_result(cluster, crowd.saver, STEPS)
+        no_leftovers(cluster)
+
+
+def stands_still(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@contextmanager
+def halfway(cluster: SlurmCluster, folder: Path, **changes: str) -> Iterator[Halfway]:
+    """An eviction in its middle; ``changes``: of the configuration."""
+    crowd = fill(cluster)
+    slurm = f'backend = "{os.environ.get("CLEARWAY_BACKEND", "cli")}"\nconf = "{cluster.conf}"'
+    keys = {"slurm": f"{slurm}\ntimeout = {COMMAND_LIMIT_S}"} | changes
+    config = config_text(folder, cluster.conf, **keys).replace('max_delay = "60s"', 'max_delay = "600s"')
+    with RunningDaemon(cluster, folder, config=config, kill_at="stop@2:requeue") as daemon:
+        daemon.wait_ready()
+        urgent, _ = submit_urgent(cluster, NEEDED)
+        daemon.wait_for(lambda: stands_still(daemon.process.pid), 60, "the daemon to stop at its second requeue")
+        eviction = Halfway(cluster, daemon, crowd, urgent)
+        try:
+            yield eviction
+        finally:
+            eviction.wake()  # else it could not be ended
+
+
+def test_slurmctld_is_killed(cluster: SlurmCluster, tmp_path: Path) -> None:
+    with halfway(cluster, tmp_path / "daemon") as eviction:
+        cluster.stop_controller()
+        eviction.wake()
+        eviction.wait_failure()
+        cluster.start_controller()
+        eviction.comes_to_its_end()
+
+
+def test_slurmctld_is_slow(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """It stands still for longer than a command may take, and then does what it was told meanwhile."""
+    with halfway(cluster, tmp_path / "daemon") as eviction:
+        stop_process(cluster.controller_pid)
+        eviction.wake()
+        eviction.wait_failure()
+        os.kill(cluster.controller_pid, signal.SIGCONT)
+        eviction.comes_to_its_end()
