@@ -12,6 +12,7 @@ from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutErr
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
+from clearway.slurm import parse
 from clearway.store.repository import SqlStore
 from tests.simulation.bad_days import busy, finish, try_cycle, untouched, wrapped
 from tests.simulation.world import World, config
@@ -89,6 +90,51 @@ def test_nothing_is_planned_while_a_job_record_cannot_be_read(world: World, reco
     assert not world.store.evictions()
     assert untouched(world, jobs)
     backend.skipped = ()
+    finish(world, urgent)
+
+
+class Unread:
+    """A backend that cannot read more of some jobs than their nodes."""
+
+    def __init__(self, world: World, *job_ids: str) -> None:
+        self.job_ids = set(job_ids)
+        backend = world.backend
+        self._snapshot = backend.snapshot
+        backend.snapshot = self.snapshot  # type: ignore[method-assign]
+
+    def snapshot(self) -> ClusterSnapshot:
+        seen = self._snapshot()
+        jobs = []
+        for job in seen.jobs:
+            hostlist = ",".join(job.nodes)
+            bare = parse.unread_job(job.job_id, job.user, job.raw_state, hostlist, "") or job
+            jobs.append(bare if job.job_id in self.job_ids else job)
+        found = {job.job_id: Skipped("job", job.job_id, "TimeLimit", nodes=job.nodes) for job in jobs}
+        return replace(seen, jobs=tuple(jobs), skipped=tuple(found[each] for each in self.job_ids & found.keys()))
+
+
+def test_a_record_that_cannot_be_read_keeps_its_own_nodes_and_no_others(world: World) -> None:
+    """Any user could write such a record, and nothing was planned any more."""
+    jobs = busy(world)
+    Unread(world, jobs[0])
+    urgent = world.urgent(7)
+    finish(world, urgent)
+    kept = world.cluster.jobs[jobs[0]].job
+    assert kept.state is JobState.RUNNING, "it was left alone"
+    assert not set(kept.nodes) & set(world.eviction().plan.placement_nodes)
+
+
+def test_of_a_job_that_becomes_unreadable_on_its_way_nothing_is_concluded(world: World) -> None:
+    """It seems to be in another run, as if somebody else had requeued it."""
+    busy(world, Program(save_s=8.0))
+    urgent = world.urgent(2)
+    world.tick()
+    unread = Unread(world, *(p.job_id for p in world.eviction().preemptions))
+    before = world.eviction().preemptions
+    for _ in range(6):
+        world.tick()
+    assert [(p.job_id, p.state) for p in world.eviction().preemptions] == [(p.job_id, p.state) for p in before]
+    unread.job_ids.clear()
     finish(world, urgent)
 
 

@@ -92,8 +92,9 @@ class FreeCapacity:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> Self:
         held_mib = {name: sum(job.memory_mib for job in jobs) for name, jobs in snapshot.jobs_on.items()}
+        unread = {name for job in snapshot.jobs if job.job_id in snapshot.unread_jobs for name in job.nodes}
         return cls(
-            {node.name: node.cpus - node.alloc_cpus for node in snapshot.nodes},
+            {node.name: 0 if node.name in unread else node.cpus - node.alloc_cpus for node in snapshot.nodes},
             {node.name: node.memory_mib - held_mib.get(node.name, 0) for node in snapshot.nodes},
         )
 

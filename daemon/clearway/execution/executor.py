@@ -164,8 +164,8 @@ class Executor:
             seen = cycle.snapshot.job_by_id.get(p.job_id)
             if p.state is PreemptionState.PLANNED and not e.its_turn(p):
                 continue
-            if seen is None and cycle.snapshot.unreadable:
-                continue  # it may be the very record that could not be read
+            if p.job_id in cycle.snapshot.unread_jobs or (seen is None and cycle.snapshot.unreadable):
+                continue  # it is, or may be, the very record that could not be read
             step = next_step(p, seen, cycle.now, self._context(e, p, cycle))
             if step is None:
                 continue

@@ -144,6 +144,8 @@ class Skipped:
     ident: str  # as much of its id as could be read
     why: str
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
+    # Those that a job holds, where that much could be read: then it stands among the jobs, in the state UNKNOWN.
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +201,13 @@ class ClusterSnapshot:
 
     @cached_property
     def unreadable(self) -> bool:
-        """Whether a job record was skipped that may hold nodes: then no node can be called free for sure."""
-        return any(item.kind == "job" and item.holds_nodes for item in self.skipped)
+        """Whether a job record was skipped that may hold any node: then no node can be called free for sure."""
+        return any(item.kind == "job" and item.holds_nodes and not item.nodes for item in self.skipped)
+
+    @cached_property
+    def unread_jobs(self) -> frozenset[str]:
+        """Jobs of which no more could be read than the nodes they hold: nothing is concluded from what they seem."""
+        return frozenset(item.ident for item in self.skipped if item.kind == "job" and item.nodes)
 
 
 class AdminLevel(StrEnum):

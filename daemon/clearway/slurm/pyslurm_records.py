@@ -35,7 +35,7 @@ _MAX_PRIORITY = 0xFFFFFFFE
 
 def read_jobs(records: Sequence[Record]) -> tuple[list[Job], list[Skipped]]:
     """All jobs that wait or hold nodes; ended ones, which Slurm remembers for a while, are left out."""
-    jobs, skipped = _read("job", "id", records, read_job)
+    jobs, skipped = _read("job", "id", records, read_job, _nodes_only)
     return [job for job in jobs if job.state is not JobState.ENDED], skipped
 
 
@@ -47,6 +47,12 @@ def read_nodes(records: Sequence[Record], reservations: Sequence[Record]) -> tup
 
 def read_reservations(records: Sequence[Record]) -> tuple[list[Reservation], list[Skipped]]:
     return _read("reservation", "name", records, _read_reservation)
+
+
+def _nodes_only(record: Record) -> Job | None:
+    texts = (record.get(key) or "" for key in ("user_name", "state", "allocated_nodes", "partition"))
+    user, word, nodes, partition = (each if isinstance(each, str) else "" for each in texts)
+    return parse.unread_job(str(record.get("id")), user, word, nodes, partition)
 
 
 def read_job(record: Record) -> Job:
@@ -208,8 +214,14 @@ def _read_reservation(record: Record) -> Reservation:
     )
 
 
-def _read(kind: str, key: str, records: Sequence[Record], read: Callable[[Record], T]) -> tuple[list[T], list[Skipped]]:
-    """Each record once; of two with the same id neither can be trusted."""
+def _read(
+    kind: str,
+    key: str,
+    records: Sequence[Record],
+    read: Callable[[Record], T],
+    nodes_only: Callable[[Record], T | None] = lambda _: None,
+) -> tuple[list[T], list[Skipped]]:
+    """Each record once; of two with the same id neither can be trusted. ``nodes_only`` as in ``fields.read_each``."""
     good: list[T] = []
     skipped: list[Skipped] = []
     counts = Counter(str(record.get(key)) for record in records)
@@ -219,7 +231,11 @@ def _read(kind: str, key: str, records: Sequence[Record], read: Callable[[Record
             _check_ident(record, key, counts)
             good.append(read(record))
         except FieldError as error:
-            skipped.append(Skipped(kind, ident, str(error), holds_nodes=_may_hold_nodes(kind, record)))
+            rest = nodes_only(record) if counts[str(record.get(key))] == 1 else None
+            if rest is not None:
+                good.append(rest)
+            holds = _may_hold_nodes(kind, record)
+            skipped.append(Skipped(kind, ident, str(error), holds, getattr(rest, "nodes", ())))
     return good, skipped
 
 

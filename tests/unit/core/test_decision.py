@@ -286,6 +286,7 @@ def test_no_partition() -> None:
         pytest.param(Skipped("job", "77", "NodeList"), False, id="a job that may hold nodes"),
         pytest.param(Skipped("job", "", "no id", holds_nodes=True), False, id="a job without a name"),
         pytest.param(Skipped("job", "77", "TimeLimit", holds_nodes=False), True, id="a pending job"),
+        pytest.param(Skipped("job", "77", "TimeLimit", nodes=("n4",)), True, id="a job whose nodes are known"),
         pytest.param(Skipped("node", "n7", "CPUTot"), True, id="a node"),
         pytest.param(Skipped("reservation", "r", "EndTime"), True, id="a reservation"),
     ],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.model.cluster import Job, JobState
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.slurm import parse
+from tests.builders import NOW
 
 TOKEN = "0123456789abcdef"
 GOOD = {
@@ -135,6 +137,33 @@ def test_output_that_was_cut_off_is_skipped(length: int) -> None:
     assert jobs[0].job_id == "100"
     assert len(jobs) + len(skipped) <= 2
     assert all(replace(job, job_id="101") == plain() for job in jobs)
+
+
+@given(st.sampled_from(sorted(set(GOOD) - {"JobID", "State", "NodeList"})), HOSTILE)
+def test_whatever_cannot_be_read_of_a_running_job_its_nodes_are_known(column: str, value: str) -> None:
+    """One such record kept every node of the cluster from being called free."""
+    seen = snapshot_of(*parse.read_jobs(record(JobID="100") + record(**{column: value}), TOKEN))
+    assert not seen.unreadable
+    held = {job.job_id for job in seen.jobs_on["node1"]}
+    assert held == {"100", "101"}
+    assert seen.unread_jobs == {item.ident for item in seen.skipped} <= {"101"}
+    for job_id in seen.unread_jobs:
+        kept = seen.job_by_id[job_id]
+        assert (kept.state, kept.nodes) == (JobState.UNKNOWN, ("node1", "node2"))
+        assert not kept.can_be_requeued
+
+
+@given(st.sampled_from(("JobID", "State", "NodeList")), HOSTILE)
+def test_where_not_even_the_nodes_can_be_read_no_node_is_free(column: str, value: str) -> None:
+    (job, *_), skipped = parse.read_jobs(record(JobID="100") + record(**{column: value}), TOKEN)
+    assert job.job_id == "100"
+    jobs, _ = parse.read_jobs(record(**{column: value}), TOKEN)
+    if not jobs:  # else it could be read, as another word, number or list would be
+        assert snapshot_of(jobs, skipped).unreadable
+
+
+def snapshot_of(jobs: Sequence[Job], skipped: Sequence[Skipped]) -> ClusterSnapshot:
+    return ClusterSnapshot(NOW, tuple(jobs), (), tuple(skipped))
 
 
 def test_one_id_twice_is_skipped() -> None:

@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clearway.model.cluster import JobState
+from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.slurm.parse.fields import LATEST, LONGEST_S
 from clearway.slurm.pyslurm_records import read_jobs, read_nodes, read_reservations
+from tests.builders import NOW
 
 START = 1_795_255_854
 
@@ -72,6 +75,28 @@ def test_a_running_job() -> None:
     assert jobs[0].comment == "clearway:max_delay=10m"
 
 
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.text(), max_size=3), st.dictionaries(st.text(), st.text())
+)
+
+
+@given(st.sampled_from(sorted(set(job()) - {"id", "state", "allocated_nodes"})), ANYTHING)
+def test_whatever_cannot_be_read_of_a_running_job_its_nodes_are_known(key: str, value: Any) -> None:
+    jobs, skipped = read_jobs([job(id=5), job(**{key: value})])
+    seen = ClusterSnapshot(NOW, tuple(jobs), (), tuple(skipped))
+    assert not seen.unreadable
+    assert {each.job_id for each in seen.jobs_on["node1"]} == {"5", "6"}
+    assert seen.unread_jobs == {item.ident for item in skipped} <= {"6"}
+    assert all(seen.job_by_id[each].state is JobState.UNKNOWN for each in seen.unread_jobs)
+
+
+@given(st.sampled_from(sorted(job())), ANYTHING)
+def test_garbage_in_any_field_is_read_or_skipped(key: str, value: Any) -> None:
+    jobs, skipped = read_jobs([job(id=5), job(**{key: value})])
+    assert "5" in {each.job_id for each in jobs} or value == 5
+    assert all(item.kind == "job" for item in skipped)
+
+
 def test_a_waiting_job_has_no_start_and_asks_for_the_least() -> None:
     waiting = job(state="PENDING", allocated_nodes=None, num_nodes=4, tres_nodes=2, time_limit=None)
     jobs, _ = read_jobs([waiting | {"excluded_nodes": "node[3-4]", "dependencies": "afterok:5"}])
@@ -130,7 +155,7 @@ def test_ended_jobs_are_left_out_and_waiting_ones_with_nodes_are_leaving() -> No
 def test_what_cannot_be_read_is_skipped_alone(fields: dict[str, Any], why: str) -> None:
     jobs, skipped = read_jobs([job(id=5), job(**fields)])
 
-    assert [each.job_id for each in jobs] == ["5"]
+    assert [each.job_id for each in jobs if each.state is not JobState.UNKNOWN] == ["5"]
     assert len(skipped) == 1
     assert why in skipped[0].why
     assert skipped[0].holds_nodes

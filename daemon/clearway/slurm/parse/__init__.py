@@ -21,6 +21,7 @@ from clearway.slurm.parse.jobs import (
     read_excluded_nodes,
     read_jobs,
     split_rows,
+    unread_job,
 )
 from clearway.slurm.parse.nodes import NodeStatus, node_status, read_nodes, read_reservations
 from clearway.slurm.parse.topology import read_leaf_switches
@@ -29,5 +30,5 @@ __all__ = [
     "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "compress", "even_cpus", "excluded_nodes_format",
     "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state", "job_target",
     "node_status", "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_nodes", "read_reservations",
-    "split_rows",
+    "split_rows", "unread_job",
 ]  # fmt: skip

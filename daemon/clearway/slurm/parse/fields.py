@@ -36,10 +36,12 @@ def read_each(
     *,
     key: str = "name",
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
+    nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> tuple[list[T], list[Skipped]]:
     """What can be read of these records, which come with their keys; of two with one key neither can be trusted.
 
-    ``may_hold_nodes`` is asked for a record that cannot be read.
+    For a record that cannot be read ``may_hold_nodes`` is asked, and ``nodes_only`` for what stands for it, with its
+    ``nodes``.
     """
     good: dict[str, T | None] = {}
     skipped: list[Skipped] = []
@@ -51,7 +53,8 @@ def read_each(
         try:
             good[ident] = read(record)
         except FieldError as error:
-            skipped.append(Skipped(kind, ident[:80], str(error), may_hold_nodes(record)))
+            good[ident] = rest = nodes_only(record)
+            skipped.append(Skipped(kind, ident[:80], str(error), may_hold_nodes(record), getattr(rest, "nodes", ())))
     return [each for each in good.values() if each is not None], skipped
 
 

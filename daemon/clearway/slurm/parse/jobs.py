@@ -11,6 +11,7 @@ job can contain it; a record whose columns do not add up is skipped.
 
 import math
 import re
+from datetime import UTC, datetime
 
 from clearway.model.cluster import Job, JobState, Skipped
 from clearway.slurm.parse import fields
@@ -53,6 +54,7 @@ _STATES = {
 
 # The words for a job that others may share its nodes with; any other, unknown ones included, means whole nodes.
 _SHARING = frozenset({"OK", "YES"})
+_JOB_ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 _PLAIN_RESOURCES = re.compile(r"(?:tres:)?(?:cpu|mem|node|billing|energy)\b.*")
 
 
@@ -95,7 +97,8 @@ def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> 
     """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
     rows, skipped = split_rows(text, token, columns)
     records = ((row["JobID"], row) for row in rows)
-    jobs, more = fields.read_each("job", records, job_from_row, key="id", may_hold_nodes=_may_hold_nodes)
+    asked = {"may_hold_nodes": _may_hold_nodes, "nodes_only": _nodes_only}
+    jobs, more = fields.read_each("job", records, job_from_row, key="id", **asked)
     return jobs, skipped + more
 
 
@@ -104,9 +107,36 @@ def _may_hold_nodes(row: Row) -> bool:
     return bool(fields.text(row["NodeList"])) or job_state(row["State"], on_nodes=False).holds_nodes
 
 
+def _nodes_only(row: Row) -> Job | None:
+    return unread_job(row["JobID"], row["UserName"], row["State"], row["NodeList"], row["Partition"])
+
+
+def unread_job(job_id: str, user: str, word: str, hostlist: str, partition: str) -> Job | None:
+    """What stands for a job of which no more can be read than its nodes; None where not even these can be."""
+    try:
+        nodes = expand(hostlist)
+    except FieldError:
+        return None
+    if not nodes or not _JOB_ID.fullmatch(job_id):
+        return None
+    return Job(
+        job_id=job_id,
+        user=user,
+        state=JobState.UNKNOWN,
+        raw_state=word,
+        partitions=fields.names(partition),
+        num_nodes=len(nodes),
+        submit_time=datetime.fromtimestamp(0, UTC),
+        nodes=nodes,
+        batch=False,
+        requeueable=False,
+        gpus=None,
+    )
+
+
 def job_from_row(row: Row) -> Job:
     """One job. Raises FieldError for a value that cannot be read."""
-    if not re.fullmatch(r"[1-9]\d{0,17}", row["JobID"], re.ASCII):
+    if not _JOB_ID.fullmatch(row["JobID"]):
         raise FieldError(f"JobID is {row['JobID'][:40]!r}")
     nodes = expand(row["NodeList"])
     state = job_state(row["State"], on_nodes=bool(nodes))
