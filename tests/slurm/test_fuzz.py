@@ -82,14 +82,23 @@ FEATURES = (
     *("[fast*2&slow*1]", "fast&fast", "fast*0", "fast*99999", "fast,slow", "fast:2", "!fast", "fast&"),
 )
 DEPENDENCIES = (
-    *("singleton", "afterok:{job}", "afterany:{job}:{job}", "after:{job}+10", "afternotok:{job}?singleton", "expand:{job}"),
+    *(
+        "singleton",
+        "afterok:{job}",
+        "afterany:{job}:{job}",
+        "after:{job}+10",
+        "afternotok:{job}?singleton",
+        "expand:{job}",
+    ),
     *("aftercorr:{job}", "afterok:999999", "after:{job}+4294967295", "afterok:{job},afterany:{job}", "afterok:{job}_0"),
     *("afterburstbuffer:{job}", "afterok:{job}_[0-3]", "afterok:-1", "afterok:", "singleton,singleton"),
 )
 LICENSES = ("matlab", "matlab:3", "matlab:11", "matlab:1,comsol:2", "matlab|comsol", "matlab:0", "none", "matlab@x:1")
 OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--job-name", "--comment", "--account", "--wckey", "--mail-user", "--qos", "--mcs-label"), TEXTS),
-    **dict.fromkeys(("--chdir", "--output", "--export", "--container", "--network", "--bb", "--extra-node-info"), TEXTS),
+    **dict.fromkeys(
+        ("--chdir", "--output", "--export", "--container", "--network", "--bb", "--extra-node-info"), TEXTS
+    ),
     **dict.fromkeys(("--nice", "--priority", "--cpus-per-task", "--mincpus", "--ntasks-per-core", "--tmp"), LARGE),
     **dict.fromkeys(("--ntasks", "--ntasks-per-node", "--ntasks-per-socket", "--core-spec", "--thread-spec"), LARGE),
     **dict.fromkeys(("--cores-per-socket", "--sockets-per-node", "--threads-per-core", "--spread-job"), NUMBERS),

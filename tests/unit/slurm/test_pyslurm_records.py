@@ -76,7 +76,12 @@ def test_a_running_job() -> None:
 
 
 ANYTHING = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.text(), max_size=3), st.dictionaries(st.text(), st.text())
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(),
+    st.lists(st.text(), max_size=3),
+    st.dictionaries(st.text(), st.text()),
 )
 
 

@@ -97,8 +97,9 @@ def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> 
     """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
     rows, skipped = split_rows(text, token, columns)
     records = ((row["JobID"], row) for row in rows)
-    asked = {"may_hold_nodes": _may_hold_nodes, "nodes_only": _nodes_only}
-    jobs, more = fields.read_each("job", records, job_from_row, key="id", **asked)
+    jobs, more = fields.read_each(
+        "job", records, job_from_row, key="id", may_hold_nodes=_may_hold_nodes, nodes_only=_nodes_only
+    )
     return jobs, skipped + more
 
 
