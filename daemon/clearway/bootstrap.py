@@ -28,6 +28,7 @@ from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
+from clearway.preemption.proposals import Proposals
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.relocation.controller import RelocationController
@@ -118,8 +119,9 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
+    proposals = Proposals(operations, executor, basis)
     preemption = PreemptionController(
-        backend, operations, suppression, executor, basis, quarantine, parts.clock, emit, Turns()
+        backend, operations, suppression, executor, proposals, basis, quarantine, parts.clock, emit, Turns()
     )
     requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, quarantine, emit)
     return Cycle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,10 +142,7 @@ def test_an_eviction_for_which_no_other_plan_is_possible_is_not_planned_anew_in_
     world.tick()
     (eviction,) = world.store.evictions()
     assert eviction.state is EvictionState.PREEMPTING
-    world.cluster.nodes["n1"] = world.cluster.nodes["n1"].__class__(
-        **{name: getattr(world.cluster.nodes["n1"], name) for name in world.cluster.nodes["n1"].__slots__}
-        | {"available": False}
-    )
+    world.cluster.nodes["n1"] = replace(world.cluster.nodes["n1"], available=False)
     world.tick()
     world.tick()
     assert sum(solutions(world, planner) for _ in range(10)) <= 2

@@ -34,6 +34,14 @@ class DaemonConfig(_Section):
     keep_history: Duration = _key(
         365 * 86_400.0, "finished evictions older than this are deleted; 0: as soon as they are finished"
     )
+    keep_superseded: Duration = _key(
+        600.0, "proposals that were put aside are deleted when this has passed; 0: as soon as they are put aside"
+    )
+    database_limit_mib: Count = _key(
+        10_000,
+        "size that the database may grow to, MiB. Above it Clearway stores no proposals in observe mode and deletes "
+        "those that were put aside at once; evictions that are carried out are stored all the same",
+    )
     log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
 
 

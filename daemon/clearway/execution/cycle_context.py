@@ -26,6 +26,7 @@ class CycleContext:
     config: Config
     now: datetime
     paused: bool = False
+    database_full: bool = False  # larger than it may become by what is only proposed
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     # What the executor adds for the operation that it carries on:

@@ -87,6 +87,11 @@ class OpenOperations:
         self._store.save_eviction(operation)
         self._keep(operation)
 
+    def replace_proposal(self, operation: Operation) -> None:
+        """Store a proposal whose plan was made anew; nothing is kept of its plans before."""
+        self.save(operation)
+        self._store.forget_plans(operation.eviction_id, operation.revision)
+
     def _keep(self, operation: Operation) -> None:
         self._usage = None
         if operation.state.terminal:

@@ -30,6 +30,7 @@ class CycleReport:
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     standby: bool = False
+    database_bytes: int = 0  # 0: not asked for yet
     quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0

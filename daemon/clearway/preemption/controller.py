@@ -25,6 +25,7 @@ from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
+from clearway.preemption.proposals import Proposals
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import LATER, Turns
 from clearway.preemption.validation import asks_for, over_budget, plan_misfit
@@ -53,6 +54,7 @@ class PreemptionController:
     operations: OpenOperations
     suppression: Suppression
     executor: Executor
+    proposals: Proposals
     basis: PlanningBasis
     quarantine: Quarantine
     clock: Clock
@@ -69,11 +71,12 @@ class PreemptionController:
         by_preemptor = self.operations.by_preemptor()
         waiting = []
         fresh: list[Preemptor] = []
+        outdated = self.proposals.outdated
         for preemptor in preemptors(
             context.snapshot, config.preemptors, self._placements(), self.quarantine.attempt_job
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
-            if eviction is not None:
+            if eviction is not None and (preemptor.job.job_id not in outdated or context.paused):
                 waiting.append(_served(preemptor, eviction))
             elif why := self.suppression.reason(preemptor.job) or ("paused" if context.paused else None):
                 waiting.append(Waiting(preemptor, None, why))
@@ -83,6 +86,14 @@ class PreemptionController:
         if config.eternal.partitions and not context.paused:
             ordinary = partial(self._plan_for_ordinary_jobs, tuple(waiting), context)
             waiting += self.quarantine.attempt_part("eternal jobs", lambda: list(ordinary())) or ()
+        for job_id in outdated.keys() - {each.preemptor.job.job_id for each in waiting}:
+            self.proposals.put_aside(job_id, context)
+        outdated.clear()
+        by_preemptor = self.operations.by_preemptor()  # proposals whose turn did not come stay
+        waiting = [
+            _served(each.preemptor, kept) if (kept := by_preemptor.get(each.preemptor.job.job_id)) else each
+            for each in waiting
+        ]
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
     def _placements(self) -> frozenset[str]:
@@ -103,7 +114,7 @@ class PreemptionController:
             placements=self._placements(),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
-            if eviction is None:
+            if eviction is None or preemptor.job.job_id in self.proposals.outdated:
                 fresh.append(preemptor)
             else:
                 yield _served(preemptor, eviction)
@@ -197,6 +208,8 @@ class PreemptionController:
         changed = False
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
+                if preemptor.job.job_id in self.proposals.outdated:
+                    self.proposals.put_aside(preemptor.job.job_id, context)
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
             if begun and self.basis.time.left_s() <= 0:  # those before it do not depend on it
@@ -209,6 +222,8 @@ class PreemptionController:
                 begun.append((preemptor, *stored))
                 continue
             changed |= stored == _CHANGED
+            if stored != _CHANGED and preemptor.job.job_id in self.proposals.outdated:
+                self.proposals.put_aside(preemptor.job.job_id, context)
             told.append(Waiting(preemptor, None, _FAILED if stored is None else stored))
         return told, begun, changed
 
@@ -238,6 +253,8 @@ class PreemptionController:
 
     def _no_need(self, preemptor: Preemptor, plan: Plan, planning: PlanningContext, context: CycleContext) -> str:
         """Why a plan is not worth storing; empty where it is."""
+        if context.database_full and context.config.daemon.mode is Mode.OBSERVE:
+            return "the database is larger than daemon.database_limit_mib, so that proposals are not stored"
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
@@ -288,6 +305,11 @@ class PreemptionController:
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
         outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None
+        before = self.proposals.outdated.pop(plan.preemptor.job_id, None)
+        if before is not None and state is EvictionState.PROPOSED:
+            return self.proposals.replace_plan(before[0], plan, context), None
+        if before is not None:
+            self.executor.put_aside(*before, context.now)
         eviction = fresh_operation(Eviction, plan, mode.value, state, context.now, outcome=outcome)
         return self.operations.create(eviction), fresh
 

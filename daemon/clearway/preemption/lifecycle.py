@@ -97,18 +97,26 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return Phase(e.state, event=text, late=True)
 
     def _plan(self, e: Eviction, under_way: UnderWay, cycle: CycleContext) -> Plan | None:
-        snapshot, config, own = cycle.snapshot, cycle.config, frozenset({e.placement})
-        seen = snapshot.job_by_id.get(e.preemptor.job_id)
-        if seen is None or seen.state is not JobState.PENDING:
+        preemptor = preemptor_of(e, cycle, frozenset({e.placement}))
+        if preemptor is None:
             return None
-        found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
-        if not found and config.eternal.partitions:
-            found = (ordinary(seen, config.eternal, cycle.now, own, snapshot.topology),)
-        if not found:
-            return None
-        plan = decide(found[0], self.basis.context(cycle, under_way), self.basis.planner)
+        plan = decide(preemptor, self.basis.context(cycle, under_way), self.basis.planner)
         usage = self.basis.operations.usage(cycle.now)
-        return None if isinstance(plan, NoPlan) or over_budget(plan, usage, config.budget) else plan
+        return None if isinstance(plan, NoPlan) or over_budget(plan, usage, cycle.config.budget) else plan
+
+
+def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preemptor | None:
+    """The job that an eviction is for, as it waits now; ``own``: the placements that it may be attached to."""
+    snapshot, config = cycle.snapshot, cycle.config
+    seen = snapshot.job_by_id.get(e.preemptor.job_id)
+    if seen is None or seen.state is not JobState.PENDING:
+        return None
+    found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
+    if found:
+        return found[0]
+    if config.eternal.partitions:
+        return ordinary(seen, config.eternal, cycle.now, own, snapshot.topology)
+    return None
 
 
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:

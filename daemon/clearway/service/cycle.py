@@ -12,8 +12,6 @@ from functools import partial
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
-from clearway.eligibility.under_way import promised_by
-from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -32,11 +30,12 @@ from clearway.model.rolling import RollingDrain
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
-from clearway.preemption.validation import plan_aged, plan_misfit
 from clearway.relocation.controller import RelocationController
 from clearway.service.requests import HEARTBEAT, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
+
+_DATABASE = "database"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +68,7 @@ class Cycle:
     requests: RequestHandler
     quarantine: Quarantine
     basis: PlanningBasis
+    _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
     def run(self, before: CycleReport | None, alive: Callable[[], None] = lambda: None) -> CycleReport:
@@ -82,7 +82,8 @@ class Cycle:
         stored = self.operations.refresh(now, PAUSED, SUPPRESSED)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         paused = bool(stored.values.get(PAUSED))
-        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, alive)
+        full = self._size.get(_DATABASE, 0) > self.config.daemon.database_limit_mib * 2**20
+        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, full, alive)
         self.basis.time.begin(self.config.planning.time_per_cycle)
         self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
@@ -100,6 +101,7 @@ class Cycle:
             rolling_drains=rolling,
             paused=context.paused,
             standby=standby,
+            database_bytes=self._size.get(_DATABASE, 0),
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
@@ -124,7 +126,7 @@ class Cycle:
         waiting: tuple[Waiting, ...] = found or ()
         urgent = found is None or bool(found)  # where that is not known, no job is moved
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
-        self._keep_house(context.snapshot, context.now)
+        self._keep_house(context)
         return waiting, rolling
 
     def _record_history(self, context: CycleContext, followed: Sequence[Operation]) -> None:
@@ -137,14 +139,15 @@ class Cycle:
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
         open_ones = self.operations.all()
-        fitting = [
-            e
+        fits = self.preemption.proposals.fits
+        left_out = {
+            e.eviction_id
             for e in open_ones
-            if e.placement
-            or not isinstance(e, Eviction)
-            or self._turn(f"fit of {e.eviction_id}", partial(self._outdated, e, open_ones, context)) is False
-        ]
-        acting = [eviction for eviction in fitting if eviction.state.acting]
+            if isinstance(e, Eviction)
+            and not e.placement
+            and not self._turn(f"fit of {e.eviction_id}", partial(fits, e, open_ones, context))
+        }
+        acting = [e for e in self.operations.all() if e.state.acting and e.eviction_id not in left_out]
         if not acting:
             return
         context = replace(context, reservations=self.parts.backend.reservations())
@@ -162,31 +165,19 @@ class Cycle:
         """One operation's; None where its last turn has just failed, or this one does."""
         return self.quarantine.attempt(Subject.OPERATION, ident, act)
 
-    def _outdated(self, eviction: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
-        """Put an eviction aside that does not fit the cluster, or the time left, any more; another plan is made."""
-        # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
-        config, now, snapshot, plan = context.config, context.now, context.snapshot, eviction.plan
-        others = [e for e in open_ones if e.eviction_id != eviction.eviction_id]
-        promised = promised_by([e for e in others if e.state.acting or not eviction.state.acting])
-        together = (plan.preemptor.job_id, *plan.together)
-        beside = [e for e in others if e.state.acting and e.subject.job_id not in together]
-        left_s = (latest_of(eviction, config.execution) - now).total_seconds()
-        later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
-        left_open_s = approval_s(eviction.mode, config.execution)
-        why = plan_misfit(plan, snapshot, promised) or plan_aged(plan, now, left_open_s, later_s)
-        if not why or eviction.state is EvictionState.CANCELLING:
-            return False
-        self.executor.put_aside(eviction, why, now)
-        return True
-
-    def _keep_house(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+    def _keep_house(self, context: CycleContext) -> None:
         """What is done now and then: a sign of life, reservations that are left over, old history."""
+        snapshot, now = context.snapshot, context.now
         store, part = self.parts.store, self.quarantine.attempt_part
         if self._is_due("heartbeat", 10.0, now):
             store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.parts.backend.name})
         if self._is_due("strays", 600.0, now):
             part("nodes left over", self.drains.remove_strays, snapshot)
             part("placements left over", self._remove_strays, snapshot)
+        if self._is_due("proposals", 60.0, now):
+            self._size[_DATABASE] = part("size of the database", store.size_bytes) or 0
+            kept_s = 0.0 if context.database_full else self.config.daemon.keep_superseded
+            part("retention of proposals", store.prune_superseded, now - timedelta(seconds=kept_s))
         if self._is_due("prune", 86_400.0, now):
             part("retention", store.prune, now - timedelta(seconds=self.config.daemon.keep_history))
             self.suppression.forget_ended(snapshot)

@@ -55,6 +55,9 @@ class Store(HistoryStore, Protocol):
     ) -> tuple[Operation, ...]:
         """Newest first."""
 
+    def forget_plans(self, eviction_id: int, before_revision: int) -> None:
+        """Delete the plans that a proposal had before this revision, with their explanations."""
+
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
 
@@ -142,5 +145,11 @@ class Store(HistoryStore, Protocol):
 
         Of the audit trail nothing is deleted.
         """
+
+    def prune_superseded(self, before: datetime) -> int:
+        """Delete evictions that were put aside before then; returns how many went, a bounded number a call."""
+
+    def size_bytes(self) -> int:
+        """How large the database is."""
 
     def close(self) -> None: ...

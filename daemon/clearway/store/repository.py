@@ -25,6 +25,7 @@ from clearway.store import (
     history_rows,
     migrate,
     preemption_rows,
+    proposal_rows,
     request_rows,
     rolling_rows,
     rows,
@@ -172,6 +173,7 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
+    forget_plans = _method(proposal_rows.forget_plans, writes=True)
     explain_plan = _method(explanation_rows.write, writes=True)
     explanation = _method(explanation_rows.newest)
     unexplained = _method(explanation_rows.missing)
@@ -311,6 +313,9 @@ class SqlStore:
             connection.execute(query.values(owner="", expires_at=_LONG_AGO))
 
     # Retention
+
+    prune_superseded = _method(proposal_rows.prune_superseded, writes=True)
+    size_bytes = _method(proposal_rows.size_bytes)
 
     def prune(self, before: datetime) -> int:
         finished = func.coalesce(EVICTIONS.c.finished_at, EVICTIONS.c.state_since)

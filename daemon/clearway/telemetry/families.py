@@ -78,6 +78,8 @@ _GAUGES = {
     "unreadable_records": (
         "Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read."
     ),
+    "database_bytes": "Size of the database, bytes; 0: not known yet.",
+    "database_limit_bytes": "Size from which on no proposals are stored in observe mode, bytes.",
     "quarantined": "Subjects that are passed over because Clearway failed at them when last tried; 0: none is.",
     "unreadable_claims": (
         "Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as none."

@@ -85,6 +85,7 @@ class _DaemonMetrics:
     def configured(self, config: Config) -> None:
         for mode in Mode:
             self._families.set("mode", mode is config.daemon.mode, mode.value)
+        self._families.set("database_limit_bytes", config.daemon.database_limit_mib * 2**20)
 
     def count_refusal(self, lane: str) -> None:
         self._families.add("rest_refusals", 1, lane)
@@ -105,6 +106,7 @@ class _DaemonMetrics:
         self._families.add("slurm_queries", snapshot.queries)
         self._families.set("paused", report.paused)
         self._families.set("standby", report.standby)
+        self._families.set("database_bytes", report.database_bytes)
         self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))
         self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
         self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))

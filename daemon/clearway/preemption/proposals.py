@@ -1,0 +1,111 @@
+"""Proposals: plans that nothing was done for yet. They are kept true while they wait, and are not made anew needlessly.
+
+One that waits for approval stays until it does not fit the cluster any more. An operator approves what was read: when
+only its time has passed, it is planned again for the same nodes, and keeps its number where the same jobs leave in the
+same ways. One that is only observed has another plan put in its place. The database keeps the newest plan of each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from clearway.eligibility.under_way import promised_by, under_way_by
+from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.executor import Executor
+from clearway.execution.open_operations import OpenOperations
+from clearway.execution.planning_time import UNDER_WAY
+from clearway.execution.progress import planned_preemptions
+from clearway.model.cluster import JobState
+from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.plan import Plan
+from clearway.preemption.lifecycle import preemptor_of
+from clearway.preemption.plan import decide
+from clearway.preemption.validation import plan_aged, plan_misfit
+
+_RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Looks after evictions without a placement; ``outdated`` are those that another plan is wanted for."""
+
+    operations: OpenOperations
+    executor: Executor
+    basis: PlanningBasis
+    outdated: dict[str, tuple[Eviction, str]] = field(default_factory=dict)  # and why, by job_id of the preemptor
+
+    def fits(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
+        """Whether it may be carried on as it is stored now; one that does not fit any more is put aside."""
+        misfit, aged = self._misfit(e, open_ones, context)
+        if e.state is EvictionState.CANCELLING or not (misfit or aged):
+            return True
+        if not misfit and (e.state is EvictionState.AWAITING_APPROVAL or e.approved_by):
+            return self._fits_again(e, aged, context)
+        if e.state is EvictionState.PROPOSED:
+            seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
+            if seen is not None and seen.state is JobState.PENDING and seen.priority:
+                if misfit or context.now - e.plan.made_at >= _RENEWED_EVERY:
+                    self.outdated[seen.job_id] = e, misfit or aged
+                return True
+        self.executor.put_aside(e, misfit or aged, context.now)
+        return False
+
+    def replace_plan(self, e: Eviction, plan: Plan, context: CycleContext) -> Eviction:
+        """The proposal with another plan, stored in place of the one before."""
+        preemptions = planned_preemptions(plan, context.now)
+        after = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1)
+        self.operations.replace_proposal(after)
+        return after
+
+    def put_aside(self, job_id: str, context: CycleContext) -> None:
+        """There is no other plan for an outdated one."""
+        e, why = self.outdated.pop(job_id)
+        self.executor.put_aside(e, why, context.now)
+
+    def _misfit(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> tuple[str, str]:
+        """Why it does not fit the cluster, and why not the time left, any more; empty where it does."""
+        # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
+        config, now, snapshot, plan = context.config, context.now, context.snapshot, e.plan
+        others = [other for other in open_ones if other.eviction_id != e.eviction_id]
+        promised = promised_by([other for other in others if other.state.acting or not e.state.acting])
+        together = (plan.preemptor.job_id, *plan.together)
+        beside = [other for other in others if other.state.acting and other.subject.job_id not in together]
+        left_s = (latest_of(e, config.execution) - now).total_seconds()
+        later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
+        left_open_s = approval_s(e.mode, config.execution)
+        return plan_misfit(plan, snapshot, promised), plan_aged(plan, now, left_open_s, later_s)
+
+    def _fits_again(self, e: Eviction, aged: str, context: CycleContext) -> bool:
+        """Plan again for the same nodes, for one that an operator approves or has just approved."""
+        waits = e.state is EvictionState.AWAITING_APPROVAL
+        old, time = context.now - e.plan.made_at, self.basis.time
+        if (waits and old < _RENEWED_EVERY) or time.left_s(UNDER_WAY) <= 0:
+            return waits
+        plan = None
+        # An approval that lay while no daemon ran is one of figures that are long past.
+        if waits or old < 2 * _RENEWED_EVERY:
+            with time.spending():
+                plan = self._same_again(e, context)
+        if plan is None:
+            self.executor.put_aside(e, aged, context.now)
+            return False
+        self.replace_plan(e, plan, context)
+        return True
+
+    def _same_again(self, e: Eviction, context: CycleContext) -> Plan | None:
+        """A plan in which the same jobs leave the same nodes in the same ways, or fewer of them."""
+        preemptor = preemptor_of(e, context, frozenset())
+        if preemptor is None:
+            return None
+        elsewhere = {node.name for node in context.snapshot.nodes} - set(e.plan.placement_nodes)
+        under_way = under_way_by(self.operations.others(e), preemptor.deadline)
+        under_way = replace(under_way, nodes=under_way.nodes | elsewhere)
+        plan = decide(preemptor, self.basis.context(context, under_way), self.basis.planner)
+        approved = {(each.job_id, each.action) for each in e.plan.chosen.actions}
+        if not isinstance(plan, Plan) or not {(each.job_id, each.action) for each in plan.chosen.actions} <= approved:
+            return None
+        leaving = {job.job_id for job in e.plan.leaving}
+        verdicts = {verdict.job_id: verdict for verdict in e.plan.verdicts if verdict.job_id not in leaving}
+        verdicts |= {verdict.job_id: verdict for verdict in plan.verdicts if verdict.job_id in leaving}
+        return replace(plan, verdicts=tuple(verdicts[job_id] for job_id in sorted(verdicts)))

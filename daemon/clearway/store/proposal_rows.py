@@ -1,0 +1,42 @@
+"""What proposals leave in the database: plans of theirs that were made anew, and those that were put aside."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, select, text
+
+from clearway.model.operations import EvictionState
+from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
+
+_AT_ONCE = 100  # evictions a transaction
+_SIZE = {
+    "sqlite": "SELECT (page_count - freelist_count) * page_size "
+    "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()",
+    "postgresql": "SELECT pg_database_size(current_database())",
+    "mysql": "SELECT SUM(data_length + index_length) FROM information_schema.tables WHERE table_schema = DATABASE()",
+}
+
+
+def forget_plans(connection: Connection, eviction_id: int, before_revision: int) -> None:
+    """Delete the plans that a proposal had before, with their explanations: nothing was done for any of them."""
+    for table in (EXPLANATIONS, PLANS):
+        old = table.c.eviction_id == eviction_id, table.c.revision < before_revision
+        connection.execute(delete(table).where(*old))
+
+
+def prune_superseded(connection: Connection, before: datetime) -> int:
+    """Delete what was put aside before then; returns how many of them, a bounded number."""
+    old = (
+        select(EVICTIONS.c.eviction_id)
+        .where(EVICTIONS.c.state == EvictionState.SUPERSEDED, EVICTIONS.c.finished_at < before)
+        .limit(_AT_ONCE)
+    )
+    ids = connection.execute(old).scalars().all()
+    if ids:
+        connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
+    return len(ids)
+
+
+def size_bytes(connection: Connection) -> int:
+    """What the database holds: on SQLite without the pages that are free again."""
+    kind = "mysql" if connection.dialect.name in ("mysql", "mariadb") else connection.dialect.name
+    return int(connection.execute(text(_SIZE[kind])).scalar_one() or 0)
