@@ -26,8 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def skip_or_fail(reason: str) -> None:
     tier = os.environ.get("CLEARWAY_TIER", "slurm")
     if tier in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").replace(",", " ").split():
-        pytest.fail(f"tier {tier} is required, but Slurm cannot run here: {reason}", pytrace=False)
-    pytest.skip(f"no Slurm here: {reason}")
+        pytest.fail(f"tier {tier} is required, but cannot run here: {reason}", pytrace=False)
+    pytest.skip(f"cannot run here: {reason}")
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import httpx
 
 from clearway.api.tokens import digest_of
 from clearway.cli import launcher
+from clearway.config.configuration import load_config
 from clearway.model.operations import Eviction
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster
@@ -164,7 +165,7 @@ class RunningDaemon:
         return httpx.post(f"{self.address()}{path}", json=body, headers=self.authorized, timeout=20 * SLACK)
 
     def store(self) -> SqlStore:
-        return SqlStore(f"sqlite:///{self.folder}/clearway.sqlite")
+        return SqlStore(load_config(self.config).store.url)
 
     def evictions(self) -> tuple[Eviction, ...]:
         store = self.store()

@@ -13,14 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from clearway.model.operations import EvictionState, PreemptionState
+from tests.integration.store.servers import PostgresServer
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, check_result, config_text, install_programs, saver_script
+from tests.slurm.conftest import skip_or_fail
+from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, config_text, install_programs, saver_script
 from tests.slurm.machine import stop_process
 from tests.slurm.test_end_to_end import LOOP, STEPS, WHOLE, no_leftovers, submit_urgent
 from tests.slurm.urgent import let_go
 
-COMMAND_LIMIT_S = 4
+COMMAND_LIMIT_S = 4 if BACKEND == "cli" else 10  # a call of pyslurm may have to start its process
 NEEDED = 4  # nodes of the urgent job
 
 
@@ -90,6 +94,14 @@ class Halfway:
         no_leftovers(cluster)
 
 
+@pytest.fixture
+def database_server() -> Iterator[PostgresServer]:
+    if reason := PostgresServer.missing():
+        skip_or_fail(reason)
+    with PostgresServer() as server:
+        yield server
+
+
 def stands_still(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -98,8 +110,7 @@ def stands_still(pid: int) -> bool:
 def halfway(cluster: SlurmCluster, folder: Path, **changes: str) -> Iterator[Halfway]:
     """An eviction in its middle; ``changes``: of the configuration."""
     crowd = fill(cluster)
-    slurm = f'backend = "{os.environ.get("CLEARWAY_BACKEND", "cli")}"\nconf = "{cluster.conf}"'
-    keys = {"slurm": f"{slurm}\ntimeout = {COMMAND_LIMIT_S}"} | changes
+    keys = {"slurm": f'backend = "{BACKEND}"\nconf = "{cluster.conf}"\ntimeout = {COMMAND_LIMIT_S}'} | changes
     config = config_text(folder, cluster.conf, **keys).replace('max_delay = "60s"', 'max_delay = "600s"')
     with RunningDaemon(cluster, folder, config=config, kill_at="stop@2:requeue") as daemon:
         daemon.wait_ready()
@@ -128,4 +139,18 @@ def test_slurmctld_is_slow(cluster: SlurmCluster, tmp_path: Path) -> None:
         eviction.wake()
         eviction.wait_failure()
         os.kill(cluster.controller_pid, signal.SIGCONT)
+        eviction.comes_to_its_end()
+
+
+@pytest.mark.one_slurm
+def test_the_database_is_restarted(cluster: SlurmCluster, tmp_path: Path, database_server: PostgresServer) -> None:
+    """While it is away no job leaves but the one whose requeue was stored before."""
+    store = f'url = "{database_server.new_database()}"'
+    with halfway(cluster, tmp_path / "daemon", store=store) as eviction:
+        before = eviction.restarted()
+        database_server.stop()
+        eviction.wake()
+        eviction.wait_failure()
+        assert len(eviction.restarted() - before) <= 1
+        database_server.start()
         eviction.comes_to_its_end()
