@@ -133,10 +133,10 @@ def test_a_plan_that_cannot_be_stored_keeps_no_other_from_being_stored(
     first, second = world.urgent(1), world.urgent(2)
     original = SqlStore.create_eviction
 
-    def create_eviction(store: SqlStore, eviction: Eviction) -> Eviction:
+    def create_eviction(store: SqlStore, eviction: Eviction, *more: Any) -> Eviction:
         if eviction.preemptor.job_id == first:
             raise UnstorableError("integer out of range")
-        return original(store, eviction)
+        return original(store, eviction, *more)
 
     monkeypatch.setattr(SqlStore, "create_eviction", create_eviction)
     world.run_until(lambda: world.started(second) is not None, limit_s=120)

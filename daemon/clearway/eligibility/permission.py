@@ -29,6 +29,7 @@ class Cause:
     purpose: Purpose
     preemptor: Preemptor | None = None
     nodes: Collection[str] = ()  # that a drain empties
+    budgeted: bool = False  # the budget holds for it: no person has asked for it, or approved it
 
 
 def why_not_now(p: Preemption, seen: Job, cause: Cause, context: PlanningContext) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clearway.config.configuration import Config
+from clearway.eligibility.budget import over_budget
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.permission import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
@@ -25,7 +26,7 @@ from clearway.execution.progress import in_its_run, spare, times, with_plan, wit
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import SlurmError
 from clearway.model.events import Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState
+from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
@@ -177,7 +178,7 @@ class Executor:
                 continue
             if step.command in HARMFUL and seen is not None:
                 counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
-                why = self._why_not_now(e, p, seen, cycle, counts)
+                why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle)
                 if why:
                     stuck[p.job_id] = why
                 if why and p.state is not S.VACATING:
@@ -205,6 +206,15 @@ class Executor:
         """``counts``: earlier preemptions by job_id, as far as they were asked for."""
         context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
         return why_not_now(p, seen, self._lifecycles[type(e)].cause(e), context)
+
+    def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext) -> str:
+        """Why one more job would exceed what may be taken from jobs in an hour, by what was really taken."""
+        budget = cycle.config.budget
+        limited = budget.jobs_per_hour is not None or budget.lost_node_hours_per_hour is not None
+        if not limited or not p.state.cancellable or p.eternal or not self._lifecycles[type(e)].cause(e).budgeted:
+            return ""
+        taken = self._operations.usage(cycle.now)
+        return over_budget(1, p.predicted_lost_node_s, Usage(taken.jobs, taken.lost_node_s), budget)
 
     def _context(self, e: Operation, p: Preemption, cycle: CycleContext) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does

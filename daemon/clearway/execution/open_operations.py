@@ -4,7 +4,7 @@ Only the daemon that holds the lease writes operations, and it does so here. Wha
 seen at the next ``refresh``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from clearway.model.errors import UnknownEvictionError
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
-from clearway.store.base import CycleState, Store
+from clearway.store.base import CycleState, Judgement, Store
 
 _HOUR = timedelta(hours=1)
 
@@ -76,9 +76,13 @@ class OpenOperations:
         except UnknownEvictionError:
             return None
 
-    def create(self, operation: O) -> O:
-        """Store a new one; returns it with its id, which is greater than all before."""
-        created = self._store.create_eviction(operation)
+    def create(self, operation: O, judge: Callable[[Usage], O] | None = None) -> O:
+        """Store a new one; returns it with its id, which is greater than all before.
+
+        ``judge`` says how, by what was taken from jobs within the hour and what is intended: see ``Judgement``.
+        """
+        judgement = None if judge is None else Judgement(operation.created_at - _HOUR, judge)
+        created = self._store.create_eviction(operation, judgement)
         self._keep(created)
         return created
 
@@ -117,8 +121,12 @@ class OpenOperations:
         else:
             self._rolling[rolling.rolling_id] = rolling
 
+    def usage_beside(self, operation: Operation, now: datetime) -> Usage:
+        """As ``usage``, without what this operation itself intends."""
+        return self._store.usage_since(now - _HOUR, operation.eviction_id)
+
     def usage(self, now: datetime) -> Usage:
-        """What was taken from jobs within the last hour, in this cycle included; budgets limit it."""
+        """What was taken from jobs within the last hour, in this cycle included, and what is intended."""
         if self._usage is None or self._usage[0] != now:
             self._usage = now, self._store.usage_since(now - _HOUR)
         return self._usage[1]

@@ -357,7 +357,9 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What preemption has cost lately, for budgets."""
+    """What preemption has cost lately, and what is intended beside, for budgets."""
 
     jobs: int = 0
     lost_node_s: float = 0.0
+    intended_jobs: int = 0  # that operations under way have not made to leave yet, but shall
+    intended_lost_node_s: float = 0.0

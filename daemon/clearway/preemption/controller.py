@@ -16,7 +16,7 @@ from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState
+from clearway.model.operations import Eviction, EvictionState, Usage
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
@@ -295,7 +295,8 @@ class PreemptionController:
     def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
-        budget = over_budget(plan, self.operations.usage(context.now), context.config.budget)
+        usage = self.operations.usage(context.now)
+        budget = over_budget(plan, usage, context.config.budget)
         state = FIRST_STATE[Mode.APPROVE if budget and mode is Mode.AUTOMATIC else mode]
         fresh = None
         if state is EvictionState.PLACING:
@@ -304,14 +305,21 @@ class PreemptionController:
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None
-        outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, budget) if budget and mode is not Mode.OBSERVE else None
         before = self.proposals.outdated.pop(plan.preemptor.job_id, None)
         if before is not None and state is EvictionState.PROPOSED:
             return self.proposals.replace_plan(before[0], plan, context), None
         if before is not None:
             self.executor.put_aside(*before, context.now)
-        eviction = fresh_operation(Eviction, plan, mode.value, state, context.now, outcome=outcome)
-        return self.operations.create(eviction), fresh
+
+        def judged(usage: Usage) -> Eviction:
+            why = over_budget(plan, usage, context.config.budget)
+            waits = state is EvictionState.PLACING and why
+            outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, why) if why and mode is not Mode.OBSERVE else None
+            first = EvictionState.AWAITING_APPROVAL if waits else state
+            return fresh_operation(Eviction, plan, mode.value, first, context.now, outcome=outcome)
+
+        created = self.operations.create(judged(usage), judged)
+        return created, fresh if created.state is EvictionState.PLACING else None
 
 
 def _served(preemptor: Preemptor, eviction: Eviction) -> Waiting:

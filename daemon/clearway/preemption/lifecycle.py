@@ -65,6 +65,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
                 ordinary=plan.ordinary,
                 only_opportunistic=plan.ordinary,
             ),
+            budgeted=not e.approved_by,
         )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
@@ -101,7 +102,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if preemptor is None:
             return None
         plan = decide(preemptor, self.basis.context(cycle, under_way), self.basis.planner)
-        usage = self.basis.operations.usage(cycle.now)
+        usage = self.basis.operations.usage_beside(e, cycle.now)
         return None if isinstance(plan, NoPlan) or over_budget(plan, usage, cycle.config.budget) else plan
 
 

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import BudgetConfig
+from clearway.eligibility import budget as budget_of
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
 from clearway.model.plan import Plan
@@ -10,14 +11,8 @@ from clearway.model.plan import Plan
 
 def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
     """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
-    jobs = usage.jobs + sum(job.job_id not in plan.eternal for job in plan.preemptees)
-    if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
-        return f"{jobs} jobs would be preempted within an hour, {budget.jobs_per_hour} are allowed"
-    lost_h = (usage.lost_node_s + (plan.chosen.lost_work_node_s or 0.0)) / 3_600
-    limit = budget.lost_node_hours_per_hour
-    if limit is not None and lost_h > limit:
-        return f"{lost_h:.1f} node-hours would be lost within an hour, {limit:g} are allowed"
-    return ""
+    jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
+    return budget_of.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)
 
 
 def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:

@@ -140,5 +140,6 @@ def jobs_left(kind: MoveKind, store: Store, config: Config, now: datetime) -> in
     left = moves_config(kind, config).jobs_per_hour - store.moved_since(kind, now - _HOUR)
     budget = config.budget.jobs_per_hour
     if budget is not None:
-        left = min(left, budget - store.usage_since(now - _HOUR).jobs)
+        usage = store.usage_since(now - _HOUR)
+        left = min(left, budget - usage.jobs - usage.intended_jobs)
     return max(0, left)

@@ -58,8 +58,8 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
             guests=tuple(p.job_id for p in e.preemptions),
         )
 
-    def cause(self, e: Relocation) -> Cause:  # noqa: ARG002
-        return Cause(Purpose.RELOCATION)
+    def cause(self, e: Relocation) -> Cause:
+        return Cause(Purpose.RELOCATION, budgeted=not e.approved_by)
 
     def misfits(self, e: Relocation, cycle: CycleContext) -> dict[str, str]:  # noqa: ARG002
         return {}  # its own table calls it off

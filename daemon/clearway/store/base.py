@@ -1,9 +1,9 @@
 """What the daemon asks of its database. One transaction a call; every call is durable when it returns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
@@ -28,6 +28,14 @@ class CycleState:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement(Generic[O]):
+    """How an operation shall be stored, by what preemption costs in the very transaction that stores it."""
+
+    since: datetime  # from when costs count
+    of: Callable[[Usage], O]
+
+
 class Store(HistoryStore, Protocol):
     """Raises ``StoreError`` when the database cannot be used.
 
@@ -35,8 +43,11 @@ class Store(HistoryStore, Protocol):
     are the newest of each key (a bounded number), newest first.
     """
 
-    def create_eviction(self, eviction: O) -> O:
-        """Store plan, problem, curve, reasons and preemptions; returns it with its id."""
+    def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
+        """Store plan, problem, curve, reasons and preemptions; returns it with its id.
+
+        With a ``judgement`` it is stored as that has it: two plans cannot both count on the same rest of a budget.
+        """
 
     def save_eviction(self, eviction: Operation) -> None:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included)."""
@@ -120,8 +131,11 @@ class Store(HistoryStore, Protocol):
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""
 
-    def usage_since(self, since: datetime) -> Usage:
-        """Preemptions past their point of no return since then, and the work they lost."""
+    def usage_since(self, since: datetime, without: int = 0) -> Usage:
+        """Preemptions past their point of no return since then, and the work they lost; and what is intended beside.
+
+        ``without``: an operation whose own intentions do not count.
+        """
 
     def moved_since(self, kind: MoveKind, since: datetime) -> int:
         """Jobs moved for this that have passed their point of no return since then."""

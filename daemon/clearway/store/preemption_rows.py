@@ -8,14 +8,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, ScalarSelect, bindparam, delete, func, insert, select, update
 
 from clearway.estimates.learning import Requeued
-from clearway.model.operations import Preemption, PreemptionState, Usage
+from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
 from clearway.store import rows
-from clearway.store.tables import PLANS, PREEMPTIONS
+from clearway.store.tables import EVICTIONS, PLANS, PREEMPTIONS
 
 _REQUEUED = 200  # older ones would hardly change a median
 _IDS_A_QUERY = 500  # databases limit the parameters of a statement
+_FREES_NODES = tuple(state for state in EvictionState if state.before_start)
 _QUEUED = (Action.KILL, Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)  # a suspended job keeps its nodes
 
 
@@ -63,25 +64,38 @@ def counts(connection: Connection, job_ids: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def usage_since(connection: Connection, since: datetime) -> Usage:
+def usage_since(connection: Connection, since: datetime, without: int = 0) -> Usage:
     """See ``usage_queries``."""
-    return usage_of(*connection.execute(select(*usage_queries(since))).one())
+    return usage_of(*connection.execute(select(*usage_queries(since, without))).one())
 
 
-def usage_queries(since: datetime) -> tuple[ScalarSelect[int], ScalarSelect[float]]:
-    """Jobs and lost work, as columns of one row, for ``usage_of``.
+def usage_queries(since: datetime, without: int = 0) -> tuple[ScalarSelect[Any], ...]:
+    """Jobs and lost work, and the same of what is intended, as columns of one row, for ``usage_of``.
 
-    The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted.
+    The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted. ``without``: an
+    operation whose intentions do not count.
     """
+    intended = (
+        EVICTIONS.c.state.in_(_FREES_NODES),
+        PREEMPTIONS.c.state.in_((PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)),
+        PREEMPTIONS.c.requeued_at.is_(None),
+        PREEMPTIONS.c.action != Action.END,
+        PREEMPTIONS.c.eternal.is_not(True),
+        PREEMPTIONS.c.eviction_id != without,
+    )
+    both = PREEMPTIONS.join(EVICTIONS, PREEMPTIONS.c.eviction_id == EVICTIONS.c.eviction_id)
+    shall_leave = select(func.count()).select_from(both).where(*intended).scalar_subquery()
+    shall_be_lost = select(func.sum(PREEMPTIONS.c.predicted_lost_node_s)).select_from(both).where(*intended)
     counted = PREEMPTIONS.c.requeued_at >= since, PREEMPTIONS.c.eternal.is_not(True)
     lost = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
     jobs = select(func.count()).select_from(PREEMPTIONS).where(*counted).scalar_subquery()
-    return jobs, select(func.sum(lost)).where(*counted).scalar_subquery()
+    have_been_lost = select(func.sum(lost)).where(*counted).scalar_subquery()
+    return jobs, have_been_lost, shall_leave, shall_be_lost.scalar_subquery()
 
 
-def usage_of(jobs: int, lost_node_s: float | None) -> Usage:
+def usage_of(jobs: int, lost_node_s: float | None, intended_jobs: int, intended_lost_node_s: float | None) -> Usage:
     """From the values of ``usage_queries``; the sum over no rows is None."""
-    return Usage(jobs=int(jobs), lost_node_s=float(lost_node_s or 0.0))
+    return Usage(int(jobs), float(lost_node_s or 0.0), int(intended_jobs), float(intended_lost_node_s or 0.0))
 
 
 def moved_since(connection: Connection, kind: MoveKind, since: datetime) -> int:

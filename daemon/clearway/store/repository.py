@@ -30,7 +30,7 @@ from clearway.store import (
     rolling_rows,
     rows,
 )
-from clearway.store.base import CycleState
+from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
@@ -80,8 +80,10 @@ class SqlStore:
 
     # Evictions
 
-    def create_eviction(self, eviction: O) -> O:
+    def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
         with self._database.writing() as connection:
+            if judgement is not None:
+                eviction = judgement.of(preemption_rows.usage_since(connection, judgement.since))
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = rows.new_id(result)
             plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
@@ -143,14 +145,15 @@ class SqlStore:
             *(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names),
         )
         with self._database.reading() as connection:
-            jobs, lost_node_s, has_requests, has_rolling, *documents = connection.execute(query).one()
+            row = connection.execute(query).one()
+            usage, (has_requests, has_rolling, *documents) = row[:4], row[4:]
             found = zip(names, documents, strict=True)
             return CycleState(
                 operations=self._open_evictions(connection),
                 rolling_drains=rolling_rows.open_ones(connection) if has_rolling else (),
                 requests=request_rows.pending(connection) if has_requests else (),
                 values={name: json.loads(document) for name, document in found if document is not None},
-                usage=preemption_rows.usage_of(jobs, lost_node_s),
+                usage=preemption_rows.usage_of(*usage),
             )
 
     def evictions(

@@ -13,7 +13,9 @@ from sqlalchemy import event, text
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState, Usage
+from clearway.model.problem import Action
 from clearway.model.requests import Answer
+from clearway.store.base import Judgement
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
 from tests.integration.store.strategies import evictions, operations, record
@@ -170,6 +172,34 @@ def test_counts_and_usage_take_what_passed_the_point_of_no_return(store: SqlStor
     assert store.usage_since(NOW) == Usage(3, 260.0)
     assert store.usage_since(after(15)) == Usage(1, 100.0)
     assert store.usage_since(after(60)) == Usage(0, 0.0)
+
+
+def test_usage_tells_what_is_intended(store: SqlStore) -> None:
+    def eviction_of(*preemptions: Any, **fields: Any) -> int:
+        return store.create_eviction(eviction(preemptions=preemptions, **fields)).eviction_id
+
+    def planned(job_id: str, **fields: Any) -> Any:
+        return preemption(job(job_id), predicted_lost_node_s=100.0, **fields)
+
+    gone = planned("3", state=PreemptionState.VACATED, requeued_at=NOW)
+    ends, eternal = planned("4", action=Action.END), planned("5", eternal=True)
+    first = eviction_of(planned("1"), planned("2", state=PreemptionState.CHECKPOINTING), gone, ends, eternal)
+    eviction_of(planned("6"), state=EvictionState.AWAITING_APPROVAL)
+    eviction_of(planned("7"), state=EvictionState.CANCELLING)
+    second = eviction_of(planned("8"), state=EvictionState.PREEMPTING)
+    assert store.usage_since(NOW) == Usage(1, 100.0, 3, 300.0) == store.cycle_state(NOW, ()).usage
+    assert store.usage_since(NOW, first) == Usage(1, 100.0, 1, 100.0)
+    assert store.usage_since(after(1), second) == Usage(0, 0.0, 2, 200.0)
+
+
+def test_an_operation_is_stored_as_it_is_judged_by_what_is_stored_already(store: SqlStore) -> None:
+    def judge(usage: Usage) -> Eviction:
+        state = EvictionState.AWAITING_APPROVAL if usage.intended_jobs else EvictionState.PLACING
+        return eviction(preemptions=(preemption(),), state=state)
+
+    created = [store.create_eviction(judge(Usage()), Judgement(NOW, judge)) for _ in range(2)]
+    assert [e.state for e in created] == [EvictionState.PLACING, EvictionState.AWAITING_APPROVAL]
+    assert list(store.open_evictions()) == created
 
 
 @shared_database
