@@ -13,6 +13,7 @@ from clearway import __version__
 from clearway.cli import launcher as launcher_files
 from clearway.cli import render, walltime_chain
 from clearway.cli.audit import audit
+from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import show as show_calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
@@ -58,6 +59,9 @@ walltime_app.command("status")(walltime_chain.status)
 app.command()(compact)
 app.command()(promote)
 app.command("token")(make_token)
+app.command()(backup)
+app.command()(verify)
+app.command()(restore)
 app.command()(audit)
 
 

@@ -27,6 +27,7 @@ class AuditKind(StrEnum):
     HALT = "halt"  # everything under way was stopped, or goes on
     MODE = "mode"  # the daemon itself fell back to another mode
     TOKEN = "token"  # noqa: S105 - `clearway token` has made one
+    RESTORE = "restore"  # the database was made from a backup; names the head of the trail that this one replaced
     REFUSED = "refused"  # a login failed, or a role did not suffice
 
 

@@ -25,25 +25,35 @@ _ADVISORY_LOCK = 0x636C7277  # "clrw", PostgreSQL's advisory locks are numbers
 def current_revision(database: Database) -> str | None:
     """The schema's revision, None for a database that has none yet."""
     with database.reading() as connection:
-        return _revision(connection)
+        return revision_of(connection)
 
 
 def upgrade(database: Database) -> None:
     """Bring the schema to ``HEAD``; a database of a newer Clearway is refused."""
     if current_revision(database) == HEAD:
         return
-    with _migrating(database) as connection:
-        if _revision(connection) != HEAD:  # another process may have been quicker
-            _run(connection, HEAD, down=False)
+    with alone(database) as connection:
+        if revision_of(connection) != HEAD:  # another process may have been quicker
+            move(connection, HEAD)
 
 
 def downgrade(database: Database, revision: str = "base") -> None:
     """Take the schema back, with the loss of what the older one has no place for."""
-    with _migrating(database) as connection:
-        _run(connection, revision, down=True)
+    with alone(database) as connection:
+        move(connection, revision, down=True)
 
 
-def _revision(connection: Connection) -> str | None:
+def check_known(revision: str) -> None:
+    """Raise ``StoreError`` for a revision that this Clearway cannot migrate from."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    known = {each.revision for each in ScriptDirectory.from_config(config()).walk_revisions()}
+    if revision not in known:
+        raise StoreError(f"its schema has revision {revision}, this Clearway knows none after {HEAD}")
+
+
+def revision_of(connection: Connection) -> str | None:
+    """As ``current_revision``, within a transaction."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -61,7 +71,8 @@ def config(connection: Connection | None = None) -> Config:
     return made
 
 
-def _run(connection: Connection, revision: str, *, down: bool) -> None:
+def move(connection: Connection, revision: str, *, down: bool = False) -> None:
+    """Up to this revision, or ``down`` to it; within ``alone``."""
     from alembic import command  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
 
@@ -69,13 +80,13 @@ def _run(connection: Connection, revision: str, *, down: bool) -> None:
         (command.downgrade if down else command.upgrade)(config(connection), revision)
     except CommandError as error:
         raise StoreError(
-            f"the database's schema has revision {_revision(connection)}, this Clearway knows none after {HEAD}: "
+            f"the database's schema has revision {revision_of(connection)}, this Clearway knows none after {HEAD}: "
             f"was it used by a newer version? ({error})"
         ) from error
 
 
 @contextmanager
-def _migrating(database: Database) -> Iterator[Connection]:
+def alone(database: Database) -> Iterator[Connection]:
     """A transaction in which one process at a time may migrate."""
     kind = database.engine.dialect.name
     if kind in ("postgresql", "sqlite"):
