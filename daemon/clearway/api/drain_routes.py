@@ -6,12 +6,13 @@ The loop checks it.
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi import APIRouter, Depends, HTTPException, Path, Query
 
 from clearway.api import schemas, views
-from clearway.api.authorization import needs
+from clearway.api.authorization import Asker, needs
 from clearway.api.context import Context, Daemon, Report
 from clearway.api.request_routes import OPERATOR, Ask
+from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
@@ -28,14 +29,22 @@ from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID
 
 _VIEWER = [needs(Role.VIEWER)]
-router = APIRouter(tags=["drains"], dependencies=_VIEWER)
+router = APIRouter(tags=["drains"], dependencies=[needs(Role.USER)])
 moves = APIRouter(tags=["moves"], dependencies=_VIEWER)
 rolling = APIRouter(prefix="/rolling-drains", tags=["drains"], dependencies=_VIEWER)
 
 RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
 
 
-@router.post("/drains", status_code=202, dependencies=[OPERATOR])
+def _may_ask(asker: Asker, daemon: Daemon) -> None:
+    if not asker.role.includes(Role.OPERATOR) and not daemon.config().drain.owners:
+        raise HTTPException(403, f"this needs the role {Role.OPERATOR}, for drain.owners is not set")
+
+
+_ASKING = [Depends(_may_ask)]
+
+
+@router.post("/drains", status_code=202, dependencies=_ASKING)
 def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
 
@@ -45,7 +54,7 @@ def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     return ask(RequestKind.DRAIN, document=wish.model_dump_json())
 
 
-@router.post("/undrains", status_code=202, dependencies=[OPERATOR])
+@router.post("/undrains", status_code=202, dependencies=_ASKING)
 def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     """Let nodes take jobs again that a drain has emptied."""
     return ask(RequestKind.UNDRAIN, document=wish.model_dump_json())
@@ -56,7 +65,7 @@ def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     name="what_if",
     responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}},
 )
-def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
+def drain_what_if(daemon: Daemon, seen: Seen, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
     """How the jobs on these nodes would leave; changes nothing."""
     if wish.rolling is not None:
         raise HTTPException(422, "rolling: ask rolling-drains/what-if")
@@ -65,7 +74,7 @@ def drain_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schemas
     if why:
         raise HTTPException(409, why)
     plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
-    return views.what_if_view(report.snapshot.taken_at, plan)
+    return seen.of_snapshot(report.snapshot).what_if(views.what_if_view(report.snapshot.taken_at, plan))
 
 
 def _order(wish: DrainRequest, snapshot: ClusterSnapshot) -> DrainOrder:

@@ -8,11 +8,12 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from clearway.api import plan_schemas, schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
+from clearway.api.sight import Seen
 from clearway.model.identity import Role
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.store.base import LARGEST_ID
 
-router = APIRouter(prefix="/evictions", tags=["evictions"], dependencies=[needs(Role.VIEWER)])
+router = APIRouter(prefix="/evictions", tags=["evictions"], dependencies=[needs(Role.USER)])
 
 # The store loads evictions with their plans, a big one of which takes some 10 MB; only summaries are kept.
 _LOADED_AT_ONCE = 5
@@ -25,6 +26,7 @@ StateFilter = StrEnum("StateFilter", [*STATE_GROUPS, *(state.value for state in 
 @router.get("")
 def evictions(
     daemon: Daemon,
+    seen: Seen,
     state: Annotated[
         StateFilter | None,
         Query(description="planned (proposed, awaiting approval or scheduled), active (under way), past, or one state"),
@@ -36,8 +38,10 @@ def evictions(
     states = None if state is None else STATE_GROUPS.get(state.value) or (EvictionState(state.value),)
     found: dict[int, schemas.EvictionSummary] = {}  # by id: one that is planned meanwhile shifts the others
     for start in range(offset, offset + limit + 1, _LOADED_AT_ONCE):
-        page = daemon.store.evictions(states=states, limit=_LOADED_AT_ONCE, offset=start)
-        found |= {each.eviction_id: views.eviction_summary(each, schemas.EvictionSummary) for each in page}
+        page = daemon.store.evictions(states=states, user=seen.own_alone, limit=_LOADED_AT_ONCE, offset=start)
+        for each in page:
+            summary = views.eviction_summary(each, schemas.EvictionSummary)
+            found[each.eviction_id] = seen.of_operation(each).summary(summary)
         if len(page) < _LOADED_AT_ONCE:
             break
     items = tuple(found.values())
@@ -45,34 +49,34 @@ def evictions(
 
 
 @router.get("/{eviction_id}")
-def eviction(daemon: Daemon, eviction_id: EvictionId) -> schemas.EvictionView:
+def eviction(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.EvictionView:
     """One eviction: its plan with curve and reasons, its preemptions with their times, predicted and actual."""
-    return views.eviction_view(daemon.store.eviction(eviction_id))
+    found = daemon.store.eviction(eviction_id)
+    return seen.eviction(found).eviction(views.eviction_view(found))
 
 
 @router.get("/{eviction_id}/steps")
-def steps(daemon: Daemon, eviction_id: EvictionId) -> schemas.StepList:
+def steps(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.StepList:
     """Everything that was done or noticed, in order."""
-    found = daemon.store.steps(eviction_id)
-    if not found:
-        daemon.store.eviction(eviction_id)  # tells an unknown one from one without steps
-    return schemas.StepList(items=tuple(schemas.StepView.model_validate(step) for step in found))
+    own = seen.eviction(daemon.store.eviction(eviction_id))
+    found = (schemas.StepView.model_validate(step) for step in daemon.store.steps(eviction_id))
+    return schemas.StepList(items=own.steps(found))
 
 
 @router.get("/{eviction_id}/explanation")
-def explanation(daemon: Daemon, eviction_id: EvictionId) -> plan_schemas.ExplanationView:
+def explanation(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> plan_schemas.ExplanationView:
     """The cost of sparing each chosen job, preempting each spared job, waiting longer, or following simple rules."""
     found = daemon.store.eviction(eviction_id)
+    own = seen.eviction(found)
     explained = daemon.store.explanation(eviction_id)
     if explained is None:
         raise HTTPException(404, f"eviction {eviction_id} is not explained yet")
-    return views.view(plan_schemas.ExplanationView, found, **views.explained(found.plan, explained))
+    whole = views.view(plan_schemas.ExplanationView, found, **views.explained(found.plan, explained))
+    return whole.model_copy(update={"alternatives": tuple(a for a in whole.alternatives if own.has(a.job_id))})
 
 
 @router.get("/{eviction_id}/plans")
-def plans(daemon: Daemon, eviction_id: EvictionId) -> schemas.PlanList:
+def plans(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.PlanList:
     """Every plan that it has had: it is planned anew when a job does not leave in time."""
-    found = daemon.store.plans(eviction_id)
-    if not found:
-        raise HTTPException(404, f"no eviction {eviction_id}")
-    return schemas.PlanList(items=tuple(views.plan_view(plan) for plan in found))
+    own = seen.eviction(daemon.store.eviction(eviction_id))
+    return schemas.PlanList(items=tuple(own.plan(views.plan_view(plan)) for plan in daemon.store.plans(eviction_id)))

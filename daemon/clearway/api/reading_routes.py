@@ -8,45 +8,52 @@ from fastapi import APIRouter, HTTPException, Query
 from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
+from clearway.api.sight import Seen
 from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.identity import Role
 
-_VIEWER = [needs(Role.VIEWER)]
-snapshot = APIRouter(tags=["cluster"], dependencies=_VIEWER)
-learned = APIRouter(dependencies=_VIEWER)
+_USER = [needs(Role.USER)]
+snapshot = APIRouter(tags=["cluster"], dependencies=_USER)
+learned = APIRouter(dependencies=_USER)
 
 
 @snapshot.get("/cluster")
-def cluster(daemon: Daemon, report: Report) -> schemas.ClusterView:
+def cluster(daemon: Daemon, seen: Seen, report: Report) -> schemas.ClusterView:
     """Nodes, jobs and evictions in numbers, the budget, and what could not be read."""
-    return views.cluster_view(report, daemon.config(), daemon.backend)
+    view = views.cluster_view(report, daemon.config(), daemon.backend)
+    return view if seen.all("jobs") else view.model_copy(update={"skipped": ()})
 
 
 @snapshot.get("/preemptors")
-def preemptors(report: Report) -> schemas.PreemptorList:
+def preemptors(seen: Seen, report: Report) -> schemas.PreemptorList:
     """The urgent jobs that wait, with their deadlines and what is done for them.
 
     Ordinary jobs for which eternal jobs make room are among them.
     """
-    items = tuple(views.preemptor_view(waiting, report) for waiting in report.waiting)
+    own = seen.of_snapshot(report.snapshot)
+    found = (views.preemptor_view(waiting, report) for waiting in seen.waiting(report))
+    items = tuple(each.model_copy(update={"why": own.told(each.why)}) for each in found)
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
 
 @learned.get("/calibration", tags=["calibration"])
 def calibration(
     daemon: Daemon,
+    seen: Seen,
     limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of applications")] = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of applications to skip")] = 0,
 ) -> schemas.CalibrationView:
     """By checkpointer, and by user, application and checkpointer in their order, over the newest records of each."""
     history, now, end = daemon.history(), daemon.clock.now(), offset + limit
+    everybody = seen.all("jobs", "usage")
+    keys = [key for key in history.keys if everybody or key.user == seen.asker.name]
     return schemas.CalibrationView(
         checkpointers=tuple(
             schemas.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))
             for name in history.checkpointers[:limit]
         ),
-        items=tuple(views.application_calibration(key, history, now) for key in history.keys[offset:end]),
-        next_offset=end if len(history.keys) > end else None,
+        items=tuple(views.application_calibration(key, history, now) for key in keys[offset:end]),
+        next_offset=end if len(keys) > end else None,
     )
 
 
@@ -57,10 +64,13 @@ def calibration(
 )
 def walltime_advice(
     daemon: Daemon,
+    seen: Seen,
     user: Annotated[str, Query(max_length=255, description="user of the jobs")],
     name: Annotated[str, Query(max_length=255, description="the application as the job calls it, else its name")],
 ) -> schemas.WalltimeAdviceView:
     """Time limits and run times of the jobs of this user and name that the daemon has seen end."""
+    if user != seen.asker.name and not seen.all("jobs", "usage"):
+        raise HTTPException(403, "Slurm's PrivateData shows each user the own jobs alone")
     found = advice_on(daemon.runs(RunKey(user, name)))
     if found is None:
         raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")

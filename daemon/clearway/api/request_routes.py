@@ -12,6 +12,7 @@ from clearway.api import schemas, views
 from clearway.api.authorization import Actor, needs
 from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
+from clearway.api.sight import Seen
 from clearway.model.identity import Role
 from clearway.model.requests import RequestKind
 from clearway.store.base import LARGEST_ID
@@ -70,12 +71,14 @@ def resume(ask: Ask) -> schemas.RequestView:
     return ask(RequestKind.RESUME)
 
 
-@router.get("/requests/{request_id}", dependencies=[needs(Role.VIEWER)])
+@router.get("/requests/{request_id}", dependencies=[needs(Role.USER)])
 def request(
-    daemon: Daemon, request_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the request")]
+    daemon: Daemon,
+    seen: Seen,
+    request_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the request")],
 ) -> schemas.RequestView:
-    """The result of a request."""
+    """The result of a request, for viewers and for whoever has asked it."""
     found = daemon.store.request(request_id)
-    if found is None:
+    if found is None or (seen.asker.name != found.actor and not seen.asker.role.includes(Role.VIEWER)):
         raise HTTPException(404, f"no request {request_id}")
     return schemas.RequestView.model_validate(found)

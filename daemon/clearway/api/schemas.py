@@ -157,7 +157,9 @@ class EvictionSummary(Answer):
     nodes_needed: int = Field(description="nodes that the preemptor asks for")
     deadline: datetime = Field(description="when the preemptor should run at the latest")
     preemptees: int = Field(description="jobs that are preempted")
-    placement: str = Field(description="name of the Slurm reservation that keeps the freed nodes; empty: none yet")
+    placement: str = Field(
+        description="name of the Slurm reservation that keeps the freed nodes; empty: none yet, or not shown to you"
+    )
     revision: int = Field(description="number of times that it was planned anew while under way")
     approved_by: str = Field(description="user or token that approved it; empty: no approval was needed")
     started_at: datetime | None = Field(description="when the preemptor started")

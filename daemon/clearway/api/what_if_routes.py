@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
+from clearway.api.sight import Seen
 from clearway.model.durations import Duration
 from clearway.model.identity import Role
 from clearway.model.plan import NoPlan
@@ -18,7 +19,7 @@ from clearway.preemption.detection import imagined
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
 
-router = APIRouter(tags=["what-if"], dependencies=[needs(Role.VIEWER)])
+router = APIRouter(tags=["what-if"], dependencies=[needs(Role.USER)])
 
 LONGEST_DELAY_S = 7 * 86_400.0
 
@@ -40,7 +41,7 @@ class WhatIf(BaseModel):
 
 
 @router.post("/what-if")
-def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfView:
+def what_if(daemon: Daemon, seen: Seen, report: Report, question: WhatIf) -> schemas.WhatIfView:
     """The trade-off curve, the plan and the reasons, as if such a job had just been submitted."""
     snapshot = report.snapshot
     known = sorted({partition for node in snapshot.nodes for partition in node.partitions})
@@ -52,4 +53,4 @@ def what_if(daemon: Daemon, report: Report, question: WhatIf) -> schemas.WhatIfV
     preemptor = imagined(question.nodes, question.max_delay, partitions, snapshot.taken_at)
     decision = decide(preemptor, daemon.planning_context(report), daemon.planner)
     budget = "" if isinstance(decision, NoPlan) else over_budget(decision, report.usage, daemon.config().budget)
-    return views.what_if_view(snapshot.taken_at, decision, budget=budget)
+    return seen.of_snapshot(snapshot).what_if(views.what_if_view(snapshot.taken_at, decision, budget=budget))

@@ -62,9 +62,14 @@ class Store(HistoryStore, Protocol):
         """Everything that each cycle asks for, in one transaction; ``names`` are those of small values."""
 
     def evictions(
-        self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
+        self,
+        *,
+        states: Sequence[EvictionState] | None = None,
+        user: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
     ) -> tuple[Operation, ...]:
-        """Newest first."""
+        """Newest first; ``user``: those that serve a job of this user, or that such a job leaves for."""
 
     def forget_plans(self, eviction_id: int, before_revision: int) -> None:
         """Delete the plans that a proposal had before this revision, with their explanations."""

@@ -34,7 +34,7 @@ from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, REQUESTS, ROLLING_DRAINS, STEPS
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, ROLLING_DRAINS, STEPS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -157,11 +157,19 @@ class SqlStore:
             )
 
     def evictions(
-        self, *, states: Sequence[EvictionState] | None = None, limit: int = 50, offset: int = 0
+        self,
+        *,
+        states: Sequence[EvictionState] | None = None,
+        user: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
     ) -> tuple[Operation, ...]:
         query = select(EVICTIONS).order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
+        if user is not None:
+            left = select(PREEMPTIONS.c.eviction_id).where(PREEMPTIONS.c.user == user)
+            query = query.where(or_(EVICTIONS.c.preemptor_user == user, EVICTIONS.c.eviction_id.in_(left)))
         with self._database.reading() as connection:
             return self._operations(connection, query)
 

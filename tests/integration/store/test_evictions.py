@@ -138,6 +138,17 @@ def test_lists_are_newest_first(store: SqlStore) -> None:
     assert store.evictions(states=[]) == ()
 
 
+def test_lists_of_one_user(store: SqlStore) -> None:
+    """Those that serve a job of the user's, and those that such a job leaves for."""
+    urgent = store.create_eviction(eviction(plan(urgent_job(nodes=10))))
+    leaving = {each.job.user for each in urgent.preemptions}
+    assert leaving - {urgent.preemptor.user}
+    for user in (urgent.preemptor.user, *leaving):
+        assert store.evictions(user=user, states=[urgent.state]) == (urgent,)
+    assert store.evictions(user="stranger") == ()
+    assert store.evictions(user=urgent.preemptor.user.upper()) == ()
+
+
 def test_an_unknown_eviction(store: SqlStore) -> None:
     with pytest.raises(UnknownEvictionError, match="no eviction 77"):
         store.eviction(77)

@@ -1,0 +1,169 @@
+"""What an asker may see. Viewers see everything; a user sees own jobs, the urgent jobs that these left for or that are
+the user's own, and of other users' jobs what Slurm shows every user (PrivateData).
+
+Where jobs are private, answers are cut down to the user's own, and in sentences the names of others are replaced.
+The name of a placement is told to viewers alone: who knows it could submit other jobs into it.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, HTTPException
+
+from clearway.api import plan_schemas as p
+from clearway.api import schemas as s
+from clearway.api.authorization import Asker
+from clearway.api.context import Daemon
+from clearway.execution.placement import PREFIX
+from clearway.model.cluster import ClusterSnapshot, Job
+from clearway.model.identity import Identity, Role
+from clearway.model.operations import Eviction, Operation
+from clearway.model.report import CycleReport, Waiting
+
+_WORD = re.compile(r"[\w.@-]+")
+_OTHER = "(not yours)"
+
+E = TypeVar("E", bound=s.EvictionSummary)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """One user's part of an operation or a snapshot; ``jobs`` None: all of them are shown."""
+
+    jobs: frozenset[str] | None
+    others: frozenset[str]  # job ids and users that are not told
+
+    def has(self, job_id: str) -> bool:
+        return self.jobs is None or job_id in self.jobs
+
+    def told(self, sentence: str) -> str:
+        """The sentence without the names of others."""
+        return _WORD.sub(lambda word: _OTHER if self._hidden(word[0]) else word[0], sentence)
+
+    def _hidden(self, word: str) -> bool:
+        word = word.strip(".-@")
+        return word in self.others or word.startswith(PREFIX)
+
+    def plan(self, plan: p.PlanView) -> p.PlanView:
+        if self.jobs is None:
+            return plan
+        curve = plan.curve.model_copy(update={"points": tuple(self._point(each) for each in plan.curve.points)})
+        own = {
+            "chosen": self._point(plan.chosen),
+            "curve": curve,
+            "verdicts": self.verdicts(plan.verdicts),
+            "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
+            "note": self.told(plan.note),
+        }
+        return plan.model_copy(update=own)
+
+    def _point(self, point: p.CurvePointView) -> p.CurvePointView:
+        return point.model_copy(update={"actions": tuple(each for each in point.actions if self.has(each.job_id))})
+
+    def verdicts(self, verdicts: Iterable[p.VerdictView]) -> tuple[p.VerdictView, ...]:
+        own = (each for each in verdicts if self.has(each.job_id))
+        return tuple(each.model_copy(update={"reason": self.told(each.reason)}) for each in own)
+
+    def what_if(self, answer: s.WhatIfView) -> s.WhatIfView:
+        plan = None if answer.plan is None else self.plan(answer.plan)
+        curve = answer.curve if plan is None or answer.curve is None else plan.curve
+        own = {"plan": plan, "curve": curve, "verdicts": self.verdicts(answer.verdicts), "why": self.told(answer.why)}
+        return answer.model_copy(update=own)
+
+    def summary(self, eviction: E) -> E:
+        return eviction.model_copy(update={"placement": "", "outcome": self.told(eviction.outcome)})
+
+    def eviction(self, eviction: s.EvictionView) -> s.EvictionView:
+        own = (each for each in eviction.preemptions if self.has(each.job_id))
+        told = tuple(
+            each.model_copy(update={"reason": self.told(each.reason), "note": self.told(each.note)}) for each in own
+        )
+        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": told})
+
+    def steps(self, steps: Iterable[s.StepView]) -> tuple[s.StepView, ...]:
+        own = (each for each in steps if each.job_id is None or self.has(each.job_id))
+        return tuple(each.model_copy(update={"detail": self.told(each.detail)}) for each in own)
+
+
+_ALL = Own(None, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    asker: Identity
+    private: frozenset[str]  # kinds of data of which the asker sees only what is own, as Slurm's PrivateData names them
+
+    def all(self, *kinds: str) -> bool:
+        """Whether the asker sees these kinds of data of all users."""
+        return not self.private & set(kinds)
+
+    @property
+    def own_alone(self) -> str | None:
+        """The user whose jobs alone are shown; None: those of all users."""
+        return None if self.all("jobs") else self.asker.name
+
+    def of_snapshot(self, snapshot: ClusterSnapshot) -> Own:
+        return self._own(snapshot.jobs)
+
+    def of_operation(self, operation: Operation) -> Own:
+        """The job that it serves is told to those who left for it."""
+        subject = operation.subject
+        told = {subject.job_id, subject.display_id, subject.user}
+        ids = {verdict.job_id for verdict in operation.plan.verdicts} | set(getattr(operation.plan, "together", ()))
+        return self._own(_jobs_of(operation), ids, told)
+
+    def _own(self, jobs: Iterable[Job], ids: Collection[str] = (), told: Collection[str] = ()) -> Own:
+        if self.asker.role.includes(Role.VIEWER):
+            return _VIEWERS
+        if self.all("jobs"):
+            return _ALL
+        user, known = self.asker.name, tuple(jobs)
+        own = frozenset(job.job_id for job in known if job.user == user)
+        others = {word for job in known if job.user != user for word in (job.job_id, job.display_id, job.user)}
+        return Own(own, frozenset(others | set(ids)) - own - set(told) - {""})
+
+    def eviction(self, operation: Operation) -> Own:
+        """Raises 404, as for one that does not exist, where nothing of it is the asker's."""
+        own = self.of_operation(operation)
+        if own.jobs is not None and not own.jobs and operation.subject.user != self.asker.name:
+            raise HTTPException(404, f"no eviction {operation.eviction_id}")
+        return own
+
+    def waiting(self, report: CycleReport) -> list[Waiting]:
+        """The urgent jobs of the asker, and those that the asker's jobs leave for."""
+        if self.all("jobs"):
+            return list(report.waiting)
+        left_for = {e.subject.job_id for e in report.open_evictions if self.of_operation(e).jobs}
+        user = self.asker.name
+        return [
+            each for each in report.waiting if each.preemptor.job.user == user or each.preemptor.job.job_id in left_for
+        ]
+
+
+class _Viewer(Own):
+    """Sees what there is, placements included."""
+
+    def told(self, sentence: str) -> str:
+        return sentence
+
+    def summary(self, eviction: E) -> E:
+        return eviction
+
+
+_VIEWERS = _Viewer(None, frozenset())
+
+
+def _jobs_of(operation: Operation) -> Iterable[Job]:
+    yield from (each.job for each in operation.preemptions)
+    if isinstance(operation, Eviction):
+        yield operation.preemptor
+
+
+def _sight(asker: Asker, daemon: Daemon) -> Sight:
+    everything: frozenset[Any] = frozenset()
+    return Sight(asker, everything if asker.role.includes(Role.VIEWER) else daemon.logins.private_data())
+
+
+Seen = Annotated[Sight, Depends(_sight)]
