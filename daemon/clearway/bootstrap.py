@@ -25,12 +25,14 @@ from clearway.model.events import fan_out
 from clearway.model.operations import Drain, Eviction, Operation, Relocation
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
+from clearway.preemption.approval import ApprovalRules
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.proposals import Proposals
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
+from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
@@ -99,7 +101,7 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     """Everything that a cycle needs under this configuration."""
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
-    suppression = Suppression(store)
+    suppression, pauses = Suppression(store), UserPauses(store)
     quarantine = Quarantine(parts.clock, emit)
     basis = PlanningBasis(
         parts.planner,
@@ -119,16 +121,19 @@ def assemble(config: Config, parts: Parts) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    proposals = Proposals(operations, executor, basis)
+    proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
     preemption = PreemptionController(
-        backend, operations, suppression, executor, proposals, basis, quarantine, parts.clock, emit, Turns()
+        backend, operations, suppression, pauses, executor, proposals, basis, quarantine, parts.clock, emit, Turns()
     )
-    requests = RequestHandler(store, operations, suppression, executor, drains, rolling, relocation, quarantine, emit)
+    requests = RequestHandler(
+        store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, emit
+    )
     return Cycle(
         parts,
         config,
         operations,
         suppression,
+        pauses,
         executor,
         drains,
         rolling,

@@ -104,7 +104,17 @@ class CandidatesConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """What preemption may cost within any hour. An eviction that would exceed it waits for approval."""
+    """What preemption may cost within any hour; a plan that would exceed it waits for approval. What follows misuse."""
+
+    misuse_pause: Duration = _key(
+        3_600.0,
+        "how long nothing is planned for a user who let another job into the placement of an urgent one; 0: no pause",
+    )
+    cancelled_pause: Duration = _key(
+        3_600.0,
+        "how long evictions for a user need approval, after an urgent job of the user was given up once others had "
+        "left for it; 0: no pause",
+    )
 
     jobs_per_hour: int | None = _key(
         None, "maximum jobs preempted in an hour; 0: all evictions wait for approval; None: no limit", ge=0

@@ -11,6 +11,7 @@ class OutcomeCode(StrEnum):
     EMPTY = "empty"  # the nodes of a drain are empty
     ARRIVED = "arrived"  # the jobs of a relocation run on their targets, or have ended
     POINTLESS = "pointless"  # the preemptor has no use for the nodes any more
+    MISUSED = "misused"  # another job of the preemptor's user was in the placement
     TOO_LATE = "too_late"  # it did not come to its end in the time there was
     NODE_TAKEN = "node_taken"  # a node has a Reason that is not ours, or was brought back
     NODES_REFUSED = "nodes_refused"  # Slurm does not let us have the nodes

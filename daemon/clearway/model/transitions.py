@@ -26,7 +26,7 @@ _OLD = {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELL
 OPERATIONS: Mapping[OperationKind, Table[E]] = {
     OperationKind.EVICTION: {
         E.PROPOSED: _MISFIT,
-        E.AWAITING_APPROVAL: {E.PLACING: "approved"} | _MISFIT,
+        E.AWAITING_APPROVAL: {E.PLACING: "approved, or within the budget again"} | _MISFIT,
         E.PLACING: {
             E.PREEMPTING: "the placement stands, the preemptor is attached",
             E.STARTED: "the preemptor runs",
@@ -36,7 +36,7 @@ OPERATIONS: Mapping[OperationKind, Table[E]] = {
         E.PREEMPTING: {
             E.STARTING: "all nodes are free",
             E.STARTED: "the preemptor runs",
-            E.CANCELLING: "cancelled, pointless, or too late",
+            E.CANCELLING: "cancelled, pointless, misused, or too late",
         },
         E.STARTING: {
             E.PREEMPTING: "planned anew: a node was lost",

@@ -14,7 +14,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import FIRST_STATE, fresh_operation
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot
+from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Usage
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -28,7 +28,8 @@ from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.proposals import Proposals
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import LATER, Turns
-from clearway.preemption.validation import asks_for, over_budget, plan_misfit
+from clearway.preemption.user_pauses import UserPauses
+from clearway.preemption.validation import asks_for, plan_misfit
 from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
@@ -53,6 +54,7 @@ class PreemptionController:
     backend: SlurmBackend
     operations: OpenOperations
     suppression: Suppression
+    pauses: UserPauses
     executor: Executor
     proposals: Proposals
     basis: PlanningBasis
@@ -78,7 +80,7 @@ class PreemptionController:
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None and (preemptor.job.job_id not in outdated or context.paused):
                 waiting.append(_served(preemptor, eviction))
-            elif why := self.suppression.reason(preemptor.job) or ("paused" if context.paused else None):
+            elif why := self._left_alone(preemptor.job, context) or ("paused" if context.paused else None):
                 waiting.append(Waiting(preemptor, None, why))
             else:
                 fresh.append(preemptor)
@@ -96,6 +98,9 @@ class PreemptionController:
         ]
         return tuple(sorted(waiting, key=lambda each: (each.preemptor.deadline, each.preemptor.job.job_id)))
 
+    def _left_alone(self, job: Job, context: CycleContext) -> str | None:
+        return self.suppression.reason(job) or self.pauses.left_alone(job.user, context.now)
+
     def _placements(self) -> frozenset[str]:
         return frozenset(e.placement for e in self.operations.all() if e.placement)
 
@@ -110,7 +115,7 @@ class PreemptionController:
             context.now,
             urgent=[each.preemptor for each in urgent if each.eviction_id is None],
             served=by_preemptor.keys(),
-            suppressed=lambda job: self.suppression.reason(job) is not None,
+            suppressed=lambda job: self._left_alone(job, context) is not None,
             placements=self._placements(),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
@@ -295,9 +300,9 @@ class PreemptionController:
     def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
-        usage = self.operations.usage(context.now)
-        budget = over_budget(plan, usage, context.config.budget)
-        state = FIRST_STATE[Mode.APPROVE if budget and mode is Mode.AUTOMATIC else mode]
+        usage, approval = self.operations.usage(context.now), self.proposals.approval
+        asked = approval.why(plan, usage, context) and mode is Mode.AUTOMATIC
+        state = FIRST_STATE[Mode.APPROVE if asked else mode]
         fresh = None
         if state is EvictionState.PLACING:
             fresh = self.backend.snapshot()  # the plan aged while it was made
@@ -312,7 +317,7 @@ class PreemptionController:
             self.executor.put_aside(*before, context.now)
 
         def judged(usage: Usage) -> Eviction:
-            why = over_budget(plan, usage, context.config.budget)
+            why = approval.why(plan, usage, context)
             waits = state is EvictionState.PLACING and why
             outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, why) if why and mode is not Mode.OBSERVE else None
             first = EvictionState.AWAITING_APPROVAL if waits else state

@@ -5,7 +5,7 @@ placing -> preempting -> starting -> started -> returning -> completed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -39,6 +39,7 @@ class Observation:
     placement_ends: datetime
     extend_when_ends: datetime  # a placement that ends before this and is still needed is extended
     paused: bool = False
+    stranger: Job | None = None  # another job than the preemptor that runs, or waits to run, in the placement
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
-        return Target(job_id=e.preemptor.job_id)
+        strangers = tuple(job.job_id for job in _strangers(e, snapshot))
+        return Target(job_id=e.preemptor.job_id, guests=strangers)
 
     def cause(self, e: Eviction) -> Cause:
         plan = e.plan
@@ -140,6 +142,19 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         placement_ends=placement_ends(e, grace),
         extend_when_ends=now + grace / 2,
         paused=cycle.paused,
+        stranger=next(_strangers(e, snapshot), None),
+    )
+
+
+def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
+    """Slurm admits the preemptor's user to the placement, with every job that asks for it by name."""
+    return (
+        job
+        for job in snapshot.jobs
+        if e.placement
+        and job.reservation == e.placement
+        and job.job_id != e.preemptor.job_id
+        and job.state is not JobState.ENDED
     )
 
 
@@ -211,6 +226,9 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
     if job.state is not JobState.PENDING:
         outcome = Outcome(OutcomeCode.STARTED, _how_it_started(e, job))
         return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=job.start_time or now)
+    if observation.stranger is not None:
+        why = f"Job {observation.stranger.display_id} of user {observation.stranger.user} was in the placement, "
+        return undo(OutcomeCode.MISUSED, f"{why}which is for {e.plan.called} {job.display_id} alone")
     if now >= observation.placement_ends:
         why = f"The {e.plan.called} did not start before its placement ended"
         return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why), late=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import promised_by, under_way_by
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -19,6 +20,8 @@ from clearway.execution.progress import planned_preemptions
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.plan import Plan
+from clearway.model.transitions import entered
+from clearway.preemption.approval import ApprovalRules
 from clearway.preemption.lifecycle import preemptor_of
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_aged, plan_misfit
@@ -32,13 +35,17 @@ class Proposals:
 
     operations: OpenOperations
     executor: Executor
+    approval: ApprovalRules
     basis: PlanningBasis
     outdated: dict[str, tuple[Eviction, str]] = field(default_factory=dict)  # and why, by job_id of the preemptor
 
     def fits(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Whether it may be carried on as it is stored now; one that does not fit any more is put aside."""
         misfit, aged = self._misfit(e, open_ones, context)
-        if e.state is EvictionState.CANCELLING or not (misfit or aged):
+        if e.state is EvictionState.CANCELLING:
+            return True
+        if not (misfit or aged):
+            self._begin_if_allowed(e, context)
             return True
         if not misfit and (e.state is EvictionState.AWAITING_APPROVAL or e.approved_by):
             return self._fits_again(e, aged, context)
@@ -62,6 +69,16 @@ class Proposals:
         """There is no other plan for an outdated one."""
         e, why = self.outdated.pop(job_id)
         self.executor.put_aside(e, why, context.now)
+
+    def _begin_if_allowed(self, e: Eviction, context: CycleContext) -> None:
+        """In automatic mode a plan waits only as long as there is a reason to ask."""
+        if (
+            e.state is EvictionState.AWAITING_APPROVAL
+            and e.mode == Mode.AUTOMATIC
+            and self.approval.given(e.plan, context)
+        ):
+            told = {"outcome": "", "outcome_code": None, "why": ""}
+            self.operations.save(entered(e, EvictionState.PLACING, context.now, **told))
 
     def _misfit(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> tuple[str, str]:
         """Why it does not fit the cluster, and why not the time left, any more; empty where it does."""

@@ -30,6 +30,7 @@ from clearway.model.rolling import RollingDrain
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
+from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.service.requests import HEARTBEAT, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
@@ -60,6 +61,7 @@ class Cycle:
     config: Config
     operations: OpenOperations
     suppression: Suppression
+    pauses: UserPauses
     executor: Executor
     drains: DrainController
     rolling: RollingController
@@ -79,8 +81,9 @@ class Cycle:
         parts, clock = self.parts, self.parts.clock
         began, now = clock.monotonic(), clock.now()
         standby = not parts.store.acquire_lease(parts.owner, now, 3 * self.config.daemon.stale_after)
-        stored = self.operations.refresh(now, PAUSED, SUPPRESSED)
+        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
+        self.pauses.refresh(stored.values.get(USER_PAUSES))
         paused = bool(stored.values.get(PAUSED))
         full = self._size.get(_DATABASE, 0) > self.config.daemon.database_limit_mib * 2**20
         context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, full, alive)
@@ -158,8 +161,10 @@ class Cycle:
             after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
             if after is None:
                 continue
-            if after.state is EvictionState.FAILED and isinstance(after, Eviction):
-                self.suppression.suppress(after)
+            if isinstance(eviction, Eviction) and isinstance(after, Eviction):
+                self.pauses.notice(eviction, after, context)
+                if after.state is EvictionState.FAILED:
+                    self.suppression.suppress(after)
 
     def _turn(self, ident: str, act: Callable[[], T]) -> T | None:
         """One operation's; None where its last turn has just failed, or this one does."""
@@ -181,6 +186,7 @@ class Cycle:
         if self._is_due("prune", 86_400.0, now):
             part("retention", store.prune, now - timedelta(seconds=self.config.daemon.keep_history))
             self.suppression.forget_ended(snapshot)
+            self.pauses.forget_ended(now)
 
     def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
         if what in self._due and now < self._due[what]:

@@ -19,6 +19,7 @@ from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
 from clearway.preemption.suppression import Suppression
+from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
@@ -37,6 +38,7 @@ class RequestHandler:
     store: Store
     operations: OpenOperations
     suppression: Suppression
+    pauses: UserPauses
     executor: Executor
     drains: DrainController
     rolling: RollingController
@@ -75,6 +77,8 @@ class RequestHandler:
             case RequestKind.PAUSE | RequestKind.RESUME:
                 pause = request.kind == RequestKind.PAUSE
                 self.store.set_value(PAUSED, pause)
+                if not pause:
+                    self.pauses.end()
                 return Answer(sentence="paused" if pause else "resumed")
             case RequestKind.DRAIN:
                 return self._drain(request, context)

@@ -1,0 +1,93 @@
+"""Users whose urgent jobs others do not leave for without more ado, for a while, and why. An operator may end it.
+
+left alone      nothing is planned: another job of the user was in a placement, which is for the urgent job alone.
+asked about     plans wait for approval: an urgent job was cancelled once others had left for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from clearway.execution.cycle_context import CycleContext
+from clearway.model.cluster import JobState
+from clearway.model.operations import Eviction
+from clearway.model.outcome import OutcomeCode
+from clearway.store.base import Store
+
+USER_PAUSES = "user_pauses"  # the name of the stored value
+
+
+@dataclass(frozen=True, slots=True)
+class UserPause:
+    """``left_alone``: nothing is planned; else plans wait for approval."""
+
+    until: datetime
+    why: str
+    left_alone: bool
+
+
+class UserPauses:
+    """By user; every change is stored at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, UserPause] = {}
+
+    def refresh(self, stored: Mapping[str, Any] | None) -> None:
+        """Go by what is stored, under ``USER_PAUSES``."""
+        self._known = {
+            user: UserPause(datetime.fromisoformat(each["until"]), each["why"], bool(each["left_alone"]))
+            for user, each in (stored or {}).items()
+        }
+
+    def left_alone(self, user: str, now: datetime) -> str | None:
+        """Why nothing is planned for this user's jobs; None when it may be."""
+        found = self._known.get(user)
+        if found is None or not found.left_alone or now >= found.until:
+            return None
+        return f"left to Slurm until {found.until:%H:%M} UTC: {found.why}"
+
+    def asked_about(self, user: str, now: datetime) -> str:
+        """Why plans for this user's jobs need approval; empty where they do not."""
+        found = self._known.get(user)
+        return "" if found is None or now >= found.until else f"until {found.until:%H:%M} UTC, as {found.why}"
+
+    def notice(self, before: Eviction, after: Eviction, cycle: CycleContext) -> None:
+        """An eviction has taken a step: pause its user where it ends by what the user did."""
+        if after.outcome_code is before.outcome_code:
+            return
+        now, budget, pause_s, why = cycle.now, cycle.config.budget, 0.0, ""
+        if after.outcome_code is OutcomeCode.MISUSED:
+            pause_s, why = budget.misuse_pause, after.why
+        elif after.outcome_code is OutcomeCode.POINTLESS and any(p.requeued_at for p in after.preemptions):
+            job = cycle.snapshot.job_by_id.get(after.preemptor.job_id)
+            if job is None or job.state is not JobState.ENDED or job.start_time is None:  # it did not run after all
+                pause_s = budget.cancelled_pause
+                why = f"urgent job {after.preemptor.job_id} was given up once others had left for it"
+        if pause_s > 0 and not after.plan.ordinary:
+            until = now + timedelta(seconds=pause_s)
+            kind = after.outcome_code is OutcomeCode.MISUSED
+            self._keep(self._known | {after.preemptor.user: UserPause(until, _half(why), kind)})
+
+    def end(self) -> None:
+        """An operator has looked at it."""
+        if self._known:
+            self._keep({})
+
+    def forget_ended(self, now: datetime) -> None:
+        """Drop those that are over."""
+        if any(now >= each.until for each in self._known.values()):
+            self._keep({user: each for user, each in self._known.items() if now < each.until})
+
+    def _keep(self, known: dict[str, UserPause]) -> None:
+        stored = {
+            user: {"until": each.until.isoformat(), "why": each.why, "left_alone": each.left_alone}
+            for user, each in known.items()
+        }
+        self._store.set_value(USER_PAUSES, stored)
+        self._known = known
+
+
+def _half(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
