@@ -1,6 +1,5 @@
 """The one place that wires concrete classes together."""
 
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,9 @@ from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
+from clearway.service.leadership import Leadership
 from clearway.service.loop import Loop
+from clearway.service.process_identity import own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
@@ -59,7 +60,7 @@ class Daemon:
 
 
 def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
-    """A daemon for this configuration; ``origin`` is its file, which tells daemons on one database apart.
+    """A daemon for this configuration; ``origin`` is its file, for messages.
 
     Raises:
         ClearwayError: when a part of it cannot be had.
@@ -82,7 +83,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
             clock=clock,
             emit=emit,
             history=HistoryKeeper(store, emit),
-            owner=f"{socket.gethostname()}:{origin}",
+            owner=own_name(),
             checkpointers=checkpointer_actions(),
         )
     except BaseException:
@@ -97,7 +98,7 @@ def new_loop(config: Config, parts: Parts) -> Loop:
     return Loop(parts, config, assemble, explainer)
 
 
-def assemble(config: Config, parts: Parts) -> Cycle:
+def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     """Everything that a cycle needs under this configuration."""
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
     operations = OpenOperations(store)
@@ -126,11 +127,12 @@ def assemble(config: Config, parts: Parts) -> Cycle:
         backend, operations, suppression, pauses, executor, proposals, basis, quarantine, parts.clock, emit, Turns()
     )
     requests = RequestHandler(
-        store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, emit
+        store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, leadership, emit
     )
     return Cycle(
         parts,
         config,
+        leadership,
         operations,
         suppression,
         pauses,

@@ -333,13 +333,12 @@ TABLES = {
     "the request, the turn of each node, and why nodes were skipped.",
     "checkpoint_history": "Predicted and actual time of each requested checkpoint, and its outcome.",
     "restart_history": "How each run began that continued from a checkpoint, as the job reports it.",
-    "run_history": "Duration of each run that ended by itself while the daemon watched; the newest 200 of each user "
-    "and name.",
-    "kept_values": "Small JSON values by name: whether the daemon is paused, its last sign of life, and the urgent "
-    "jobs that are left to Slurm.",
+    "run_history": "Duration of each run that ended by itself under watch; the newest 200 of each user and name.",
+    "kept_values": "Small JSON values by name, such as whether the daemon is paused.",
     "audit": "The audit trail: who did what, each entry with the hash of the one before. Nothing is deleted from it.",
     "audit_head": "The number and hash of the last entry of the audit trail.",
     "leases": "The daemon that may act on this database, and the end of its right.",
+    "leaders": "Which daemon acted when, and how its time ended. One row for each takeover; never deleted.",
 }
 
 

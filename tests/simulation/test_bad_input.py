@@ -275,7 +275,7 @@ class FailingStore(SqlStore):
         return super().__getattribute__(name)
 
 
-WRITES = ["acquire_lease", "cycle_state", "preemption_counts", "create_eviction", "begin_step"]
+WRITES = ["take_lease", "cycle_state", "preemption_counts", "create_eviction", "begin_step"]
 
 
 @pytest.mark.parametrize("call", WRITES)

@@ -19,7 +19,7 @@ def test_jobs_go_on_elsewhere_and_the_nodes_stay_empty(make_world: Callable[...,
     for _ in range(12):
         world.submit(Program(work_s=300), num_nodes=1, priority=1)
     begun = drain(world, "n[1-2]", reason="new memory")
-    assert held(world) == dict.fromkeys(("n1", "n2"), f"clearway drain {begun.eviction_id}: new memory")
+    assert held(world) == dict.fromkeys(("n1", "n2"), f"clearway drain {begun.eviction_id} {begun.mark}: new memory")
     world.run_until(lambda: now(world, begun).started_at is not None, 60)
     assert empty(world, "n1", "n2")
     world.run_until(world.settled, 1_000, every_s=5.0)
@@ -188,13 +188,16 @@ def test_second_drain_over_the_same_node(make_world: Callable[..., World]) -> No
     world.run_until(world.settled, 100)
     again = ask(world, "n[1-3]")
     world.tick()
-    assert answer(world, again) == f"refused: node n1 already has a reason: clearway drain {begun.eviction_id}"
+    assert (
+        answer(world, again)
+        == f"refused: node n1 already has a reason: clearway drain {begun.eviction_id} {begun.mark}"
+    )
     assert set(held(world)) == {"n1"}
 
 
 def test_somebody_elses_drain_is_left_alone(make_world: Callable[..., World]) -> None:
     world = make_world()
-    world.backend.drain("n2", "bad disk")
+    world.by_hand.drain("n2", "bad disk")
     request_id = ask(world, "n[1-2]")
     world.tick()
     assert answer(world, request_id) == "refused: node n2 already has a reason: bad disk"
@@ -208,7 +211,7 @@ def test_a_node_that_somebody_drains_or_brings_back_meanwhile(make_world: Callab
     begun = drain(world, "n[1-2]")
     world.tick()
     reason = held(world)["n2"]
-    world.backend.undrain("n2", reason)
+    world.by_hand.undrain("n2", reason)
     world.run_until(world.settled, 60)
     assert now(world, begun).outcome == "Node n2 was brought back outside Clearway."
     assert not held(world)
@@ -221,8 +224,8 @@ def test_a_new_reason_of_somebody_else_stays_when_the_drain_is_cancelled(make_wo
     begun = drain(world, "n[1-2]")
     world.tick()
     reason = held(world)["n2"]
-    world.backend.undrain("n2", reason)
-    world.backend.drain("n2", "bad disk")
+    world.by_hand.undrain("n2", reason)
+    world.by_hand.drain("n2", "bad disk")
     world.tick()
     assert now(world, begun).state is EvictionState.PREEMPTING
     world.store.add_request("cancel", begun.eviction_id, "olga", world.clock.now())

@@ -178,7 +178,7 @@ def test_slurm_refuses_to_drain(make_world: Callable[..., World]) -> None:
     request_id = ask(world, "n[1-2]")
     context = CycleContext(world.backend.snapshot(), world.config, world.clock.now())
     world.loop._cycle.requests.handle(world.store.pending_requests(), context)
-    world.backend.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
+    world.by_hand.drain("n2", "in between")  # after the request was taken, before the first cycle acts on it
     world.run_until(world.settled, 10)
     (eviction,) = world.store.evictions()
     assert eviction.state is EvictionState.CANCELLED

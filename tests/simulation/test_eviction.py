@@ -268,7 +268,7 @@ def test_node_that_fails_under_the_placement_makes_a_new_plan(make_world: Callab
     urgent = world.urgent(1)
     world.tick()
     (name,) = world.eviction().plan.placement_nodes
-    world.backend.drain(name, "fan broken")
+    world.by_hand.drain(name, "fan broken")
     world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
     assert name not in world.cluster.jobs[urgent].job.nodes
     assert world.eviction().revision >= 1
@@ -371,7 +371,7 @@ def test_no_job_is_killed_for_a_placement_that_lost_a_node(make_world: Callable[
     world.urgent(2)
     world.tick()
     assert {p.job_id for p in world.eviction().preemptions} == {saver, killed}
-    world.backend.drain("n1", "fan broken")
+    world.by_hand.drain("n1", "fan broken")
     for _ in range(30):
         world.tick()
     assert len(world.cluster.jobs[killed].runs) == 1

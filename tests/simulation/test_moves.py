@@ -78,7 +78,7 @@ def test_a_node_that_a_job_keeps_and_that_fails_calls_it_off(world: World) -> No
     world.tick()
     assert ask(world)[1] is not None
     world.run_until(lambda: world.eviction().state is EvictionState.PREEMPTING)
-    world.backend.drain("n2", "bad disk")
+    world.by_hand.drain("n2", "bad disk")
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
     assert world.eviction().outcome == "Called off: node n2 is not available any more."
@@ -103,7 +103,7 @@ def test_one_job_at_a_time_and_the_sources_take_nothing_new_meanwhile(world: Wor
     world.tick()
     eviction = ask(world)[1]
     assert eviction is not None
-    reason = f"clearway drain {eviction.eviction_id}: compaction"
+    reason = f"clearway drain {eviction.eviction_id} {eviction.mark}: compaction"
     most = 0
     newcomer = None
     while not world.settled():
@@ -271,13 +271,15 @@ def test_a_job_that_cannot_land_in_time_starts_anywhere(make_world: Callable[...
     assert ask(world)[1] is not None
     world.run_until(lambda: world.eviction().between_nodes is not None, every_s=0.2)
     # The room is gone although the placement keeps it: somebody was let into it by hand.
-    intruder = world.submit(num_nodes=1, cpus_per_node=2, memory_mib=500, reservation="clearway_1", priority=9_999)
+    intruder = world.submit(
+        num_nodes=1, cpus_per_node=2, memory_mib=500, reservation=world.eviction().placement, priority=9_999
+    )
     world.tick(0.1)
     assert nodes_of(world, intruder) == [("n3",)]
     world.run_until(lambda: len(world.cluster.jobs[moved].runs) == 2, limit_s=200)
     assert nodes_of(world, moved) == [("n1",)]
     assert world.cluster.jobs[moved].job.reservation is None
-    world.backend.detach(intruder)
+    world.by_hand.detach(intruder)
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
     assert world.eviction().outcome == f"Job {moved} did not start on its new node in time."

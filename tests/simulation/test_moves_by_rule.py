@@ -114,7 +114,7 @@ def test_a_hold_that_was_left_behind_is_removed(world: World) -> None:
     assert ask(world)[1] is not None
     world.run_until(world.settled)
     lost = hold_reason(world.eviction())
-    world.backend.drain("n1", lost)
+    world.by_hand.drain("n1", lost)
     world.clock.advance(700)
     world.tick()
     assert_nothing_is_left(world)

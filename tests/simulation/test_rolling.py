@@ -121,7 +121,7 @@ def test_a_job_in_the_way_costs_its_own_nodes_alone(make_world: Callable[..., Wo
 
 def test_nodes_of_others_are_skipped(make_world: Callable[..., World]) -> None:
     world = make_world()
-    world.backend.drain("n2", "bad disk")
+    world.by_hand.drain("n2", "bad disk")
     order = roll(world, "n[1-3]", 2)
     wait_away(world, order, "n1", "n3")
     assert notes(world, order) == {"n2": "node n2 already has a reason: bad disk"}
@@ -133,7 +133,7 @@ def test_somebody_brings_a_node_back_while_it_is_emptied(make_world: Callable[..
     saver(world, "n1", save_s=20.0)
     order = roll(world, "n[1-3]", 2)
     world.tick()
-    world.backend.undrain("n2", held(world)["n2"])
+    world.by_hand.undrain("n2", held(world)["n2"])
     wait_away(world, order, "n1", "n3")
     assert notes(world, order)["n2"] == "it was brought back outside Clearway while it was being emptied"
 
@@ -142,14 +142,14 @@ def test_the_turn_of_a_node_that_others_took_over_ends_last(make_world: Callable
     world = make_world()
     order = roll(world, "n[1-2]", 1)
     wait_away(world, order, "n1")
-    world.backend.undrain("n1", held(world)["n1"])
-    world.backend.drain("n1", "bad memory")
+    world.by_hand.undrain("n1", held(world)["n1"])
+    world.by_hand.drain("n1", "bad memory")
     world.tick(30)
     assert states(world, order) == {"n1": T.AWAY, "n2": T.WAITING}  # one node is out of service already
-    world.backend.undrain("n1", "bad memory")
+    world.by_hand.undrain("n1", "bad memory")
     wait_away(world, order, "n2")
-    world.backend.undrain("n2", held(world)["n2"])
-    world.backend.drain("n2", "bad memory")
+    world.by_hand.undrain("n2", held(world)["n2"])
+    world.by_hand.drain("n2", "bad memory")
     world.run_until(lambda: now(world, order).state.terminal, 10)
     assert notes(world, order) == {"n2": "kept by others: bad memory"}
     assert held(world) == {"n2": "bad memory"}
@@ -268,7 +268,7 @@ def test_many_nodes_of_others_cost_no_question_to_slurm(make_world: Callable[...
     world = make_world(node_count=60)
     world.cluster.admin_levels["olga"] = AdminLevel.OPERATOR
     for number in range(1, 60):
-        world.backend.drain(f"n{number}", "bad disk")
+        world.by_hand.drain(f"n{number}", "bad disk")
     asked = []
     level = world.backend.admin_level
     world.backend.admin_level = lambda user: asked.append(user) or level(user)  # type: ignore[method-assign,func-returns-value]
@@ -320,7 +320,7 @@ def test_a_node_that_jobs_are_being_moved_off_waits(make_world: Callable[..., Wo
     snapshot = world.backend.snapshot()
     assert busy_nodes([moving], snapshot) == {"n1"}
     assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == {"n1"}  # its Reason is still there
-    world.backend.undrain("n1", held(world)["n1"])
+    world.by_hand.undrain("n1", held(world)["n1"])
     snapshot = replace(world.backend.snapshot(), jobs=())
     assert busy_nodes([replace(moving, started_at=world.clock.now())], snapshot) == frozenset()
 

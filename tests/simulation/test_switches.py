@@ -111,7 +111,7 @@ def test_what_cannot_be_had_is_told_and_nobody_is_touched(tmp_path: Path) -> Non
         urgent = world.urgent(nodes, switches=switches)
         (waiting,) = world.tick().waiting
         assert why in waiting.why
-        world.backend.cancel(world.cluster.jobs[urgent].job)
+        world.by_hand.cancel(world.cluster.jobs[urgent].job)
     world.cluster.switch_of = {}
     world.urgent(2, switches=1)
     (waiting,) = world.tick().waiting

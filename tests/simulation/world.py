@@ -92,6 +92,7 @@ class World:
             )
             for number in range(1, self.node_count + 1)
         )
+        self.by_hand = SimulatedBackend(self.cluster, self.clock)  # what others than the daemon do
         self.observer = Quiet()
         self.start_daemon()
 

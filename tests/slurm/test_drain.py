@@ -51,6 +51,11 @@ def saver(cluster: SlurmCluster, *args: str) -> str:
     return job_id
 
 
+def held_by(drain: Eviction) -> str:
+    """What the Reason of its nodes begins with."""
+    return f"clearway drain {drain.eviction_id} {drain.mark}"
+
+
 # Everything is imported before the change of user: root's Python may lie where nobody else can read.
 RUN_AS = """\
 import os, pwd, sys
@@ -125,7 +130,7 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
         assert not drained(cluster)
         assert ask(daemon, "drains", nodes="node[1-2]", reason="new memory").startswith("drain 1")
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 60, "the nodes to be empty")
-        reason = f"clearway drain {newest(daemon).eviction_id}: new memory"
+        reason = f"{held_by(newest(daemon))}: new memory"
         assert drained(cluster) == {"node1": reason, "node2": reason}
         for name in ("node1", "node2"):
             cluster.wait_for(lambda name=name: cluster.node_state(name) == "IDLE+DRAIN", 30, f"{name} to be idle")
@@ -173,7 +178,7 @@ def test_a_job_that_cannot_be_saved_stops_the_drain_unless_forced(cluster: Slurm
             saved: Action.APP_CHECKPOINT,
             deaf: Action.KILL,
         }
-        assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 2: new memory")
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), f"{held_by(newest(daemon))}: new memory")
         assert clearway(daemon, "undrain", "node[1-2]").stdout.strip() == "brought back node[1-2]"
         assert not drained(cluster)
 
@@ -257,7 +262,7 @@ def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> 
 
         daemon.wait_for(lambda: turns()["node1"] == turns()["node2"] == "away", 60, "the first two to be empty")
         assert cluster.job(inside)["Restarts"] == "1"  # once, although it ran on both
-        assert drained(cluster) == dict.fromkeys(("node1", "node2"), "clearway drain 1: new kernel")
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), f"{held_by(daemon.evictions()[-1])}: new kernel")
         assert ask(daemon, "undrains", nodes="node1") == "brought back node1"
         cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")  # by other means
         daemon.wait_for(lambda: turns()["node3"] == "skipped", 30, "the job in the way to be noticed")
@@ -306,8 +311,11 @@ def test_second_drain_over_the_same_node(cluster: SlurmCluster, daemon: RunningD
         assert ask(daemon, "drains", nodes="node1").startswith("drain 1")
         assert "node node1 already" in ask(daemon, "drains", nodes="node[1,3]")
         daemon.wait_for(lambda: newest(daemon).started_at is not None, 30, "the node to be empty")
-        assert ask(daemon, "drains", nodes="node1") == "refused: node node1 already has a reason: clearway drain 1"
-        assert drained(cluster) == {"node1": "clearway drain 1"}
+        assert (
+            ask(daemon, "drains", nodes="node1")
+            == f"refused: node node1 already has a reason: {held_by(newest(daemon))}"
+        )
+        assert drained(cluster) == {"node1": held_by(newest(daemon))}
         assert ask(daemon, "undrains", nodes="node1") == "brought back node1"
         assert not drained(cluster)
 
@@ -343,7 +351,7 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
         assert wait_end(daemon).state is EvictionState.COMPLETED
         (eviction,) = daemon.evictions()
         assert {p.job_id: p.state for p in eviction.preemptions} == dict.fromkeys(jobs, PreemptionState.RETURNED)
-        assert drained(cluster) == dict.fromkeys(("node1", "node2"), f"clearway drain {eviction.eviction_id}")
+        assert drained(cluster) == dict.fromkeys(("node1", "node2"), held_by(eviction))
         for job_id in jobs:
             assert cluster.job(job_id)["Restarts"] == "1"
             assert not nodes_of(cluster, job_id) & {"node1", "node2"}

@@ -51,7 +51,7 @@ def test_an_operator_may_and_an_ordinary_user_may_not(cluster: SlurmCluster, tmp
             assert answer.startswith("drain "), answer
             daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 30, "the node to be empty")
             (reason,) = drained(cluster).values()
-            assert reason == f"clearway drain {daemon.evictions()[0].eviction_id}"
+            assert reason == f"clearway drain {(drain := daemon.evictions()[0]).eviction_id} {drain.mark}"
             cluster.set_admin_level(USER, "None")
             assert ask(daemon, "undrains", nodes="node8").startswith(f"refused: {USER} is neither")
             assert list(drained(cluster)) == ["node8"]

@@ -55,6 +55,7 @@ class Context:
     history: Callable[[], History] = History  # empty unless the daemon's own is given
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None
+    leads: Callable[[], bool] = lambda: False
     backend: str = ""
 
     def planning_context(self, report: CycleReport) -> PlanningContext:

@@ -27,7 +27,7 @@ def _health(daemon: Context) -> schemas.Health:
     )
 
 
-# async: these two answer even when every worker thread waits for the database.
+# async: these three answer even when every worker thread waits for the database.
 @router.get("/health")
 async def health(daemon: Daemon) -> schemas.Health:
     """Always 200 while the process answers; the body says more."""
@@ -43,6 +43,14 @@ async def liveness(daemon: Daemon) -> schemas.Health:
             503, f"no cycle has succeeded for {found.last_cycle_age_s:.0f} s (stale after {found.stale_after_s:.0f} s)"
         )
     return found
+
+
+@router.get("/leader", responses=_UNWELL)
+async def leader(daemon: Daemon) -> schemas.Health:
+    """200 on the daemon that acts, 503 on one that stands by: for load balancers."""
+    if not daemon.leads():
+        raise HTTPException(503, "another daemon acts on this database, or none")
+    return _health(daemon)
 
 
 @router.get("/readiness", responses=_UNWELL)

@@ -36,6 +36,18 @@ def preemptors(seen: Seen, report: Report) -> schemas.PreemptorList:
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
 
+@snapshot.get("/leaders")
+def leaders(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of leaders")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of leaders to skip")] = 0,
+) -> schemas.LeaderList:
+    """The daemons that have acted on this database, newest first."""
+    found = daemon.store.leaders(limit=limit + 1, offset=offset)
+    items = tuple(schemas.LeaderView.model_validate(each) for each in found[:limit])
+    return schemas.LeaderList(items=items, next_offset=offset + limit if len(found) > limit else None)
+
+
 @learned.get("/calibration", tags=["calibration"])
 def calibration(
     daemon: Daemon,

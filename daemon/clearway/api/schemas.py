@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from clearway.api.plan_schemas import Answer, CurveView, PlanView, VerdictView
 from clearway.config.configuration import Mode
 from clearway.model.claims import Restart
+from clearway.model.leadership import LeaderEnd
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
 from clearway.model.problem import Action
@@ -297,6 +298,22 @@ class WhatIfView(Answer):
     plan: PlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
     verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
+
+
+class LeaderView(Answer):
+    """A daemon's time as the one that acts; times are the database's."""
+
+    epoch: int = Field(description="grows with each takeover")
+    owner: str = Field(description="host and process of the daemon")
+    began_at: datetime = Field(description="when it took the lease")
+    ended_at: datetime | None = Field(description="when its time was over; null while it leads")
+    ended: LeaderEnd | None = Field(description="how its time ended; null while it leads")
+    ended_by: str = Field(description="the operator that took the lease from it; empty when none did")
+
+
+class LeaderList(Answer):
+    items: tuple[LeaderView, ...] = Field(description="newest first")
+    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
 
 
 class Health(Answer):

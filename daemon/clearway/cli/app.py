@@ -17,6 +17,7 @@ from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import show as show_calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
+from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
     DEFAULT_CONFIG,
@@ -244,6 +245,8 @@ def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     ask(RequestKind.RESUME, config)
 
 
+app.command()(leaders)
+app.command()(takeover)
 app.command("drain")(drain_nodes)
 app.command()(undrain)
 

@@ -22,7 +22,7 @@ from clearway.model.operations import Drain, Eviction, Operation, Relocation, St
 from clearway.model.orders import RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, DrainPlan, NoPlan, OperationPlan, RelocationPlan, Verdict
 from clearway.model.requests import OperatorRequest
-from clearway.service.requests import HEARTBEAT, PAUSED
+from clearway.service.requests import BACKEND, PAUSED
 from clearway.slurm.parse.hostlist import compress, short
 from clearway.store.base import Store
 
@@ -154,17 +154,19 @@ def preemption_table(eviction: Operation) -> Table:
 
 
 def status(store: Store, now: datetime, output: str) -> None:
-    beat = store.get_value(HEARTBEAT) or {}
-    age_s = (now - datetime.fromisoformat(beat["at"])).total_seconds() if beat else None
+    beat, leader = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
+    age_s = (now - beat).total_seconds() if beat else None
+    backend = store.get_value(BACKEND)
     open_ones = store.open_evictions()
     rolling = store.open_rolling_drains()
     paused = bool(store.get_value(PAUSED))
     if output == "json":
         print_json(
             {
-                "last_heartbeat": beat.get("at"),
+                "last_heartbeat": beat.isoformat() if beat else None,
                 "heartbeat_age_s": age_s,
-                "backend": beat.get("backend"),
+                "leader": leader.owner if leader and leader.ended is None else None,
+                "backend": backend,
                 "paused": paused,
                 "open_evictions": [summary(e) for e in open_ones],
                 "open_rolling_drains": {each.rolling_id: progress(each) for each in rolling},
@@ -175,7 +177,9 @@ def status(store: Store, now: datetime, output: str) -> None:
     if age_s is None:
         out.print("The daemon has not run with this database yet.")
     else:
-        out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {beat['backend']}.")
+        out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {backend}.")
+        if leader is not None:
+            out.print(Text(f"Leader: {visible(leader.owner)}" if leader.ended is None else "No daemon leads."))
     if paused:
         out.print(Text("Paused: nothing new is begun.", style="bold yellow"))
     for each in rolling:

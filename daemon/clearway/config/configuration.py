@@ -31,6 +31,15 @@ class DaemonConfig(_Section):
     poll_interval: Period = _key(2.0, "time between two cycles while no eviction is under way")
     active_interval: Period = _key(0.5, "time between two cycles while an eviction is under way")
     stale_after: Period = _key(60.0, "/liveness answers 503 when no cycle has succeeded for longer than this")
+    lease: Period = _key(
+        10.0,
+        "how long the right to act lasts after its last renewal; then another daemon with the same database may take "
+        "over. Half of it is the time limit of each command that changes Slurm. After a takeover from a daemon that "
+        "did not stop in order, the new one only watches for the same half",
+    )
+    snapshot_limit: Period = _key(
+        30.0, "no command is given to Slurm in a cycle whose view of the cluster is older than this"
+    )
     keep_history: Duration = _key(
         365 * 86_400.0, "finished evictions older than this are deleted; 0: as soon as they are finished"
     )

@@ -1,12 +1,13 @@
 """Gives commands to Slurm: the intent is stored, then Slurm is asked, then the result is stored."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import read_claims
-from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.errors import CycleEndedError, SlurmError, SlurmRefusedError
 from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
@@ -39,6 +40,10 @@ class Commander:
             self._act(e, p, command, now, about)
         except SlurmError as failure:
             error, result, detail = failure, "error" if failure.retryable else "refused", str(failure)
+        except CycleEndedError as ended:
+            with suppress(CycleEndedError):  # another daemon leads: what is told of the step is its business
+                self._store.finish_step(step_id, now, "error", f"cut short: {ended}")
+            raise
         self._store.finish_step(step_id, now, result, detail)
         self._emit(CommandGiven(command.value, result))
         return error

@@ -131,7 +131,7 @@ class Executor:
         if phase.state is not e.state:
             e = entered(e, phase.state, now)
         if phase.command is Command.CREATE_PLACEMENT and not e.placement:
-            e = replace(e, placement=placement_name(e.eviction_id))
+            e = replace(e, placement=placement_name(e))
         if phase.outcome is not None:
             e = e.told(phase.outcome)
         if phase.remark:

@@ -1,5 +1,6 @@
 """How Clearway holds nodes: the DRAIN state, with a Reason that says for which operation. Pure."""
 
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -11,19 +12,21 @@ from clearway.model.operations import EmptiesNodes
 from clearway.model.outcome import Outcome, OutcomeCode
 
 _HOLD = "clearway drain"
+_REASON = re.compile(_HOLD + r" (\d+)(?: [0-9a-f]+)?(?::|$)", re.ASCII)
 
 N_contra = TypeVar("N_contra", bound=EmptiesNodes, contravariant=True)
 
 
 def hold_reason(e: EmptiesNodes) -> str:
     """What a drained node's Reason says; by it the hold is known to be ours, and whose."""
-    return f"{_HOLD} {e.eviction_id}" + (f": {e.order.reason}" if e.order.reason else "")
+    number = f"{e.eviction_id} {e.mark}" if e.mark else str(e.eviction_id)
+    return f"{_HOLD} {number}" + (f": {e.order.reason}" if e.order.reason else "")
 
 
 def drain_number(reason: str) -> int | None:
     """The operation that drained a node, by the node's Reason; None for any other reason."""
-    number = reason.partition(":")[0].removeprefix(f"{_HOLD} ")
-    return int(number) if reason.startswith(f"{_HOLD} ") and number.isascii() and number.isdigit() else None
+    found = _REASON.match(reason)
+    return None if found is None else int(found[1])
 
 
 def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ silently oversubscribes the processors. It then ends with the preemptor's time l
 while the daemon lives.
 """
 
+import re
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import Reservation
@@ -15,16 +16,23 @@ from clearway.model.operations import Operation
 
 PREFIX = "clearway_"
 FLAGS = ("FLEX", "IGNORE_JOBS")
+_NAME = re.compile(PREFIX + r"(\d+)(?:_[0-9a-f]+)?", re.ASCII)
 
 
-def placement_name(eviction_id: int) -> str:
-    return f"{PREFIX}{eviction_id}"
+def placement_name(operation: Operation) -> str:
+    """With its mark: no other database gives the same name, and no user can guess it beforehand."""
+    return f"{PREFIX}{operation.eviction_id}" + (f"_{operation.mark}" if operation.mark else "")
 
 
 def is_placement(reservation: Reservation) -> bool:
     """Whether a reservation is one of Clearway's: by name, and by flags that are never set by accident."""
-    digits = reservation.name.removeprefix(PREFIX)
-    return reservation.name.startswith(PREFIX) and digits.isdigit() and set(FLAGS) <= set(reservation.flags)
+    return placement_number(reservation.name) is not None and set(FLAGS) <= set(reservation.flags)
+
+
+def placement_number(name: str) -> int | None:
+    """The operation that a placement of this name is for, in the database that made it; None for other names."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def placement_ends(operation: Operation, grace: timedelta) -> datetime:

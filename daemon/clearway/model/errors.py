@@ -75,3 +75,19 @@ class TraceError(ClearwayError):
 
 class SimulationError(ClearwayError):
     """A simulation that cannot be run as asked, or that broke its own rules; the message says which."""
+
+
+class CycleEndedError(BaseException):
+    """Ends a cycle at once, without any further effect; only ``service`` catches it.
+
+    Not an ``Exception``, like ``asyncio.CancelledError``: what handles jobs, requests or operations one by one, and
+    puts aside the one that fails, must let it pass. Its text is one line for an administrator.
+    """
+
+
+class LeaseLostError(CycleEndedError):
+    """This daemon may not act (any more): another one has taken over, or its lease could not be renewed in time."""
+
+
+class SnapshotTooOldError(CycleEndedError):
+    """What was seen of the cluster is too old to go by; the next cycle looks again."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from clearway.model.errors import CycleEndedError
 from clearway.model.operations import Operation, Preemption
 from clearway.model.plan import Explanation
 from clearway.model.quarantine import Quarantined
@@ -65,8 +66,14 @@ class HandlingFailed(NamedTuple):
     error: BaseException
 
 
+class CycleCut(NamedTuple):
+    """A cycle ended before its work was done, in order: nothing was given to Slurm any more."""
+
+    error: CycleEndedError
+
+
 OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
-Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed | HandlingFailed
+Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed | HandlingFailed | CycleCut
 Emit = Callable[[Event], None]
 
 

@@ -152,6 +152,7 @@ class Operation:
     state: EvictionState
     state_since: datetime
     created_at: datetime
+    mark: str = ""  # random, from the store: part of its names on the cluster; "" from before there were marks
     placement: str = ""  # name of its Slurm reservation; "" until it has one
     revision: int = 0  # how often it was planned anew while under way
     approved_by: str = ""

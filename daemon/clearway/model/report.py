@@ -32,5 +32,6 @@ class CycleReport:
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet
     quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised
+    epoch: int | None = None  # of the lease; None while another daemon holds it
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0

@@ -15,6 +15,7 @@ class RequestKind(StrEnum):
     CANCEL_ROLLING = "cancel_rolling"
     COMPACT = "compact"
     PROMOTE = "promote"
+    HAND_OVER = "hand_over"  # give up the lease, so that another daemon leads
 
 
 class RequestResult(StrEnum):

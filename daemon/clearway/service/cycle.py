@@ -17,11 +17,12 @@ from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.placement import is_placement
+from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.events import Emit
+from clearway.model.errors import CycleEndedError
+from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.problem import Action
 from clearway.model.quarantine import Subject, T
@@ -32,7 +33,8 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.relocation.controller import RelocationController
-from clearway.service.requests import HEARTBEAT, PAUSED, RequestHandler
+from clearway.service.leadership import Leadership
+from clearway.service.requests import BACKEND, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
@@ -49,7 +51,7 @@ class Parts:
     clock: Clock
     emit: Emit
     history: HistoryKeeper
-    owner: str = "clearway"  # the name on the lease: one daemon acts on a database at a time
+    owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
 
 
@@ -59,6 +61,7 @@ class Cycle:
 
     parts: Parts
     config: Config
+    leadership: Leadership
     operations: OpenOperations
     suppression: Suppression
     pauses: UserPauses
@@ -77,25 +80,42 @@ class Cycle:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
 
         ``alive`` is called between any two pieces of work.
+
+        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done.
+
+        Raises:
+            LeaseLostError: when that shows while Slurm is read.
         """
-        parts, clock = self.parts, self.parts.clock
+        clock = self.parts.clock
         began, now = clock.monotonic(), clock.now()
-        standby = not parts.store.acquire_lease(parts.owner, now, 3 * self.config.daemon.stale_after)
+        leads = self.leadership.begin_cycle(self.config.daemon)
         stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         self.pauses.refresh(stored.values.get(USER_PAUSES))
+        self.leadership.look()
         paused = bool(stored.values.get(PAUSED))
+
+        def between() -> None:
+            alive()
+            self.leadership.keep()
+
         full = self._size.get(_DATABASE, 0) > self.config.daemon.database_limit_mib * 2**20
-        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, full, alive)
+        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, full, between)
         self.basis.time.begin(self.config.planning.time_per_cycle)
         self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
-        if standby:
+        if not leads or self.leadership.observes:
             self.parts.history.forget()
         else:
-            context = self.requests.handle(stored.requests, context)
-            waiting, rolling = self._act(context, before)
+            try:
+                context = self.requests.handle(stored.requests, context)
+                waiting, rolling = self._act(context, before)
+            except CycleEndedError as error:
+                self.parts.history.forget()
+                self.parts.emit(CycleCut(error))
+                waiting, rolling = (before.waiting, before.rolling_drains) if before is not None else ((), ())
+        self.leadership.end_cycle()
         return CycleReport(
             at=now,
             snapshot=context.snapshot,
@@ -103,7 +123,8 @@ class Cycle:
             open_evictions=self.operations.all(),
             rolling_drains=rolling,
             paused=context.paused,
-            standby=standby,
+            standby=self.leadership.epoch is None,
+            epoch=self.leadership.epoch,
             database_bytes=self._size.get(_DATABASE, 0),
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
@@ -171,11 +192,11 @@ class Cycle:
         return self.quarantine.attempt(Subject.OPERATION, ident, act)
 
     def _keep_house(self, context: CycleContext) -> None:
-        """What is done now and then: a sign of life, reservations that are left over, old history."""
+        """What is done now and then: how Slurm is talked to, reservations that are left over, old history."""
         snapshot, now = context.snapshot, context.now
         store, part = self.parts.store, self.quarantine.attempt_part
-        if self._is_due("heartbeat", 10.0, now):
-            store.set_value(HEARTBEAT, {"at": now.isoformat(), "backend": self.parts.backend.name})
+        if self._is_due("backend", 86_400.0, now):
+            store.set_value(BACKEND, self.parts.backend.name)
         if self._is_due("strays", 600.0, now):
             part("nodes left over", self.drains.remove_strays, snapshot)
             part("placements left over", self._remove_strays, snapshot)
@@ -203,8 +224,9 @@ class Cycle:
         for reservation in backend.reservations():
             if not is_placement(reservation):
                 continue
-            eviction = self.operations.find(int(reservation.name.rpartition("_")[2]))
-            if eviction is None or not eviction.state.terminal:
+            number = placement_number(reservation.name)
+            eviction = None if number is None else self.operations.find(number)
+            if eviction is None or not eviction.state.terminal or eviction.placement != reservation.name:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
             for job in snapshot.jobs:
                 if job.reservation == reservation.name:

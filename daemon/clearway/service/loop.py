@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable
 
 from clearway.config.configuration import Config
+from clearway.model.errors import ClearwayError, CycleEndedError
 from clearway.model.events import CycleFailed
 from clearway.model.report import CycleReport
 from clearway.preemption.explainer import Explainer
 from clearway.service.cycle import Cycle, Parts
+from clearway.service.leadership import Leadership
 
 
 class Loop:
@@ -21,9 +23,11 @@ class Loop:
     """
 
     def __init__(
-        self, parts: Parts, config: Config, assemble: Callable[[Config, Parts], Cycle], explainer: Explainer
+        self, parts: Parts, config: Config, assemble: Callable[[Config, Parts, Leadership], Cycle], explainer: Explainer
     ) -> None:
         self.parts = parts
+        self.leadership = Leadership(parts.store, parts.clock, parts.owner, config.daemon)
+        parts.backend.fenced_by(self.leadership)
         self.explainer = explainer
         self._assemble = assemble
         self._next_config: Config | None = None
@@ -31,7 +35,7 @@ class Loop:
         self.config = config
         self.report: CycleReport | None = None
         self._alive: Callable[[], None] = lambda: None
-        self._cycle = assemble(config, parts)
+        self._cycle = assemble(config, parts, self.leadership)
 
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from the next cycle on; any thread may call this."""
@@ -46,7 +50,7 @@ class Loop:
         """Run one cycle; what it raises is the caller's."""
         config, self._next_config = self._next_config, None
         if config is not None:
-            self._cycle = self._assemble(config, self.parts)
+            self._cycle = self._assemble(config, self.parts, self.leadership)
             self.config = config
         self.report = self._cycle.run(self.report, self._alive)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
@@ -68,14 +72,32 @@ class Loop:
                 beat()
                 pause_ends = self.parts.clock.monotonic() + self._pause_s
                 self.explain(pause_ends)
-            except Exception as error:  # noqa: BLE001 - whatever makes a cycle fail, the next one must run
+            except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
                 self.parts.emit(CycleFailed(error))
                 pause_ends = self.parts.clock.monotonic() + self._pause_s
-            self._wake.wait(max(0.0, pause_ends - self.parts.clock.monotonic()))
-            self._wake.clear()
+            self._pause(pause_ends)
+
+    def _pause(self, ends: float) -> None:
+        """Wait, and keep the lease meanwhile: ``daemon.poll_interval`` may be longer than it lasts."""
+        left_s = max(0.0, ends - self.parts.clock.monotonic())
+        while left_s > 0:
+            part_s = min(left_s, self.leadership.standby_pause_s)
+            if self._wake.wait(part_s) or not self._kept():
+                break
+            left_s -= part_s
+        self._wake.clear()
+
+    def _kept(self) -> bool:
+        """False: the next cycle should begin at once."""
+        try:
+            return self.leadership.kept()
+        except ClearwayError:
+            return False
 
     @property
     def _pause_s(self) -> float:
+        if self.leadership.epoch is None:
+            return min(self.config.daemon.poll_interval, self.leadership.standby_pause_s)
         acting = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
         return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
 
@@ -84,9 +106,9 @@ class Loop:
 
         ``until`` is a time of the clock's ``monotonic``; a call to ``wake`` ends it sooner.
         """
-        if self.report is not None and not self.report.standby:
+        if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
             self.explainer.work(
                 self.parts.clock.now(),
                 self.config.planning.explanation_time,
-                lambda: self.parts.clock.monotonic() < until and not self._wake.is_set(),
+                lambda: self.parts.clock.monotonic() < until and not self._wake.is_set() and self.leadership.kept(),
             )

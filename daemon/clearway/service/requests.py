@@ -21,10 +21,11 @@ from clearway.model.transitions import entered
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
+from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
 from clearway.store.base import Store
 
-PAUSED, HEARTBEAT = "paused", "heartbeat"  # small values that the daemon stores: see ``Store.set_value``
+PAUSED, BACKEND = "paused", "backend"  # small values that the daemon stores: see ``Store.set_value``
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 
@@ -44,6 +45,7 @@ class RequestHandler:
     rolling: RollingController
     relocation: RelocationController
     quarantine: Quarantine
+    leadership: Leadership
     emit: Emit
 
     def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
@@ -89,6 +91,8 @@ class RequestHandler:
                 return Answer(sentence="cancelled")
             case RequestKind.COMPACT | RequestKind.PROMOTE:
                 return self.relocation.handle(request, context)
+            case RequestKind.HAND_OVER:
+                return Answer(sentence=f"gives up the lease after this cycle; {self.leadership.ask_to_hand_over()}")
             case _:
                 raise RequestError(f"unknown request {request.kind}")
 

@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -206,7 +205,7 @@ class Service:
             return False
         parts = self._loop.parts
         closing: dict[str, Callable[[], None]] = {
-            "lease": partial(parts.store.release_lease, parts.owner),
+            "lease": self._loop.leadership.release,
             "backend": parts.backend.close,
             "database": parts.store.close,
         }
@@ -236,6 +235,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
         wake=loop.wake,
+        leads=lambda: loop.leadership.leads,
         backend=parts.backend.name,
     )
 

@@ -1,6 +1,6 @@
 """The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,18 +10,32 @@ from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobS
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
+from clearway.slurm.base import Fence, Unfenced
 from clearway.slurm.guarded_backend import require_unchanged
 
 
 class SimulatedBackend:
-    """Answers like Slurm; every call first plays the cluster up to the clock's time."""
+    """Answers like Slurm; every call first plays the cluster up to the clock's time.
+
+    ``before_change`` is called when the fence has let a change through, with the call's name and the seconds that it
+    may take: a test makes Slurm slow there, or fail.
+    """
 
     name = "simulated"
 
     def __init__(self, cluster: SimulatedCluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._fence: Fence = Unfenced()
+        self.before_change: Callable[[str, float], None] = lambda _call, _limit_s: None
         self._seen: dict[str, tuple[Node, Node]] = {}  # a node as the cluster has it, and as it was last shown
+
+    def fenced_by(self, fence: Fence) -> None:
+        self._fence = fence
+
+    def _may(self, call: str) -> None:
+        """Raises ``CycleEndedError`` when this change must not be made (any more)."""
+        self.before_change(call, self._fence.command_limit_s())
 
     def snapshot(self) -> ClusterSnapshot:
         cluster = self._now()
@@ -35,6 +49,7 @@ class SimulatedBackend:
         return entry.job if entry else None
 
     def requeue(self, job: Job) -> None:
+        self._may("requeue")
         entry = self._of_run(job)
         if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
             return
@@ -47,6 +62,7 @@ class SimulatedBackend:
         self._cluster.end_run(entry, requeue=True)
 
     def cancel(self, job: Job) -> None:
+        self._may("cancel")
         entry = self._of_run(job)
         require_unchanged(entry.job, job)
         if entry.job.state is JobState.PENDING and job.state is JobState.PENDING:
@@ -64,12 +80,14 @@ class SimulatedBackend:
         return entry
 
     def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:  # noqa: ARG002 - programs hear any signal
+        self._may("signal")
         entry = self._now().jobs.get(job.job_id)
         if entry is None or entry.job.state is not JobState.RUNNING or entry.job.run != job.run:
             raise JobNotRunningError(f"job {job.job_id} is not in the run that should be signalled")
         self._cluster.signalled(entry)
 
     def start_now(self, job_id: str) -> None:
+        self._may("start_now")
         entry = self._entry(job_id)
         if entry.job.state is not JobState.PENDING:
             raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
@@ -77,16 +95,19 @@ class SimulatedBackend:
         self._cluster.schedule()
 
     def first_in_queue(self, job_id: str) -> None:
+        self._may("first_in_queue")
         entry = self._entry(job_id)
         entry.job = replace(entry.job, priority=FIRST)
         self._cluster.schedule()
 
     def usual_priority(self, job_id: str) -> None:
+        self._may("usual_priority")
         entry = self._now().jobs.get(job_id)
         if entry is not None and entry.job.priority == FIRST:
             entry.job = replace(entry.job, priority=entry.usual_priority)
 
     def attach(self, job_id: str, reservation: str) -> None:
+        self._may("attach")
         entry = self._entry(job_id)
         if reservation not in self._cluster.reservations:
             raise SlurmRefusedError(f"job {job_id}: Requested reservation is invalid")
@@ -94,6 +115,7 @@ class SimulatedBackend:
         self._cluster.schedule()
 
     def detach(self, job_id: str) -> None:
+        self._may("detach")
         entry = self._now().jobs.get(job_id)
         if entry is not None:
             entry.job = replace(entry.job, reservation=None)
@@ -102,6 +124,7 @@ class SimulatedBackend:
         return tuple(self._now().reservations.values())
 
     def create_reservation(self, reservation: Reservation) -> None:
+        self._may("create_reservation")
         cluster = self._now()
         existing = cluster.reservations.get(reservation.name)
         if existing is not None and set(existing.nodes) != set(reservation.nodes):
@@ -112,9 +135,11 @@ class SimulatedBackend:
         cluster.reservations[reservation.name] = reservation
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
+        self._may("update_reservation")
         self._change(name, nodes=nodes)
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
+        self._may("extend_reservation")
         self._change(name, end_time=end_time)
 
     def _change(self, name: str, **fields: Any) -> None:
@@ -124,18 +149,21 @@ class SimulatedBackend:
         reservations[name] = replace(reservations[name], **fields)
 
     def delete_reservation(self, name: str) -> None:
+        self._may("delete_reservation")
         cluster = self._now()
         if any(e.job.reservation == name and e.job.state.holds_nodes for e in cluster.jobs.values()):
             raise SlurmRefusedError(f"reservation {name}: Requested reservation is in use")
         cluster.reservations.pop(name, None)
 
     def drain(self, node: str, reason: str) -> None:
+        self._may("drain")
         found = self._node(node)
         if found.reason and found.reason != reason:
             raise SlurmRefusedError(f"node {node} was not drained by Clearway: {found.reason}")
         self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
 
     def undrain(self, node: str, reason: str) -> None:
+        self._may("undrain")
         found = self._node(node)
         if not found.drained:
             return
@@ -144,15 +172,18 @@ class SimulatedBackend:
         self._cluster.bring_back(node)
 
     def power_down(self, node: str) -> None:
+        self._may("power_down")
         found = self._node(node)
         self._cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+POWERED_DOWN")
 
     def suspend(self, job: Job) -> None:
+        self._may("suspend")
         entry = self._of_run(job)
         if entry.job.state is JobState.RUNNING:
             self._cluster.suspend(entry)
 
     def resume(self, job: Job) -> None:
+        self._may("resume")
         entry = self._of_run(job)
         if entry.job.state is JobState.SUSPENDED:
             self._cluster.resume(entry)

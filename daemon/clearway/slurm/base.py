@@ -1,9 +1,36 @@
 """What Clearway asks of Slurm. The facts behind each call are measured on real clusters (docs/explanation)."""
 
 from datetime import datetime
+from math import inf
 from typing import Protocol
 
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Reservation
+
+
+class Fence(Protocol):
+    """Keeps a daemon that may not act any more from acting: ``service.leadership`` has the real one."""
+
+    def keep(self) -> None:
+        """Called at least once a second while an answer of Slurm is waited for: what must be renewed is renewed.
+
+        Raises ``CycleEndedError`` when that is of no use any more.
+        """
+
+    def command_limit_s(self) -> float:
+        """Called immediately before each command that changes Slurm: how long it may take at most.
+
+        Raises ``CycleEndedError`` when it must not be given.
+        """
+
+
+class Unfenced:
+    """For programs that are no daemon."""
+
+    def keep(self) -> None:
+        """Nothing has to be renewed."""
+
+    def command_limit_s(self) -> float:
+        return inf
 
 
 class SlurmBackend(Protocol):
@@ -14,6 +41,9 @@ class SlurmBackend(Protocol):
     """
 
     name: str
+
+    def fenced_by(self, fence: Fence) -> None:
+        """Ask this fence from now on. A command that takes longer than it allows ends as ``SlurmTimeoutError``."""
 
     def snapshot(self) -> ClusterSnapshot:
         """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.

@@ -176,14 +176,14 @@ class CliBackend(GuardedBackend):
             Act.RELEASE: ("scontrol", "release", target),
             Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
         }
-        self._commands.run(commands[act])
+        self._commands.change(commands[act])
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None
 
     def _create(self, reservation: Reservation) -> None:
         seconds = (reservation.end_time - self._now()).total_seconds()
-        self._scontrol(
+        self._change(
             "create",
             "reservation",
             f"ReservationName={reservation.name}",
@@ -195,15 +195,15 @@ class CliBackend(GuardedBackend):
         )
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        self._scontrol("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
+        self._change("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
         # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
         local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
-        self._scontrol("update", f"ReservationName={checked(name)}", f"EndTime={local}")
+        self._change("update", f"ReservationName={checked(name)}", f"EndTime={local}")
 
     def _delete(self, reservation: str) -> None:
-        self._scontrol("delete", f"ReservationName={reservation}")
+        self._change("delete", f"ReservationName={reservation}")
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         return parse.node_status(self._scontrol("show", "node", node))
@@ -211,7 +211,10 @@ class CliBackend(GuardedBackend):
     def _set_drained(self, node: str, reason: str | None) -> None:
         # Not RESUME, which would also bring back a node that is DOWN.
         changes = ("State=UNDRAIN",) if reason is None else ("State=DRAIN", f"Reason={reason}")
-        self._scontrol("update", f"NodeName={node}", *changes)
+        self._change("update", f"NodeName={node}", *changes)
 
     def _scontrol(self, *arguments: str) -> str:
         return self._commands.run(["scontrol", "--oneliner", *arguments])
+
+    def _change(self, *arguments: str) -> None:
+        self._commands.change(["scontrol", "--oneliner", *arguments])

@@ -9,11 +9,13 @@ does not run. Between the look and the act is a gap of some milliseconds that no
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.slurm.base import Fence
 from clearway.slurm.parse import NodeStatus
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -51,6 +53,10 @@ class GuardedBackend(ABC):
         self._preempt = PreemptReader()
         self._topology = TopologyReader()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
+
+    def fenced_by(self, fence: Fence) -> None:
+        """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
+        self._commands = replace(self._commands, fence=fence)
 
     @abstractmethod
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
@@ -111,7 +117,7 @@ class GuardedBackend(ABC):
             # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
             self._act(Act.RESUME, target)
         try:
-            self._commands.run(["scontrol", "--oneliner", "requeue", "Incomplete", _for_scontrol(current)])
+            self._commands.change(["scontrol", "--oneliner", "requeue", "Incomplete", _for_scontrol(current)])
         except SlurmRefusedError as error:
             if not _WAITS.search(str(error)):
                 raise
@@ -228,7 +234,7 @@ class GuardedBackend(ABC):
         self._set_drained(node, None)
 
     def power_down(self, node: str) -> None:
-        self._commands.run(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
+        self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
 
     def admin_level(self, user: str) -> AdminLevel:
         """From Slurm's accounting: neither squeue nor pyslurm's records show it."""

@@ -7,11 +7,13 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.base import Fence, Unfenced
 
 # How a client finds and authenticates to slurmctld. Everything else in our environment (SQUEUE_*, SLURM_TIME_FORMAT
 # and so on) could change what the commands print.
@@ -37,6 +39,8 @@ _UNREACHABLE = re.compile(
 )
 
 
+KEEP_EVERY_S = 1.0  # how often the fence hears of a call that is waited for
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 
 
@@ -55,6 +59,7 @@ class Commands:
     slurm_conf: str | None = None
     bin_dir: str | None = None  # where the commands are; None: on the PATH
     env: Mapping[str, str] = field(default_factory=dict)  # in addition, and stronger
+    fence: Fence = field(default_factory=Unfenced)
 
     def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -62,7 +67,14 @@ class Commands:
         return {"PATH": _DEFAULT_PATH} | kept | _FIXED | conf | dict(self.env) | dict(extra)
 
     def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
-        """Standard output of the command. Raises a SlurmError for everything but success."""
+        """Standard output of a command that changes nothing. Raises a SlurmError for everything but success."""
+        return self._run(argv, self.timeout_s, env or {})
+
+    def change(self, argv: Sequence[str]) -> str:
+        """As ``run``, for a command that changes something: the fence may refuse it, or give it less time."""
+        return self._run(argv, min(self.timeout_s, self.fence.command_limit_s()), {})
+
+    def _run(self, argv: Sequence[str], limit_s: float, env: Mapping[str, str]) -> str:
         program = argv[0] if self.bin_dir is None else str(Path(self.bin_dir, argv[0]))
         try:
             process = subprocess.Popen(  # noqa: S603 - fixed programs, an argument list, no shell
@@ -70,7 +82,7 @@ class Commands:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=self.environment(env or {}),
+                env=self.environment(env),
                 start_new_session=True,
             )
         except FileNotFoundError:
@@ -79,9 +91,9 @@ class Commands:
             raise SlurmUnavailableError(f"Slurm's command {program} cannot be started: {error.strerror}") from None
         with process:
             try:
-                out, err = process.communicate(timeout=self.timeout_s)
+                out, err = self._communicate(process, limit_s)
             except subprocess.TimeoutExpired:
-                raise SlurmTimeoutError(f"{argv[0]} did not answer within {self.timeout_s:g} s") from None
+                raise SlurmTimeoutError(f"{argv[0]} did not answer within {limit_s:g} s") from None
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -90,6 +102,15 @@ class Commands:
         if process.returncode != 0 or "Invalid job format specification" in message:
             raise error_from(argv[0], message, process.returncode)
         return out.decode("utf-8", errors="replace")
+
+    def _communicate(self, process: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bytes]:
+        deadline = time.monotonic() + limit_s
+        while (left_s := deadline - time.monotonic()) > KEEP_EVERY_S:
+            try:
+                return process.communicate(timeout=KEEP_EVERY_S)
+            except subprocess.TimeoutExpired:
+                self.fence.keep()
+        return process.communicate(timeout=left_s)
 
 
 def _message(stderr: bytes) -> str:

@@ -13,6 +13,7 @@ from clearway.model.cluster import Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
+from clearway.slurm.base import Fence
 from clearway.slurm.guarded_backend import Act, GuardedBackend
 from clearway.slurm.parse import FieldError
 from clearway.slurm.process import Commands, checked
@@ -40,6 +41,10 @@ class PyslurmBackend(GuardedBackend):
         # The commands are for what pyslurm does not tell, and for the one that it cannot give (requeue).
         super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueDelay(now=now))
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+
+    def fenced_by(self, fence: Fence) -> None:
+        super().fenced_by(fence)
+        self._worker.fence = fence
 
     def worker_restarts(self) -> int:
         """How often the worker had to be replaced, because it hung or crashed."""
@@ -92,13 +97,13 @@ class PyslurmBackend(GuardedBackend):
             arguments = {"priority": int(value)}
         elif act is Act.SET_RESERVATION:
             arguments = {"reservation": value}
-        self._worker.call(call, job_id=int(target), **arguments)
+        self._worker.change(call, job_id=int(target), **arguments)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in _ENDED
 
     def _create(self, reservation: Reservation) -> None:
-        self._worker.call(
+        self._worker.change(
             "create_reservation",
             name=reservation.name,
             nodes=parse.compress(reservation.nodes),
@@ -108,13 +113,13 @@ class PyslurmBackend(GuardedBackend):
         )
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        self._worker.call("update_reservation", name=reservation, nodes=parse.compress(nodes))
+        self._worker.change("update_reservation", name=reservation, nodes=parse.compress(nodes))
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
-        self._worker.call("extend_reservation", name=checked(name), end_time=math.ceil(end_time.timestamp()))
+        self._worker.change("extend_reservation", name=checked(name), end_time=math.ceil(end_time.timestamp()))
 
     def _delete(self, reservation: str) -> None:
-        self._worker.call("delete_reservation", name=reservation)
+        self._worker.change("delete_reservation", name=reservation)
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         nodes, skipped = records.read_nodes([self._worker.call("node", name=node)], [])
@@ -124,6 +129,6 @@ class PyslurmBackend(GuardedBackend):
 
     def _set_drained(self, node: str, reason: str | None) -> None:
         if reason is None:
-            self._worker.call("undrain", name=node)
+            self._worker.change("undrain", name=node)
         else:
-            self._worker.call("drain", name=node, reason=reason)
+            self._worker.change("drain", name=node, reason=reason)

@@ -16,7 +16,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import (
+    CycleEndedError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmTimeoutError,
+    SlurmUnavailableError,
+)
+from clearway.slurm.base import Fence, Unfenced
+from clearway.slurm.process import KEEP_EVERY_S
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 
 COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")
@@ -56,6 +64,7 @@ class WorkerProcess:
         self._failures = 0  # in a row
         self._not_before = 0.0
         self._last_failure = ""
+        self.fence: Fence = Unfenced()
         self.restarts = 0
         self.versions: dict[str, str] = {}
 
@@ -66,11 +75,17 @@ class WorkerProcess:
 
     def call(self, name: str, /, **args: object) -> Any:
         """The answer of one call. Raises SlurmError; after a time-out it is not known whether Slurm acted."""
+        return self._call(name, args, lambda: self._timeout_s)
+
+    def change(self, name: str, /, **args: object) -> None:
+        """As ``call``, for one that changes something: the fence may refuse it, or give it less time."""
+        self._call(name, args, lambda: min(self._timeout_s, self.fence.command_limit_s()))
+
+    def _call(self, name: str, args: dict[str, object], limit_s: Callable[[], float]) -> Any:
         with self._lock:
-            deadline = self._monotonic() + self._timeout_s
             if self._process is None:
-                self._start(deadline)
-            value = self._exchange(name, args, deadline)
+                self._start()
+            value = self._exchange(name, args, limit_s())
             self._failures = 0
             return value
 
@@ -78,7 +93,7 @@ class WorkerProcess:
         with self._lock:
             self._kill()
 
-    def _start(self, deadline: float) -> None:
+    def _start(self) -> None:
         wait_s = self._not_before - self._monotonic()
         if wait_s > 0:
             raise SlurmUnavailableError(f"pyslurm failed ({self._last_failure}); next try in {wait_s:.0f} s")
@@ -92,25 +107,28 @@ class WorkerProcess:
         except OSError as error:
             raise self._failed(f"the pyslurm worker cannot be started: {error}") from None
         try:
-            self.versions = self._exchange("hello", {"conf": self._conf}, deadline)
+            self.versions = self._exchange("hello", {"conf": self._conf}, self._timeout_s)
         except SlurmError:
             self._kill()  # slurmctld is down, say: a worker that has not begun is of no use
             raise
 
-    def _exchange(self, name: str, args: dict[str, object], deadline: float) -> Any:
-        process = self._process
+    def _exchange(self, name: str, args: dict[str, object], limit_s: float) -> Any:
+        process, deadline = self._process, self._monotonic() + limit_s
         assert process is not None and process.stdin and process.stdout  # noqa: S101, PT018 - for the type checker
         try:
             process.stdin.write(frame({"call": name, "args": args}))
             process.stdin.flush()
             reply = self._receive(process.stdout.fileno(), deadline)
         except TimeoutError:
-            self._failed(f"{name} took longer than {self._timeout_s:g} s")
-            raise SlurmTimeoutError(f"pyslurm: {name} did not answer within {self._timeout_s:g} s") from None
+            self._failed(f"{name} took longer than {limit_s:g} s")
+            raise SlurmTimeoutError(f"pyslurm: {name} did not answer within {limit_s:g} s") from None
         except (OSError, EOFError, ValueError):
             status = self._wait(process)
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             raise self._failed(f"the worker ended in {name}, {how}") from None
+        except CycleEndedError:
+            self._kill()  # its answer must not be taken for that of the next call
+            raise
         if "ok" in reply:
             return reply["ok"]
         raise self._error(name, reply["error"])
@@ -130,8 +148,11 @@ class WorkerProcess:
         data = bytearray()
         while len(data) < size:
             left_s = deadline - self._monotonic()
-            if left_s <= 0 or not poll.poll(left_s * 1000):
+            if left_s <= 0:
                 raise TimeoutError
+            if not poll.poll(min(left_s, KEEP_EVERY_S) * 1000):
+                self.fence.keep()
+                continue
             part = os.read(descriptor, min(size - len(data), 1 << 20))
             if not part:
                 raise EOFError

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
+from clearway.model.leadership import Leader, Lease
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
@@ -39,18 +40,24 @@ class Judgement(Generic[O]):
 class Store(HistoryStore, Protocol):
     """Raises ``StoreError`` when the database cannot be used.
 
+    What changes anything raises ``LeaseLostError``, and writes nothing, once this object was asked for the lease and
+    does not hold it (any more); but for ``add_request`` and ``depose``, which are everybody's.
+
     Records that are kept for learning: the same one again replaces the first (and is not new: False), and those read
     are the newest of each key (a bounded number), newest first.
     """
 
     def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
-        """Store plan, problem, curve, reasons and preemptions; returns it with its id.
+        """Store plan, problem, curve, reasons and preemptions; returns it with its id and mark.
 
         With a ``judgement`` it is stored as that has it: two plans cannot both count on the same rest of a budget.
         """
 
     def save_eviction(self, eviction: Operation) -> None:
-        """Store where an eviction and its preemptions stand (added preemptions and a new plan included)."""
+        """Store where an eviction and its preemptions stand (added preemptions and a new plan included).
+
+        Raises ``StoreError`` for one that has ended, or that another writer has changed since ``cycle_state``.
+        """
 
     def eviction(self, eviction_id: int) -> Operation:
         """Everything of one eviction; raises ``UnknownEvictionError``."""
@@ -150,14 +157,30 @@ class Store(HistoryStore, Protocol):
 
     def set_value(self, key: str, value: object) -> None: ...
 
-    def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
-        """Whether this owner alone may act until ``ttl_s`` from now; asked again in time, it stays so.
+    def take_lease(self, owner: str, now: datetime, ttl_s: float, gone: str | None = None) -> Lease:
+        """Take the lease where it is free or its holder has not renewed it in time; says who holds it afterwards.
 
-        Times are the callers' own: their clocks must agree to well within ``ttl_s``.
+        It is free as well where it is the owner's own, or that of ``gone``, which must certainly live no more. Each
+        taking begins an epoch; what this object writes belongs to its newest one. ``now`` counts on SQLite only.
         """
 
-    def release_lease(self, owner: str) -> None:
-        """Let another daemon act at once; nothing happens when another daemon holds the lease."""
+    def renew_lease(self, now: datetime, ttl_s: float) -> None:
+        """Let the lease last ``ttl_s`` from now on; raises ``LeaseLostError`` when its epoch is over."""
+
+    def release_lease(self, now: datetime) -> None:
+        """Let another daemon act at once; nothing happens when this one does not hold the lease."""
+
+    def depose(self, actor: str, now: datetime) -> str:
+        """Take the lease from the daemon that holds it, whatever that is doing; its owner, empty for none.
+
+        The daemon that takes the lease next, which may be the same, has to expect commands that are still under way.
+        """
+
+    def sign_of_life(self) -> datetime | None:
+        """When a daemon has last renewed the lease; None: none has taken it yet."""
+
+    def leaders(self, *, limit: int = 50, offset: int = 0) -> tuple[Leader, ...]:
+        """The daemons that have held the lease, newest first."""
 
     def prune(self, before: datetime) -> int:
         """Delete what ended before then, with all that hangs on it; returns how many evictions went.

@@ -108,8 +108,8 @@ def moved_since(connection: Connection, kind: MoveKind, since: datetime) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def write(connection: Connection, eviction_id: int, preemptions: Sequence[Preemption]) -> None:
-    """Make the stored rows equal to these preemptions.
+def write(connection: Connection, eviction_id: int, preemptions: Sequence[Preemption]) -> bool:
+    """Make the stored rows equal to these preemptions; whether any was not.
 
     Rows that change in the same columns (a whole plan that moves on together) go in one statement.
     """
@@ -137,3 +137,4 @@ def write(connection: Connection, eviction_id: int, preemptions: Sequence[Preemp
                 PREEMPTIONS.c.eviction_id == eviction_id, PREEMPTIONS.c.position >= len(preemptions)
             )
         )
+    return bool(by_columns or added) or len(preemptions) < len(stored)

@@ -7,10 +7,11 @@ database at the same time. Nothing is remembered between calls but plans that we
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -32,38 +33,24 @@ from clearway.store import (
 )
 from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
+from clearway.store.leased_store import LeasedStore, method
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, PLANS, PREEMPTIONS, REQUESTS, ROLLING_DRAINS, STEPS
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, PREEMPTIONS, REQUESTS, ROLLING_DRAINS, STEPS
 
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
+_MARK_BYTES = 6  # no user can guess it, and no other database has the same
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
-_LEASE = "daemon"
-_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def _method(
-    function: Callable[Concatenate[Connection, P], T], *, writes: bool = False
-) -> Callable[Concatenate[SqlStore, P], T]:
-    """A method that returns what this function does, in one transaction."""
-
-    def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._database.writing() if writes else self._database.reading() as connection:
-            return function(connection, *args, **kwargs)
-
-    return method
-
-
-class SqlStore:
+class SqlStore(LeasedStore):
     """Implements ``store.base.Store``. Opening it brings the schema up to date."""
 
     def __init__(self, url: str) -> None:
-        self._database = open_database(url)
+        super().__init__(open_database(url))
         self._plans = PlanCache()
+        self._versions: dict[int, int] = {}  # of open evictions, as the cycle has read or written them
         try:
             migrate.upgrade(self._database)
         except BaseException:
@@ -81,39 +68,52 @@ class SqlStore:
     # Evictions
 
     def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
-        with self._database.writing() as connection:
+        with self._leading() as connection:
             if judgement is not None:
                 eviction = judgement.of(preemption_rows.usage_since(connection, judgement.since))
+            if not eviction.mark:
+                eviction = replace(eviction, mark=secrets.token_hex(_MARK_BYTES))
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = rows.new_id(result)
             plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
             connection.execute(insert(PLANS).values(plan))
             preemption_rows.write(connection, eviction_id, eviction.preemptions)
         self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
+        self._versions[eviction_id] = 0
         return replace(eviction, eviction_id=eviction_id)
 
     def save_eviction(self, eviction: Operation) -> None:
         """Writes only what differs from what is stored: after a step that is one row or two.
 
-        Stores the plan of a new revision; a plan that is stored is never changed.
+        Stores the plan of a new revision; a plan that is stored is never changed, nor is an eviction that has ended.
         """
         eviction_id, revision = eviction.eviction_id, eviction.revision
         plan = and_(PLANS.c.eviction_id == EVICTIONS.c.eviction_id, PLANS.c.revision == revision)
         query = select(EVICTIONS, PLANS.c.made_at).outerjoin(PLANS, plan).where(EVICTIONS.c.eviction_id == eviction_id)
-        with self._database.writing() as connection:
+        with self._leading() as connection:
             stored = connection.execute(query).one_or_none()
             if stored is None:
                 raise UnknownEvictionError(f"no eviction {eviction_id}")
-            if stored.made_at is None:
-                connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
-            elif stored.made_at != eviction.plan.made_at:
+            if self._versions.get(eviction_id, stored.version) != stored.version:
+                raise StoreError(f"eviction {eviction_id} was changed by another writer meanwhile")
+            if stored.made_at is not None and stored.made_at != eviction.plan.made_at:
                 raise StoreError(
                     f"eviction {eviction_id} has another plan of revision {revision}: "
                     "a plan made anew needs a new revision"
                 )
-            if changes := rows.changed(rows.eviction_values(eviction), stored):
-                connection.execute(update(EVICTIONS).where(EVICTIONS.c.eviction_id == eviction_id).values(changes))
-            preemption_rows.write(connection, eviction_id, eviction.preemptions)
+            changes = rows.changed(rows.eviction_values(eviction), stored)
+            if stored.made_at is None:
+                connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
+            written = preemption_rows.write(connection, eviction_id, eviction.preemptions)
+            if not changes and not written:
+                return
+            if stored.state.terminal:
+                raise StoreError(f"eviction {eviction_id} is {stored.state.value}: what has ended is not changed")
+            same = and_(EVICTIONS.c.eviction_id == eviction_id, EVICTIONS.c.version == stored.version)
+            changes["version"] = stored.version + 1
+            if connection.execute(update(EVICTIONS).where(same).values(changes)).rowcount != 1:
+                raise StoreError(f"eviction {eviction_id} was changed by another writer just now")
+        self._versions[eviction_id] = stored.version + 1
 
     def eviction(self, eviction_id: int) -> Operation:
         with self._database.reading() as connection:
@@ -184,19 +184,21 @@ class SqlStore:
         with self._database.reading() as connection:
             return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
-    forget_plans = _method(proposal_rows.forget_plans, writes=True)
-    explain_plan = _method(explanation_rows.write, writes=True)
-    explanation = _method(explanation_rows.newest)
-    unexplained = _method(explanation_rows.missing)
+    forget_plans = method(proposal_rows.forget_plans, writes=True)
+    explain_plan = method(explanation_rows.write, writes=True)
+    explanation = method(explanation_rows.newest)
+    unexplained = method(explanation_rows.missing)
 
     def _operations(
         self, connection: Connection, query: Select[Any], *, remember: bool = False
     ) -> tuple[Operation, ...]:
         """Those that a query for rows of evictions finds, each with its plan and preemptions.
 
-        ``remember``: plans are taken from memory, and kept there.
+        ``remember``: plans are taken from memory and kept there, and rows must not be changed by others from now on.
         """
         found = connection.execute(query).all()
+        if remember:
+            self._versions = {row.eviction_id: row.version for row in found}
         if not found:
             return ()
         plans = {
@@ -223,7 +225,7 @@ class SqlStore:
 
     def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
         values = {"eviction_id": eviction_id, "job_id": job_id, "kind": kind, "intended_at": at}
-        with self._database.statement() as connection:
+        with self._leading() as connection:
             result = connection.execute(insert(STEPS).values(values | {"result": "", "detail": detail}))
             return rows.new_id(result)
 
@@ -232,14 +234,14 @@ class SqlStore:
         values: dict[str, Any] = {"finished_at": at, "result": result}
         if detail:
             values["detail"] = detail
-        with self._database.statement() as connection:
+        with self._leading() as connection:
             done = connection.execute(update(STEPS).where(STEPS.c.step_id == step_id).values(values))
             if done.rowcount != 1:
                 raise StoreError(f"no step {step_id}")
 
     def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
         values = {"eviction_id": eviction_id, "job_id": job_id, "kind": "event", "intended_at": at}
-        with self._database.statement() as connection:
+        with self._leading() as connection:
             connection.execute(insert(STEPS).values(values | {"finished_at": at, "result": "ok", "detail": detail}))
 
     def steps(self, eviction_id: int) -> tuple[StepRecord, ...]:
@@ -249,38 +251,38 @@ class SqlStore:
 
     # Requests
 
-    add_request = _method(request_rows.add, writes=True)
-    pending_requests = _method(request_rows.pending)
-    finish_request = _method(request_rows.finish, writes=True)
-    request = _method(request_rows.find)
+    add_request = method(request_rows.add, writes=True, anybody=True)
+    pending_requests = method(request_rows.pending)
+    finish_request = method(request_rows.finish, writes=True)
+    request = method(request_rows.find)
 
     # The audit trail
 
-    audit = _method(audit_rows.append, writes=True)
-    audit_trail = _method(audit_rows.newest)
-    check_audit = _method(audit_rows.check)
+    audit = method(audit_rows.append, writes=True, anybody=True)
+    audit_trail = method(audit_rows.newest)
+    check_audit = method(audit_rows.check)
 
-    create_rolling_drain = _method(rolling_rows.create, writes=True)
-    save_rolling_drain = _method(rolling_rows.save, writes=True)
-    rolling_drain = _method(rolling_rows.find)
-    open_rolling_drains = _method(rolling_rows.open_ones)
-    rolling_drains = _method(rolling_rows.newest)
+    create_rolling_drain = method(rolling_rows.create, writes=True)
+    save_rolling_drain = method(rolling_rows.save, writes=True)
+    rolling_drain = method(rolling_rows.find)
+    open_rolling_drains = method(rolling_rows.open_ones)
+    rolling_drains = method(rolling_rows.newest)
 
     # What preemption has cost so far
 
-    preemption_counts = _method(preemption_rows.counts)
-    usage_since = _method(preemption_rows.usage_since)
-    moved_since = _method(preemption_rows.moved_since)
+    preemption_counts = method(preemption_rows.counts)
+    usage_since = method(preemption_rows.usage_since)
+    moved_since = method(preemption_rows.moved_since)
 
     # What was learned
 
-    record_checkpoint = _method(history_rows.write, writes=True)
-    record_restart = _method(history_rows.write, writes=True)
-    record_runs = _method(history_rows.write_runs, writes=True)
-    checkpoint_history = _method(history_rows.read_checkpoints)
-    restart_history = _method(history_rows.read_restarts)
-    runs_of = _method(history_rows.read_runs)
-    requeued = _method(preemption_rows.requeued)
+    record_checkpoint = method(history_rows.write, writes=True)
+    record_restart = method(history_rows.write, writes=True)
+    record_runs = method(history_rows.write_runs, writes=True)
+    checkpoint_history = method(history_rows.read_checkpoints)
+    restart_history = method(history_rows.read_restarts)
+    runs_of = method(history_rows.read_runs)
+    requeued = method(preemption_rows.requeued)
 
     # Small values
 
@@ -301,32 +303,15 @@ class SqlStore:
             self._set_document(key, document)  # another process made the row in between: now there is one to update
 
     def _set_document(self, key: str, document: str) -> None:
-        with self._database.statement() as connection:
+        with self._leading() as connection:
             query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == key).values(document=document)
-            found = connection.execute(query).rowcount
-        if found == 0:
-            with self._database.statement() as connection:
+            if connection.execute(query).rowcount == 0:
                 connection.execute(insert(KEPT_VALUES).values(name=key, document=document))
-
-    # The lease: which daemon may act
-
-    def acquire_lease(self, owner: str, now: datetime, ttl_s: float) -> bool:
-        """One UPDATE that compares and sets: of two at the same time the second sees what the first one wrote."""
-        free = or_(LEASES.c.owner == owner, LEASES.c.expires_at <= now)
-        query = update(LEASES).where(LEASES.c.name == _LEASE, free)
-        with self._database.statement() as connection:
-            result = connection.execute(query.values(owner=owner, expires_at=now + timedelta(seconds=ttl_s)))
-            return result.rowcount == 1
-
-    def release_lease(self, owner: str) -> None:
-        query = update(LEASES).where(LEASES.c.name == _LEASE, LEASES.c.owner == owner)
-        with self._database.writing() as connection:
-            connection.execute(query.values(owner="", expires_at=_LONG_AGO))
 
     # Retention
 
-    prune_superseded = _method(proposal_rows.prune_superseded, writes=True)
-    size_bytes = _method(proposal_rows.size_bytes)
+    prune_superseded = method(proposal_rows.prune_superseded, writes=True)
+    size_bytes = method(proposal_rows.size_bytes)
 
     def prune(self, before: datetime) -> int:
         finished = func.coalesce(EVICTIONS.c.finished_at, EVICTIONS.c.state_since)
@@ -337,13 +322,13 @@ class SqlStore:
         )
         pruned = 0
         while True:
-            with self._database.writing() as connection:
+            with self._leading() as connection:
                 ids = connection.execute(old).scalars().all()
                 connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
             pruned += len(ids)
             if len(ids) < _PRUNED_AT_ONCE:
                 break
-        with self._database.writing() as connection:
+        with self._leading() as connection:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)

@@ -18,7 +18,7 @@ Values = dict[str, Any]
 # Fields of ``Operation`` and of ``Preemption`` that are columns of the same name.
 _EVICTION_FIELDS = (
     "mode", "state", "state_since", "created_at", "placement", "revision", "approved_by", "started_at", "finished_at",
-    "outcome", "outcome_code", "why", "late",
+    "outcome", "outcome_code", "why", "late", "mark",
 )  # fmt: skip
 _PREEMPTION_FIELDS = (
     "action", "state", "state_since", "attempted_at", "attempts", "asked_at", "checkpointed_at", "requeued_at",
@@ -80,7 +80,7 @@ def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[
         eviction_id=row.eviction_id,
         plan=plan,
         preemptions=tuple(preemption_from(each) for each in preemptions),
-        **fields_of(row, _EVICTION_FIELDS) | {"why": row.why or ""},
+        **fields_of(row, _EVICTION_FIELDS) | {"why": row.why or "", "mark": row.mark or ""},
     )
 
 

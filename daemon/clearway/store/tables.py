@@ -3,7 +3,7 @@
 ``evictions`` 1-n ``plans`` (one a revision), 1-n ``preemptions`` (in the eviction's order), 1-n ``steps``; a plan
 has at most one row in ``explanations``.
 Rows that belong to an eviction are deleted with it; ``checkpoint_history``, ``restart_history`` and
-``run_history`` stand for themselves.
+``run_history`` stand for themselves, as does ``leaders``.
 Ids are never given out twice.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Table
 
 from clearway.model.claims import Restart
+from clearway.model.leadership import LeaderEnd
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
@@ -46,6 +47,7 @@ EVICTIONS = _table(
     _given("state_since", UtcDateTime),
     _given("mode", Name(ID_LENGTH)),
     _given("revision", Integer),
+    _given("version", Integer, server_default="0"),  # grows with every change of the row or its preemptions
     _given("preemptor_job_id", Name(ID_LENGTH)),
     _given("preemptor_user", Name()),
     _given("preemptor_account", Name()),
@@ -55,6 +57,7 @@ EVICTIONS = _table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     _given("placement", LongText),
+    Column("mark", Name(ID_LENGTH)),  # part of its names on the cluster; NULL: from before there were marks
     _given("approved_by", LongText),
     _given("outcome", LongText),
     Column("outcome_code", word(OutcomeCode)),  # NULL: none yet, or from before it was kept
@@ -243,10 +246,23 @@ AUDIT_HEAD = _table(
 # Small JSON values by key.
 KEPT_VALUES = _table("kept_values", Column("name", Name(), primary_key=True), _given("document", LongText))
 
-# The daemon that may act. The row is there from the first migration on, so taking the lease is one UPDATE.
+# The daemon that may act; see ``lease_rows``. The row is there from the first migration on.
 LEASES = _table(
     "leases",
     Column("name", Name(ID_LENGTH), primary_key=True),
     _given("owner", Name()),
     _given("expires_at", UtcDateTime),
+    _given("epoch", Integer, server_default="0"),
+    Column("renewed_at", UtcDateTime),  # NULL: no daemon has had it yet
+)
+
+# Which daemon acted when. Never deleted: a row for each takeover is little.
+LEADERS = _table(
+    "leaders",
+    Column("epoch", Integer, primary_key=True, autoincrement=False),
+    _given("owner", Name()),
+    _given("began_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),  # NULL: nothing is known of its end
+    Column("ended", word(LeaderEnd)),
+    _given("ended_by", Name()),
 )

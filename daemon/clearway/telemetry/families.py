@@ -14,7 +14,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command
 from clearway.model.claims import Restart
-from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
+from clearway.model.errors import (
+    LeaseLostError,
+    SlurmRefusedError,
+    SlurmTimeoutError,
+    SlurmUnavailableError,
+    SnapshotTooOldError,
+    StoreError,
+)
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
@@ -32,6 +39,7 @@ FAILURES = {
     StoreError: "store",
     BaseException: "internal",
 }
+CUTS = {LeaseLostError: "lease_lost", SnapshotTooOldError: "snapshot_too_old", BaseException: "other"}
 _RULES = tuple(rule.name for rule in RULES)
 
 # The registry adds ``_total`` to their names.
@@ -40,6 +48,9 @@ _COUNTERS = {
     "cycle_failures": "Cycles that failed, by cause.",
     "handling_failures": (
         "Jobs, requests, operations and parts of cycles that made Clearway fail; the cycles went on without them."
+    ),
+    "cycles_cut": (
+        "Cycles that ended before their work was done: the lease was lost, or what was seen of the cluster too old."
     ),
     "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
     "slurm_steps": "Commands given to Slurm, by kind and result.",
@@ -86,6 +97,7 @@ _GAUGES = {
     ),
     "paused": "1 while an operator has paused the daemon, else 0.",
     "standby": "1 while another daemon holds the lease on the database, else 0.",
+    "lease_epoch": "Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.",
     "mode": "1 for the configured daemon.mode, 0 for the others.",
     "waiting_preemptors": "Preemptors that wait; 0: none waits.",
     "waiting_preemptors_without_eviction": (
@@ -122,6 +134,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycle_failures": {"kind": FAILURES.values()},
     "handling_failures": {"kind": Subject},
     "quarantined": {"kind": [subject for subject in Subject if subject is not Subject.REQUEST]},
+    "cycles_cut": {"kind": CUTS.values()},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
     "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
     "refused_logins": {"reason": ("token", "role")},

@@ -16,6 +16,7 @@ from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
 from clearway.model.events import (
     CommandGiven,
+    CycleCut,
     CycleFailed,
     Event,
     HandlingFailed,
@@ -48,6 +49,7 @@ class LogLines:
         self._acted = False
         self._waiting: dict[str, tuple[int | None, str]] = {}
         self._unread: frozenset[tuple[str, str]] = frozenset()
+        self._epoch: int | None = None
         self._signature: tuple[object, ...] | None = None
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
@@ -61,6 +63,9 @@ class LogLines:
         if self._failure is not None:
             self._log.info("cycles succeed again", failures=self._failure[2])
             self._failure = None
+        if report.epoch != self._epoch:
+            self._log.info("this daemon leads" if report.epoch else "another daemon leads", epoch=report.epoch)
+            self._epoch = report.epoch
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)
@@ -91,6 +96,10 @@ class LogLines:
             skipped_records=len(report.snapshot.skipped) or None,
             seconds=report.seconds,
         )
+
+    @write.register
+    def _cycle_cut(self, event: CycleCut) -> None:
+        self._log.warning("cycle ended early", why=str(event.error))
 
     @write.register
     def _cycle_failed(self, event: CycleFailed) -> None:

@@ -15,9 +15,9 @@ import clearway
 from clearway.config.configuration import Config, Mode
 from clearway.model.claims import read_claims
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.events import CommandGiven, CycleFailed, Event, HandlingFailed
+from clearway.model.events import CommandGiven, CycleCut, CycleFailed, Event, HandlingFailed
 from clearway.model.report import CycleReport
-from clearway.telemetry.families import FAILURES, RECORDS, Families
+from clearway.telemetry.families import CUTS, FAILURES, RECORDS, Families
 from clearway.telemetry.operation_metrics import OperationMetrics
 from clearway.telemetry.work_metrics import WorkMetrics
 
@@ -108,6 +108,7 @@ class _DaemonMetrics:
         self._families.set("standby", report.standby)
         self._families.set("database_bytes", report.database_bytes)
         self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))
+        self._families.set("lease_epoch", report.epoch or 0)
         self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
         self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
         skipped = frozenset((item.kind, item.ident) for item in snapshot.skipped)
@@ -122,6 +123,10 @@ class _DaemonMetrics:
     @record.register
     def _handling_failed(self, event: HandlingFailed) -> None:
         self._families.add("handling_failures", 1, event.quarantined.subject.value)
+
+    @record.register
+    def _cycle_cut(self, event: CycleCut) -> None:
+        self._families.add("cycles_cut", 1, next(kind for sort, kind in CUTS.items() if isinstance(event.error, sort)))
 
     @record.register
     def _command(self, event: CommandGiven) -> None:

@@ -79,7 +79,7 @@ def test_a_backup_is_restored_on_each_kind_of_database(database_url: str, tmp_pa
     assert store.create_eviction(eviction()).eviction_id > backup.GAP, "as numbers after the backup were given out"
     (entry, *_) = store.audit_trail(limit=1)
     assert entry.document()["about"]["sha256"] == made.sha256
-    assert store.acquire_lease("host:1", NOW, 10)
+    assert store.take_lease("host:1", NOW, 10).owner == "host:1"
     store.close()
 
 
@@ -105,10 +105,10 @@ def test_nothing_is_restored_under_a_leader(database_url: str, tmp_path: Path) -
     file, store = tmp_path / "file.gz", SqlStore(database_url)
     with opened(database_url) as database:
         backup.write(database, file, NOW)
-        assert store.acquire_lease("host:etc", NOW, 3_600)
+        assert store.take_lease("host:etc", NOW, 3_600).owner == "host:etc"
         with pytest.raises(StoreError, match="host:etc leads with this database until"):
             backup.restore(database, file, NOW, actor="root", force=True)
-        store.release_lease("host:etc")
+        store.release_lease(NOW)
         backup.restore(database, file, NOW, actor="root")
     store.close()
 

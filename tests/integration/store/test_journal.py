@@ -1,4 +1,4 @@
-"""Steps, requests, small values and the lease, on all three databases."""
+"""Steps, requests and small values, on all three databases."""
 
 from __future__ import annotations
 
@@ -90,35 +90,3 @@ def test_the_same_value_set_by_many_at_once(open_store: Callable[[], SqlStore]) 
 
             list(pool.map(set_it, range(6)))
             assert stores[0].get_value(key) in range(6)
-
-
-def test_only_one_owner_holds_the_lease(open_store: Callable[[], SqlStore]) -> None:
-    first, second = open_store(), open_store()
-    assert first.acquire_lease("host-a:1", NOW, 30)
-    assert not second.acquire_lease("host-b:1", after(29), 30)
-    assert first.acquire_lease("host-a:1", after(20), 30), "its owner cannot renew it"
-    assert not second.acquire_lease("host-b:1", after(49), 30)
-    assert second.acquire_lease("host-b:1", after(50), 30), "an expired lease is free"
-    assert not first.acquire_lease("host-a:1", after(51), 30)
-
-
-def test_only_its_owner_releases_the_lease(open_store: Callable[[], SqlStore]) -> None:
-    first, second = open_store(), open_store()
-    assert first.acquire_lease("host-a:1", NOW, 30)
-    second.release_lease("host-b:1")
-    assert not second.acquire_lease("host-b:1", after(1), 30)
-    first.release_lease("host-a:1")
-    assert second.acquire_lease("host-b:1", after(2), 30)
-
-
-def test_of_many_at_once_one_gets_the_lease(open_store: Callable[[], SqlStore]) -> None:
-    stores = [open_store(), open_store()]
-    for attempt in range(10):
-        barrier = threading.Barrier(8, timeout=30)
-
-        def acquire(number: int, attempt: int = attempt, barrier: threading.Barrier = barrier) -> bool:
-            barrier.wait()
-            return stores[number % 2].acquire_lease(f"host-{attempt}-{number}", after(60 * attempt), 60)
-
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(acquire, range(8))) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -50,7 +50,7 @@ def test_down_and_up_again(database_url: str) -> None:
 
     store = SqlStore(database_url)
     assert store.create_eviction(eviction()).eviction_id == 1
-    assert store.acquire_lease("host:1", NOW, 10)
+    assert store.take_lease("host:1", NOW, 10).epoch == 1
     store.close()
 
 
@@ -124,6 +124,6 @@ def test_drains_and_relocations_of_an_older_version_are_told_apart(database_url:
     migrate.upgrade(database)
     database.engine.dispose()
     again = SqlStore(database_url)
-    assert [again.eviction(each.eviction_id) for each in stored] == stored
+    assert [again.eviction(each.eviction_id) for each in stored] == [replace(each, mark="") for each in stored]
     assert [again.plans(each.eviction_id) for each in stored] == [(each.plan,) for each in stored]
     again.close()

@@ -38,6 +38,18 @@ def test_a_loop_that_stands_still_is_not_alive(api: ApiWorld) -> None:
     assert api.client.get("/liveness").status_code == 200
 
 
+def test_the_leader_is_the_one_whose_lease_lasts(api: ApiWorld) -> None:
+    assert api.client.get("/leader").status_code == 503
+    api.tick()
+    assert api.client.get("/leader").status_code == 200
+    api.clock.advance(11)
+    assert api.client.get("/leader").status_code == 503, "it has not renewed its lease"
+    api.tick()
+    assert api.client.get("/leader").status_code == 200
+    answer = api.client.get("/api/v1/leaders")
+    assert [(each["epoch"], each["owner"]) for each in answer.json()["items"]] == [(1, "clearway")]
+
+
 def test_metrics_are_prometheus_text(api: ApiWorld) -> None:
     api.tick()
     answer = api.client.get("/metrics")

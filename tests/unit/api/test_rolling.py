@@ -103,7 +103,7 @@ def test_what_if_tells_the_batches_and_who_is_in_the_way(api: ApiWorld) -> None:
     for number in (1, 2, 4, 5, 6):
         api.submit(Program(save_s=2.0), on=(f"n{number}",), ran_s=100, comment=SAVES)
     deaf = api.submit(on=("n3",), ran_s=100, user="bob")
-    api.backend.drain("n8", "bad disk")
+    api.by_hand.drain("n8", "bad disk")
     api.tick()
     told = api.client.post(f"{ROLLING}/what-if", json={"nodes": "n[1-8]", "rolling": 3}).json()
     assert [(batch["nodes"], batch["jobs"]) for batch in told["batches"]] == [

@@ -18,7 +18,7 @@ def test_there_and_back(make_world: Callable[..., World], tmp_path: Path) -> Non
     busy(world)
     world.urgent(1)
     world.tick()
-    world.store.release_lease(world.parts.owner)
+    world.store.release_lease(world.clock.now())
 
     made = site.run("backup", file)
     assert (made.exit_code, site.run("verify").exit_code, site.run("verify", file).exit_code) == (0, 0, 0)
@@ -43,7 +43,7 @@ def test_not_while_a_daemon_leads(make_world: Callable[..., World], tmp_path: Pa
     world = make_world()
     site, file = Site(world, tmp_path), tmp_path / "clearway.gz"
     assert site.run("backup", file).exit_code == 0
-    assert world.store.acquire_lease("host:etc", SystemClock().now(), 3_600)
+    assert world.store.take_lease("host:etc", SystemClock().now(), 3_600).owner == "host:etc"
     refused = site.run("restore", file, "--force")
     assert refused.exit_code == 1
     assert "host:etc leads with this database" in one_line(refused.stderr)

@@ -33,6 +33,19 @@ def test_status(site: Site) -> None:
     assert "awaiting" in shown
 
 
+def test_leaders_and_a_lease_that_is_taken_away(site: Site) -> None:
+    (leader,) = site.json("leaders")
+    assert (leader["epoch"], leader["owner"], leader["ended"]) == (1, "clearway", None)
+    forced = site.run("takeover", "--force")
+    assert "taken from clearway" in forced.stdout
+    assert "may still take effect" in forced.stderr
+    (leader,) = site.json("leaders")
+    assert leader["ended"] == "forced"
+    assert leader["ended_by"].endswith("(command line)")
+    assert "forced by" in site.run("leaders").stdout
+    assert "No daemon leads." in site.run("status").stdout
+
+
 def test_status_before_the_daemon_has_run(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/none.sqlite"\n')

@@ -19,7 +19,8 @@ GRACE = timedelta(minutes=15)
     [
         ("clearway_7", FLAGS, True),
         ("clearway_7", (*FLAGS, "SPEC_NODES"), True),
-        (placement_name(12), FLAGS, True),
+        (placement_name(eviction(eviction_id=12)), FLAGS, True),
+        (placement_name(eviction(eviction_id=12, mark="a1b2c3d4e5f6")), FLAGS, True),
         ("clearway_7", ("FLEX",), False),
         ("clearway_7", (), False),
         ("clearway_", FLAGS, False),

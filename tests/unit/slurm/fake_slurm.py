@@ -43,6 +43,9 @@ class FakeSlurm:
         if argv[0] == "scontrol" and "show" in argv[1:4]:
             self.reads.append(argv)
             return self.shown[argv[argv.index("show") + 1]]
+        raise AssertionError(f"{argv} changes Slurm, and the fence was not asked")
+
+    def change(self, argv: Sequence[str]) -> str:
         self.changes.append(" ".join(word for word in argv if word != "--oneliner"))
         if self.refusal:
             raise SlurmRefusedError(f"{argv[0]}: {self.refusal}")

@@ -31,6 +31,10 @@ class Worker:
         self.refused: dict[str, int] = {}
 
     def call(self, name: str, /, **args: Any) -> None:
+        assert name in ("snapshot", "job", "node", "reservations"), "it changes Slurm, and the fence was not asked"
+        self.change(name, **args)
+
+    def change(self, name: str, /, **args: Any) -> None:
         inspect.signature(getattr(Calls, name)).bind(None, **args)  # a call that the real worker would take
         self.calls.append((name, {key: value for key, value in args.items() if key != "job_id"}))
         if name in self.refused:
