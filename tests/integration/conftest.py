@@ -73,7 +73,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
     (tmp_path / "squeue").write_text(
         '#!/bin/sh\ncase "$*" in *%T*) cat "$FOLDER/job-state" 2>/dev/null || echo RUNNING ;;\n'
-        '*) cat "$FOLDER/comment" ;; esac\n'
+        '*RestartCnt*) echo "${SLURM_RESTART_COUNT:-0}" ;;\n*) cat "$FOLDER/comment" ;; esac\n'
     )
     (tmp_path / "scontrol").write_text(
         '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'

@@ -158,7 +158,9 @@ def test_one_that_does_not_save_itself_is_left_and_told_so(
 
 def test_urgent_jobs_take_eternal_ones_first(gaps: World) -> None:
     cheap = gaps.submit(Program(work_s=WORK_S, save_s=0.1), on=("n1",), ran_s=1_000, comment=f"{SAVES},took=1")
-    job = eternal(gaps, ("n2",), ran_s=10.0, comment=f"{SAVES},took=20", program=Program(work_s=WORK_S, save_s=20.0))
+    job = eternal(
+        gaps, ("n2",), ran_s=10.0, comment=f"{SAVES},took=20,run=0", program=Program(work_s=WORK_S, save_s=20.0)
+    )
     urgent = gaps.urgent(1)
     gaps.run_until(lambda: gaps.started(urgent) is not None, 60)
     assert [p.job_id for p in gaps.eviction().preemptions] == [job]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clearway.config.configuration import CandidatesConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import is_eternal, matching_rule
-from clearway.model.claims import read_claims
+from clearway.model.claims import of_another_run
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import Preemptor
@@ -115,9 +115,7 @@ def _not_eternal(case: _Case) -> str:
 
 def _restarting(case: _Case) -> bool:
     """The job's claim is an earlier run's: a signal before the launcher is ready would end the job."""
-    claims, _ = read_claims(case.job) if case.eternal else (None, "")
-    start = case.job.start_time
-    return claims is not None and claims.asked is not None and start is not None and claims.asked < start
+    return case.eternal and of_another_run(case.job)
 
 
 def _not_requeueable(case: _Case) -> bool:

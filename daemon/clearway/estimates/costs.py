@@ -162,6 +162,8 @@ def why_no_checkpoint(claims: Claims | None, actions: Mapping[str, Action]) -> s
     """Why a job cannot be saved, as a sentence without its end; empty where it can, or never said anything."""
     if claims is not None and claims.checkpoint is CheckpointHow.NONE:
         return "it says that it cannot be checkpointed"
+    if claims is not None and claims.checkpoint is None and claims.run is not None:
+        return "what it says of its checkpoints is from an earlier run"
     if claims is not None and claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
         return f"its checkpointer {claims.checkpointer} is not one that the daemon knows"
     if claims is not None and claims.state is SaveState.FAILED:

@@ -176,7 +176,7 @@ def checkpoint_record(
     if before.state is not PreemptionState.CHECKPOINTING or asked is None or waited_on:
         return None
     chosen, _ = read_claims(before.job)  # as the prediction was made from
-    told = (read_claims(seen)[0] if seen is not None else None) or chosen
+    told = (read_claims(seen, before.job)[0] if seen is not None else None) or chosen
     if told is None:
         return None
     outcome = _outcome(before, after, told, late=now > latest)
@@ -210,8 +210,7 @@ def checkpoint_record(
 def restart_record(job: Job, now: datetime, history: History) -> RestartRecord | None:
     """How this run of a job went on from a checkpoint; None while it does not say, or cannot be believed.
 
-    A requeued job still carries the words of its earlier run. Of a start that took longer than this run is old they
-    are certainly not.
+    Words without a run may be an earlier run's. Of a start that took longer than this run is old they certainly are.
     """
     claims, _ = read_claims(job)
     if claims is None or claims.restart is None or job.state is not JobState.RUNNING or job.start_time is None:

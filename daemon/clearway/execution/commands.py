@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
-from clearway.model.claims import read_claims
-from clearway.model.errors import CycleEndedError, SlurmError, SlurmRefusedError
+from clearway.model.claims import CheckpointHow, saves
+from clearway.model.cluster import Job
+from clearway.model.errors import CycleEndedError, JobNotRunningError, SlurmError, SlurmRefusedError
 from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
@@ -108,6 +109,12 @@ class Commander:
             case Command.USUAL_PRIORITY:
                 self._backend.usual_priority(p.job_id)
             case Command.ASK_CHECKPOINT:
-                claims, _ = read_claims(p.job)
-                to_batch = claims is None or claims.to == "batch"
-                self._backend.signal(p.job, claims.signal if claims else "USR1", batch_only=to_batch)
+                self._ask_checkpoint(p.job)
+
+    def _ask_checkpoint(self, job: Job) -> None:
+        """As the job says now how it is asked: a signal that it does not wait for (any more) would end it."""
+        seen = self._backend.job(job.job_id)
+        claims = saves(seen) if seen is not None and seen.run == job.run else None
+        if claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
+            raise JobNotRunningError(f"job {job.job_id} does not say any more that a signal has it save itself")
+        self._backend.signal(job, claims.signal, batch_only=claims.to == "batch")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from clearway.model.claims import CheckpointHow, checkpointed_since, failed_since, read_claims, saves
+from clearway.model.claims import CheckpointHow, checkpointed_since, failed_since, may_be_signalled, read_claims, saves
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.operations import Preemption, PreemptionState
 from clearway.model.problem import Action
@@ -118,7 +118,8 @@ def _planned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> S
         case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
             if claims.checkpoint is CheckpointHow.INTERVAL:
                 return Step(S.CHECKPOINTING)
-            return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if context.may_ask else None
+            asks = context.may_ask and may_be_signalled(claims, seen, now)
+            return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if asks else None
         case _:
             return Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself")
 

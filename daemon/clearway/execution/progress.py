@@ -92,7 +92,7 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
         if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
             # It requeued itself after it was asked: that is its word that it has saved itself.
             return changes | {"checkpointed_at": now, "actual_checkpoint_s": (now - p.asked_at).total_seconds()}
-        claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job))
+        claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job), p.job)
         saved = last_checkpoint(claims, p.job.start_time or p.job.submit_time, now)
         changes["actual_lost_node_s"] = max(0.0, (now - saved).total_seconds()) * max(1, p.job.num_nodes)
         if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):

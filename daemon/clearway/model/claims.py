@@ -2,6 +2,10 @@
 
 The Comment is owner-writable, so a claim can only hurt the job that makes it: a claim that cannot be read, or
 that contradicts what Slurm knows (a checkpoint from the future), counts as no claim at all.
+
+The Comment outlives a requeue, and a signal that nothing waits for ends a job. So what the launcher claims bears its
+run (``run=``, Slurm's restart count) and counts in that run alone. What users write at submission has no run and means
+every run; but what a running program must have written counts for the run that it can be shown to be of.
 """
 
 import re
@@ -15,6 +19,8 @@ from clearway.model.cluster import Job
 from clearway.model.durations import parse_duration_s
 
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
+# A claim without a run is older than the run: a program needs a while until a signal does not end it any more.
+SETTLING = timedelta(seconds=60)
 # ASCII, as job_submit.lua and the launcher see it: what is one word to them must not be two here.
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)", re.ASCII)
 _WORD = re.compile(r"\S+", re.ASCII)
@@ -60,6 +66,7 @@ class Claims:
     requeues: bool = False  # puts itself back in the queue once it has saved itself (submitit, Lightning)
     restart: Restart | None = None
     restart_s: float | None = None  # from the start of this run until the program computed again
+    run: int | None = None  # the job's restart count when this was said; None: of every run
 
 
 class ClaimError(ValueError):
@@ -153,12 +160,53 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "requeues": ("requeues", lambda value: bool(_matching("self", "self", value))),
     "restart": ("restart", Restart),
     "restart_s": ("restart_s", parse_duration_s),
+    "run": ("run", _count),
 }
 
 
-def read_claims(job: Job) -> tuple[Claims | None, str]:
-    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none."""
-    return _read(job.comment)
+def read_claims(job: Job, of: Job | None = None) -> tuple[Claims | None, str]:
+    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none.
+
+    Only what holds for its present run, or for the run of ``of``, the same job as seen earlier.
+    """
+    claims, error = _read(job.comment)
+    if claims is None or _holds_for(claims, of or job):
+        return claims, error
+    lasting = Claims(
+        max_delay_s=claims.max_delay_s,
+        checkpointer=claims.checkpointer,
+        app=claims.app,
+        requeues=claims.requeues,
+        run=claims.run,
+    )
+    return lasting, error
+
+
+def of_another_run(job: Job) -> bool:
+    """Whether what the job says of its checkpoints was said in another of its runs."""
+    claims, _ = _read(job.comment)
+    return claims is not None and not _holds_for(claims, job)
+
+
+def _holds_for(claims: Claims, job: Job) -> bool:
+    if claims.run is not None:
+        return claims.run == job.restart_count
+    if claims.checkpoint is not CheckpointHow.SIGNAL:
+        return True  # without a signal nothing can be ended too early, and times are compared with the run's start
+    told = [at for at in (claims.asked, claims.last) if at is not None]
+    if told and job.start_time is not None:
+        return any(at >= job.start_time for at in told)
+    if job.restart_count == 0:
+        return True
+    # What only a running program says. Launchers wrote an app before they wrote runs; users who name one for a handler
+    # of their own lose a little.
+    running = told or claims.state is not None or (claims.app is not None and claims.to == "batch")
+    return not running or claims.requeues
+
+
+def may_be_signalled(claims: Claims, job: Job, now: datetime) -> bool:
+    """Whether a signal for a checkpoint can be sent now: one that comes before its handler would end the job."""
+    return claims.run is not None or job.start_time is None or now - job.start_time >= SETTLING
 
 
 @lru_cache(maxsize=16_384)

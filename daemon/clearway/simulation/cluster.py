@@ -151,7 +151,10 @@ class SimulatedCluster:
         """Let it compute from ``at`` on, and plan what comes of that."""
         entry.since = at
         if len(entry.runs) > 1 and entry.stood_s == 0:
-            self._claim_anew(entry)
+            if entry.program.trap_s:
+                self._after(entry.program.trap_s, "trapped", entry)
+            else:
+                self._on_trapped(entry)
         job, program = entry.job, entry.program
         self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
         if job.time_limit_s is not None and job.start_time is not None:
@@ -214,15 +217,18 @@ class SimulatedCluster:
     def _on_eligible(self, _: SimulatedJob) -> None:
         """The scheduler sees it by itself."""
 
-    def _claim_anew(self, entry: SimulatedJob) -> None:
+    def _on_trapped(self, entry: SimulatedJob) -> None:
         """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
         comment = entry.job.comment
         for key in ("asked", "state", "last"):
             comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
         entry.job = replace(entry.job, comment=comment.rstrip(","))
+        if "clearway:checkpoint=signal" in comment and not entry.program.requeues:
+            self._claim(entry)
 
     def _claim(self, entry: SimulatedJob, **pairs: str | int) -> None:
-        entry.job = replace(entry.job, comment=format_claims(entry.job.comment, **pairs))
+        said = format_claims(entry.job.comment, run=entry.job.restart_count, **pairs)
+        entry.job = replace(entry.job, comment=said)
 
     def _stop_running(self, entry: SimulatedJob) -> None:
         entry.base_s = entry.done_s(self.now)
@@ -258,6 +264,9 @@ class SimulatedCluster:
 
     def signalled(self, entry: SimulatedJob) -> None:
         program = entry.program
+        if entry.since is not None and (self.now - entry.since).total_seconds() < program.trap_s:
+            self._leave_nodes(entry, "FAILED")
+            return
         if program.save_s is None and program.save_mib is None:
             return
         entry.asked_at = self.now

@@ -20,6 +20,7 @@ class Program:
     interval_s: float | None = None  # between checkpoints without a signal; None: it writes none
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
     boot_s: float = 0.0  # in CONFIGURING
+    trap_s: float = 0.0  # from the start of a run until it waits for the signal, which ends it before, and says so
     requeues: bool = False  # requeues itself after a checkpoint, and claims nothing in its Comment (submitit)
 
 
