@@ -220,5 +220,5 @@ def test_it_listens_on_ipv6_where_there_is_any(tmp_path: Path) -> None:
     service: Any = simulated.service()
     assert isinstance(service, Service)
     assert service.address.startswith("http://[::1]:")
-    service._socket.close()
+    service._listener.close()
     simulated.daemon.store.close()

@@ -15,6 +15,9 @@ EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {
     "slurm.conf",
     "api.token_file",
+    "api.socket",
+    "api.certificate",
+    "api.certificate_key",
     "access.jwks_file",
     "access.jwks_audience",
     "budget.jobs_per_hour",

@@ -23,6 +23,7 @@ from clearway.api import (
 from clearway.api.admission import THREADS, BoundedBody, Lanes, problem
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
+from clearway.api.hosts import KnownHosts
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
@@ -37,8 +38,8 @@ out by the daemon's next cycle. Names end in their units: `_s` seconds,
 """
 
 
-def create_app(context: Context) -> FastAPI:
-    """The application for one daemon."""
+def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI:
+    """The application for one daemon. ``hosts``: the names by which it may be addressed; None: any."""
     app = FastAPI(
         title="Clearway",
         version=clearway.__version__,
@@ -50,6 +51,7 @@ def create_app(context: Context) -> FastAPI:
         redirect_slashes=False,
         responses={
             413: {"model": schemas.Problem, "description": f"the body is larger than {LARGEST_BODY} bytes"},
+            421: {"model": schemas.Problem, "description": "the Host header names another host"},
             422: {"model": schemas.Problem, "description": "the request is malformed"},
             429: {"model": schemas.Problem, "description": "too many requests of this kind; see Retry-After"},
             503: {"model": schemas.Problem, "description": "no snapshot yet, or the database does not answer"},
@@ -73,7 +75,8 @@ def create_app(context: Context) -> FastAPI:
     app.include_router(health_routes.router)
     refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
     app.add_middleware(Lanes, refused=refused)
-    app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # outermost: a body is read before a lane is entered
+    app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # a body is read before a lane is entered
+    app.add_middleware(KnownHosts, names=hosts)
     app.add_exception_handler(RequestValidationError, _malformed)
     for kind in (StarletteHTTPException, UnknownEvictionError, StoreError, Exception):
         app.add_exception_handler(kind, _failed)

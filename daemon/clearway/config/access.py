@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
 
 from clearway.config.fields import Names, Section, key
 
@@ -16,11 +19,32 @@ class Public(StrEnum):
 class ApiConfig(Section):
     host: str = key("127.0.0.1", "address to listen on")
     port: int = key(8642, "port to listen on; 0: any free one", ge=0, le=65_535)
+    socket: Path | None = key(
+        None,
+        "path of a Unix socket for the daemon's user and group, instead of host, port and TLS. None: no such socket",
+    )
+    certificate: Path | None = key(
+        None, "file with the certificate for TLS (PEM, with those between), read again at each reload. None: no TLS"
+    )
+    certificate_key: Path | None = key(
+        None, "file with its private key (PEM, without password), which others must not read"
+    )
+    allowed_hosts: Names = key(
+        (),
+        "names by which callers address the daemon (the Host header), besides localhost, this machine's name, host, "
+        'and addresses; "*": any',
+    )
     token_file: Path | None = key(
         None,
         "file with the tokens that `clearway token` makes, one a line, each with a name, a role and an end. None: no "
         "such tokens",
     )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate and certificate_key go together")
+        return self
 
 
 class AccessConfig(Section):

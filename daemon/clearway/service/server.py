@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.service.configuration_record import ConfigurationRecord
 from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
+from clearway.service.listening import known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
@@ -101,17 +103,17 @@ class Service:
         self._loop_died = False
         self.ready = threading.Event()
         self.pulse = Pulse(loop.parts.clock)
-        self._socket = _listen(self._config.api.host, self._config.api.port)
-        app = create_app(api_context(loop, pulse=self.pulse, logins=self._logins, metrics=metrics))
-        self._http = _HttpServer(app, self._on_tick)
+        self._listener = listen(self._config.api)
+        context = api_context(loop, pulse=self.pulse, logins=self._logins, metrics=metrics)
+        app = create_app(context, known_hosts(self._config.api))
+        self._http = _HttpServer(app, self._on_tick, self._listener.tls)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
     @property
     def address(self) -> str:
         """Where the API answers, with the port that was really chosen."""
-        host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return self._listener.address
 
     def run(self) -> int:
         """The exit status: 0 after an orderly stop."""
@@ -119,7 +121,7 @@ class Service:
         self._log.info("audit trail", entries=row.sequence, head=row.hash)
         self._worker.start()
         try:
-            self._http.run(sockets=[self._socket])
+            self._http.run(sockets=[self._listener.socket])
         finally:
             stopped = self._shut_down()
         return 0 if stopped and not self._loop_died else 1
@@ -166,6 +168,8 @@ class Service:
 
     def _on_tick(self) -> None:
         if not self.ready.is_set():
+            if self._listener.in_the_clear:
+                self._log.warning("tokens travel in the clear: set api.certificate", address=self.address)
             self._log.info("serving", address=self.address, mode=self._config.daemon.mode.value)
             self._notifier.ready(self._status())
             self.ready.set()
@@ -180,6 +184,7 @@ class Service:
                 raise ConfigError("this daemon was started without a configuration file")  # noqa: TRY301 - one way out
             wanted = self._read_config()
             entries, take_over = self._logins.reload(wanted.access)
+            self._listener.reload()
             taken, fixed = reloaded(self._config, wanted)
             self._record.changed(taken, entries)
         except (ConfigError, StoreError) as error:
@@ -203,6 +208,7 @@ class Service:
         if self._worker.is_alive():
             self._log.error("the last cycle does not end; stopping without it")
             return False
+        self._listener.close()
         parts = self._loop.parts
         closing: dict[str, Callable[[], None]] = {
             "lease": self._loop.leadership.release,
@@ -240,11 +246,21 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
     )
 
 
+class _HttpConfig(uvicorn.Config):
+    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
+
+    tls: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self.tls
+
+
 class _HttpServer(uvicorn.Server):
     """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
-    def __init__(self, app: object, tick: Callable[[], None]) -> None:
-        config = uvicorn.Config(
+    def __init__(self, app: object, tick: Callable[[], None], tls: ssl.SSLContext | None) -> None:
+        config = _HttpConfig(
             app,  # type: ignore[arg-type]  # any ASGI application
             log_config=None,
             access_log=False,
@@ -257,6 +273,7 @@ class _HttpServer(uvicorn.Server):
             timeout_keep_alive=NEXT_REQUEST_S,
             timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )
+        config.tls = tls
         super().__init__(config)
         self._tick = tick
 
@@ -315,21 +332,3 @@ def reloaded(old: Config, wanted: Config) -> tuple[Config, tuple[str, ...]]:
             fixed.append(key)
             taken = taken.model_copy(update={section: kept})
     return taken, tuple(fixed)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bound before anything else starts: a port that is taken must be told at once."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
-    except OSError as error:
-        raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
-    return bound

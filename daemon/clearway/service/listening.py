@@ -1,0 +1,144 @@
+"""Where the API listens: a port, with TLS or without, or a socket in the file system."""
+
+import contextlib
+import os
+import socket
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearway.config.access import ApiConfig
+from clearway.model.errors import ConfigError
+
+_SOCKET_MODE = 0o660  # the daemon's user and group; the folder may be stricter
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket. ``tls`` None: without."""
+
+    socket: socket.socket
+    config: ApiConfig
+    tls: ssl.SSLContext | None
+
+    @property
+    def address(self) -> str:
+        """Where the API answers, with the port that was really chosen."""
+        if self.config.socket is not None:
+            return f"unix:{self.config.socket}"
+        host, port = self.socket.getsockname()[:2]
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def in_the_clear(self) -> bool:
+        """Whether tokens can be read on their way: neither TLS, nor this machine alone."""
+        if self.tls is not None or self.config.socket is not None:
+            return False
+        return not _is_loopback(str(self.socket.getsockname()[0]))
+
+    def reload(self) -> None:
+        """Take a renewed certificate for new connections.
+
+        Raises:
+            ConfigError: it cannot be used, and the old one stays.
+        """
+        if self.tls is not None:
+            _context(self.config)  # first in one that nobody uses: a key that does not fit would stay in ours
+            _load(self.tls, self.config)
+
+    def close(self) -> None:
+        self.socket.close()
+        if self.config.socket is not None:
+            with contextlib.suppress(OSError):
+                self.config.socket.unlink()
+
+
+def listen(config: ApiConfig) -> Listener:
+    """Bound before anything else starts: what is taken or cannot be used must be told at once.
+
+    Raises:
+        ConfigError: one line that says what is wrong.
+    """
+    tls = None if config.certificate is None or config.socket is not None else _context(config)
+    bound = _bind(config.host, config.port) if config.socket is None else _bind_path(config.socket)
+    return Listener(bound, config, tls)
+
+
+def known_hosts(config: ApiConfig) -> frozenset[str] | None:
+    """The names by which callers may address the daemon, in small letters; None: any."""
+    if "*" in config.allowed_hosts:
+        return None
+    names = {"localhost", config.host, socket.gethostname(), *config.allowed_hosts}
+    if config.socket is None and not _is_loopback(config.host):
+        names.add(socket.getfqdn())
+    return frozenset(name.lower().rstrip(".") for name in names)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+    return bound
+
+
+def _bind_path(path: Path) -> socket.socket:
+    """A socket that a daemon has left behind is replaced, one on which a daemon listens is not."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+            path.unlink()
+        before = os.umask(0o777 & ~_SOCKET_MODE)
+        try:
+            bound.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"api.socket: cannot listen on {path}: {error.strerror or error}") from None
+    return bound
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(str(path)) == 0
+
+
+def _context(config: ApiConfig) -> ssl.SSLContext:
+    """TLS 1.2 or newer."""
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(made, config)
+    return made
+
+
+def _load(context: ssl.SSLContext, config: ApiConfig) -> None:
+    certificate, key = config.certificate, config.certificate_key
+    if certificate is None or key is None:
+        raise ConfigError("api: certificate and certificate_key go together")
+    try:
+        mode = stat.S_IMODE(key.stat().st_mode)
+        if mode & stat.S_IRWXO:
+            raise ConfigError(f"{key}: mode {mode:04o} lets others read the key; use 0600, or 0640")
+        # A key with a password would be asked for on a terminal that a daemon does not have.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise ConfigError(f"api: {certificate} and {key} cannot be used for TLS: {error.reason or error}") from None
+    except OSError as error:
+        raise ConfigError(f"api: {error.filename or key}: cannot be read: {error.strerror}") from None
