@@ -68,3 +68,16 @@ def test_a_change_while_the_daemon_did_not_run_shows_at_the_next_start(store: Sq
 )
 def test_no_password(url: str, shown: str) -> None:
     assert flat(Config.model_validate({"store": {"url": url}}), ())["store.url"] == shown
+
+
+def test_a_standby_records_its_configuration_as_well(store: SqlStore, tmp_path: Path) -> None:
+    leader = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
+    leader.take_lease("leader", NOW, 60)
+    assert store.take_lease("standby", NOW, 60).owner == "leader"
+    record = ConfigurationRecord(store, ManualClock(NOW), "standby")
+    record.started(Config(), ())
+    record.changed(Config.model_validate({"daemon": {"mode": "approve"}}), ())
+    assert changes(store) == {"daemon.mode": ["observe", "approve"]}
+    record.refused("daemon.mode: nonsense")
+    assert store.check_audit().intact
+    leader.close()

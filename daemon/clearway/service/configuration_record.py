@@ -48,9 +48,7 @@ class ConfigurationRecord:
         kept, values = self.store.get_value(key), flat(config, tokens)
         changes = differences(flat(Config(), ()) if kept is None else kept, values)
         audited = Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about | {"changes": changes})
-        row = self.store.audit(audited)
-        self.store.set_value(key, values)
-        return row
+        return self.store.audit_keeping(audited, key, values)
 
 
 def flat(config: Config, tokens: Iterable[Entry]) -> Values:

@@ -5,6 +5,7 @@ wrote, so the chain cannot fork. On SQLite a writing transaction is such a lock 
 of it are one transaction. Nothing deletes from here.
 """
 
+import json
 from collections.abc import Iterator
 
 from sqlalchemy import Connection, insert, select, update
@@ -14,6 +15,7 @@ from clearway.model.errors import StoreError
 from clearway.store.rows import record_from
 from clearway.store.tables import AUDIT as TABLE
 from clearway.store.tables import AUDIT_HEAD as HEAD
+from clearway.store.tables import KEPT_VALUES
 
 _AT_ONCE = 1_000  # entries in memory
 
@@ -30,6 +32,15 @@ def append(connection: Connection, audited: Audited) -> AuditRow:
     connection.execute(insert(TABLE).values(values))
     connection.execute(update(HEAD).values(sequence=sequence, hash=row.hash))
     return row
+
+
+def append_keeping(connection: Connection, audited: Audited, name: str, value: object) -> AuditRow:
+    """Append, and keep a small value of this name, so that the next entry can tell what is new."""
+    document = json.dumps(value, allow_nan=False)
+    query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == name)
+    if connection.execute(query.values(document=document)).rowcount == 0:
+        connection.execute(insert(KEPT_VALUES).values(name=name, document=document))
+    return append(connection, audited)
 
 
 def newest(connection: Connection, *, limit: int = 50, before: int | None = None) -> tuple[AuditRow, ...]:

@@ -121,6 +121,9 @@ class Store(HistoryStore, Protocol):
     def audit(self, audited: Audited) -> AuditRow:
         """Append to the audit trail; requests and their answers are appended with them, by the store itself."""
 
+    def audit_keeping(self, audited: Audited, name: str, value: object) -> AuditRow:
+        """Append, and keep a small JSON value (``get_value``) in the same transaction; also for a standby."""
+
     def audit_trail(self, *, limit: int = 50, before: int | None = None) -> tuple[AuditRow, ...]:
         """Newest first; ``before``: of lower numbers alone."""
 

@@ -259,6 +259,7 @@ class SqlStore(LeasedStore):
     # The audit trail
 
     audit = method(audit_rows.append, writes=True, anybody=True)
+    audit_keeping = method(audit_rows.append_keeping, writes=True, anybody=True)
     audit_trail = method(audit_rows.newest)
     check_audit = method(audit_rows.check)
 
