@@ -12,6 +12,7 @@ import pytest
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import StepRecord
+from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.drains import ask, drain, empty, now
 from tests.simulation.moving_jobs import ask as ask_move
@@ -32,7 +33,7 @@ def saved_and_requeued(world: World, **fields: Any) -> str:
     world.cluster.end_run(entry, requeue=True)
     world.clock.advance(1)
     world.cluster.advance(world.clock.now())
-    world.backend.start_now(job)
+    SimulatedBackend(world.cluster, world.clock).start_now(job)
     world.clock.advance(1)
     world.cluster.advance(world.clock.now())
     assert entry.job.restart_count == 1
