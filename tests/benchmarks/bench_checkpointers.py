@@ -32,7 +32,7 @@ from clearway.model.claims import Claims, Restart, SaveState, parse_claims
 from clearway.model.cluster import JobState
 from clearway.slurm.base import SlurmBackend
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.criu_site import HELPER, criu_site
 from tests.slurm.machine import SYSTEM_PATH, missing_requirements
 from tests.slurm.test_backend_conformance import make_backend
@@ -139,7 +139,7 @@ class Site:
 def site() -> Iterator[Site]:
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     names, variables = ["application"], [f"CLEARWAY_CRIU_HELPER={HELPER}"]
     with ExitStack() as stack:
         cluster = stack.enter_context(SlurmCluster(nodes=2, memory_mib=8000))

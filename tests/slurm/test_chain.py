@@ -23,7 +23,7 @@ from clearway.walltime.chain import ChainState, Stage, first_state, limit_minute
 from clearway.walltime.model import Costs, Milestone
 from clearway.walltime.request_sequence import requests
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_service_user import SERVICE_USER, as_service_user
 
@@ -36,7 +36,7 @@ STEPPER = Path(__file__).with_name("stepper.py")
 def shared_cluster() -> Iterator[SlurmCluster]:
     """Where a job that is requeued has Slurm's usual time to say which request comes next, also on a busy machine."""
     if reason := missing_requirements():
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster(nodes=2, kill_wait_s=30) as patient_cluster:
         yield patient_cluster
 

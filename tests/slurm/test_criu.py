@@ -18,7 +18,7 @@ import pytest
 
 from clearway.cli import launcher
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.preempted_program import install_launcher, preempted_and_back, undisturbed
 
 HELPER = Path("/etc/clearway/clearway-criu")
@@ -44,7 +44,7 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     if os.environ.get("CLEARWAY_TIER") != "slurm26":
         pytest.skip("CRIU is tried in the forky tree only (tests/run slurm26): it writes to /etc")
     if shutil.which("criu") is None or shutil.which("sudo") is None:
-        _skip_or_fail("the forky tree has no criu or no sudo")
+        skip_or_fail("the forky tree has no criu or no sudo")
     shutil.copy(launcher.source(launcher.ROOT_HELPER), HELPER)
     HELPER.chmod(0o755)
     configure(cluster)

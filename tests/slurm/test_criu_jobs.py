@@ -20,7 +20,7 @@ import pytest
 from clearway.cli.launcher import install
 from clearway.model.claims import SaveState, parse_claims
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.criu_site import HELPER, criu_site
 
 IMAGES = Path("/var/lib/clearway/criu")
@@ -55,7 +55,7 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     if os.environ.get("CLEARWAY_TIER") != "slurm26":
         pytest.skip("CRIU is tried in the forky tree only (tests/run slurm26): it writes to /etc")
     if shutil.which("criu") is None or shutil.which("sudo") is None:
-        _skip_or_fail("the forky tree has no criu or no sudo")
+        skip_or_fail("the forky tree has no criu or no sudo")
     with criu_site(cluster, IMAGES):
         install(cluster.work / "bin")
         yield cluster

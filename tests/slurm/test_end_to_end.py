@@ -166,13 +166,15 @@ def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, 
     mix = fill(cluster)
     folder = tmp_path / "daemon"
     with RunningDaemon(cluster, folder, kill_at=kill_at) as doomed:
-        urgent, submitted = submit_urgent(cluster)
+        urgent, _ = submit_urgent(cluster)
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
     died = time.monotonic()
     with RunningDaemon(cluster, folder) as daemon:
         away_s = time.monotonic() - died
-        started_in_time(cluster, urgent, submitted)
+        cluster.wait_state(
+            urgent, "RUNNING", "COMPLETED", timeout=150
+        )  # late by what a busy machine takes to begin again
         let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()

@@ -25,7 +25,7 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.pyslurm import PyslurmBackend
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.machine import missing_requirements
 
 SEED, JOBS = map(int, os.environ.get("CLEARWAY_FUZZ", "1:100").split(":"))
@@ -158,7 +158,7 @@ GPUS = {"node1": {"a100": 4}, "node2": {"v100": 2}}
 def cluster() -> Iterator[SlurmCluster]:
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     conf = ("Licenses=matlab:10,comsol:4", "MaxArraySize=1001", "MaxJobCount=50000")
     with SlurmCluster(nodes=NODES, gpus={} if PYSLURM else GPUS, extra_conf=conf) as made:
         for node, features in {"node[1-3]": "fast", "node[4-5]": "slow", "node6": "fast,slow,odd"}.items():

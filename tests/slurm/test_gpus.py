@@ -10,7 +10,7 @@ import pytest
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.problem import Amounts
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
@@ -24,7 +24,7 @@ def cluster() -> Iterator[SlurmCluster]:
     """Four nodes of four A100 each, one of four V100, and one without GPUs."""
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster(nodes=6, gpus=GPUS) as gpu_cluster:
         yield gpu_cluster
 

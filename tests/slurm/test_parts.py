@@ -11,7 +11,7 @@ import pytest
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Amounts
 from tests.slurm.cluster import SlurmCluster, missing_requirements
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.test_end_to_end import LOOP, no_leftovers, start_of
 from tests.slurm.urgent import SCRIPT, is_the_best, let_go
@@ -22,7 +22,7 @@ def cluster() -> Iterator[SlurmCluster]:
     """Two nodes of four processors and 4,000 MiB."""
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster(nodes=2) as small_cluster:
         yield small_cluster
 

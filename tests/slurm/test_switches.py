@@ -10,7 +10,7 @@ import pytest
 
 from tests.oracle.exhaustive import exhaustive
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import _skip_or_fail
+from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_end_to_end import no_leftovers, start_of
@@ -24,7 +24,7 @@ LEAVES = {f"node{at}": "leaf1" if at < 5 else "leaf2" for at in range(1, 9)}
 def cluster() -> Iterator[SlurmCluster]:
     reason = missing_requirements()
     if reason:
-        _skip_or_fail(reason)
+        skip_or_fail(reason)
     with SlurmCluster(switches={"leaf1": "node[1-4]", "leaf2": "node[5-8]"}) as tree:
         yield tree
 

@@ -112,7 +112,9 @@ class Calls:
             if error.errno == INVALID_JOB_ID:
                 return None
             raise
-        if job.id != job_id:  # asked for an array, Slurm sends all of it, and pyslurm keeps the first
+        except KeyError:  # an array's task that has ended beside one that runs: it misses the steps of the other
+            job = None
+        if job is None or job.id != job_id:  # asked for an array, Slurm sends all of it, and pyslurm keeps the first
             job = self._pyslurm.Jobs.load().get(job_id)
         return None if job is None else _job(job)
 
