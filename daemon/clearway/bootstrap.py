@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
+from clearway.execution.gate import Gate
 from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
@@ -118,7 +120,8 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         Drain: DrainLifecycle(basis),
         Relocation: RelocationLifecycle(),
     }
-    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint)
+    gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
+    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate)
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
@@ -143,8 +146,13 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         relocation,
         requests,
         quarantine,
+        gate,
         basis,
     )
+
+
+def _reload_waits(parts: Parts) -> str:
+    return "another configuration holds from the next cycle on" if parts.reload_waits.is_set() else ""
 
 
 def checkpointer_actions() -> Mapping[str, Action]:

@@ -21,6 +21,7 @@ def _health(daemon: Context) -> schemas.Health:
         backend=daemon.backend,
         mode=config.daemon.mode,
         paused=report is not None and report.paused,
+        halted="" if report is None else report.halted,
         standby=report is not None and report.standby,
         last_cycle_age_s=age_s,
         stale_after_s=stale_after_s,

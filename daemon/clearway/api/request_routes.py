@@ -71,6 +71,18 @@ def resume(ask: Ask) -> schemas.RequestView:
     return ask(RequestKind.RESUME)
 
 
+@router.post("/halt", status_code=202, dependencies=[OPERATOR])
+def halt(ask: Ask) -> schemas.RequestView:
+    """Give Slurm no command any more, from this moment on, also in the middle of a cycle."""
+    return ask(RequestKind.HALT)
+
+
+@router.post("/unhalt", status_code=202, dependencies=[OPERATOR])
+def unhalt(ask: Ask) -> schemas.RequestView:
+    """End a halt. One by the file `daemon.halt_file` lasts until the file is removed."""
+    return ask(RequestKind.UNHALT)
+
+
 @router.get("/requests/{request_id}", dependencies=[needs(Role.USER)])
 def request(
     daemon: Daemon,

@@ -49,6 +49,7 @@ class ClusterView(Answer):
     backend: str = Field(description="how the daemon talks to Slurm: cli, pyslurm or simulated")
     mode: Mode = Field(description="what the daemon may do")
     paused: bool = Field(description="whether an operator has paused the daemon")
+    halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
     standby: bool = Field(description="whether another daemon acts on this database")
     nodes: NodeCounts
     jobs: dict[str, int] = Field(description="number of jobs in each state")
@@ -239,7 +240,9 @@ class WalltimeAdviceView(Answer):
 
 class RequestView(Answer):
     request_id: int
-    kind: str = Field(description="approve, cancel, pause, resume, drain, undrain, cancel_rolling, compact or promote")
+    kind: str = Field(
+        description="approve, cancel, pause, resume, halt, unhalt, drain, undrain, cancel_rolling, compact or promote"
+    )
     eviction_id: int | None
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")
     actor: str = Field(description="name of the token or user that asked")
@@ -322,6 +325,7 @@ class Health(Answer):
     backend: str
     mode: Mode
     paused: bool
+    halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
     standby: bool
     last_cycle_age_s: float = Field(description="time since the last successful cycle, else since the start, seconds")
     stale_after_s: float = Field(description="age from which the daemon counts as stale, seconds")

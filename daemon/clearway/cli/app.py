@@ -150,7 +150,7 @@ def plan(
 def status(config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE) -> None:
     """Whether the daemon is alive, and what is under way."""
     with stored(config) as store:
-        render.status(store, datetime.now(UTC), output.value)
+        render.status(store, datetime.now(UTC), output.value, configuration(config).daemon.halt_file)
 
 
 @app.command()
@@ -243,6 +243,21 @@ def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
 def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Go on after `clearway pause`."""
     ask(RequestKind.RESUME, config)
+
+
+@app.command()
+def halt(config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Stop what is under way at once: no command is given to Slurm until `clearway unhalt`.
+
+    When neither the database nor the daemon answers, create the file `daemon.halt_file` (/var/lib/clearway/halt).
+    """
+    ask(RequestKind.HALT, config)
+
+
+@app.command()
+def unhalt(config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Go on after `clearway halt`."""
+    ask(RequestKind.UNHALT, config)
 
 
 app.command()(leaders)

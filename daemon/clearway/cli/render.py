@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console, Group, JustifyMethod, OverflowMethod
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clearway.drain.rolling import progress
+from clearway.execution.gate import Gate
 from clearway.model.durations import format_duration
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, StepRecord
 from clearway.model.orders import RelocationOrder
@@ -153,13 +155,14 @@ def preemption_table(eviction: Operation) -> Table:
     return listing(sorted(eviction.preemptions, key=lambda p: p.order), columns)
 
 
-def status(store: Store, now: datetime, output: str) -> None:
+def status(store: Store, now: datetime, output: str, halt_file: Path | None) -> None:
     beat, leader = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
     age_s = (now - beat).total_seconds() if beat else None
     backend = store.get_value(BACKEND)
     open_ones = store.open_evictions()
     rolling = store.open_rolling_drains()
     paused = bool(store.get_value(PAUSED))
+    halted = Gate(store, halt_file).closed()
     if output == "json":
         print_json(
             {
@@ -168,6 +171,7 @@ def status(store: Store, now: datetime, output: str) -> None:
                 "leader": leader.owner if leader and leader.ended is None else None,
                 "backend": backend,
                 "paused": paused,
+                "halted": halted,
                 "open_evictions": [summary(e) for e in open_ones],
                 "open_rolling_drains": {each.rolling_id: progress(each) for each in rolling},
             }
@@ -180,6 +184,8 @@ def status(store: Store, now: datetime, output: str) -> None:
         out.print(f"Last sign of life {format_duration(max(0.0, age_s))} ago, Slurm through {backend}.")
         if leader is not None:
             out.print(Text(f"Leader: {visible(leader.owner)}" if leader.ended is None else "No daemon leads."))
+    if halted:
+        out.print(Text(f"No command is given to Slurm: {halted}.", style="bold red"))
     if paused:
         out.print(Text("Paused: nothing new is begun.", style="bold yellow"))
     for each in rolling:

@@ -51,6 +51,10 @@ class DaemonConfig(_Section):
         "size that the database may grow to, MiB. Above it Clearway stores no proposals in observe mode and deletes "
         "those that were put aside at once; evictions that are carried out are stored all the same",
     )
+    halt_file: Path | None = _key(
+        Path("/var/lib/clearway/halt"),
+        "while this file exists, Clearway gives Slurm no command (as after clearway halt); None: no such file",
+    )
     log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
 
 

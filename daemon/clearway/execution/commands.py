@@ -3,12 +3,13 @@
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from clearway.execution.gate import Gate
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import CheckpointHow, saves
 from clearway.model.cluster import Job
-from clearway.model.errors import CycleEndedError, JobNotRunningError, SlurmError, SlurmRefusedError
+from clearway.model.errors import CycleEndedError, HaltedError, JobNotRunningError, SlurmError, SlurmRefusedError
 from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
@@ -19,8 +20,9 @@ from clearway.store.base import Store
 class Commander:
     """Carries single commands out; ``grace`` is how long a placement outlasts what it is for."""
 
-    def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta) -> None:
+    def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta, gate: Gate) -> None:
         self._backend = backend
+        self._gate = gate
         self._store = store
         self._emit = emit
         self._grace = grace
@@ -31,6 +33,7 @@ class Commander:
     ) -> SlurmError | None:
         """Store the intent, act, store the result. What Slurm said when it did not do it.
 
+        The stop switch is looked at last: with ``HaltedError`` Slurm was not asked.
         ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
         about = target or Target(job_id=p.job_id if p else "")
@@ -38,7 +41,11 @@ class Commander:
         step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
         error, result, detail = None, "ok", nodes
         try:
+            if why := self._gate.closed():
+                raise HaltedError(why)  # noqa: TRY301 - one way out
             self._act(e, p, command, now, about)
+        except HaltedError as failure:
+            error, result, detail = failure, "held", str(failure)
         except SlurmError as failure:
             error, result, detail = failure, "error" if failure.retryable else "refused", str(failure)
         except CycleEndedError as ended:

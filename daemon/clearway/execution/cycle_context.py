@@ -28,6 +28,7 @@ class CycleContext:
     paused: bool = False
     database_full: bool = False  # larger than it may become by what is only proposed
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
+    halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     # What the executor adds for the operation that it carries on:
     others: tuple[Operation, ...] = ()  # under way beside it

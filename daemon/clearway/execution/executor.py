@@ -18,13 +18,14 @@ from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import CycleContext
+from clearway.execution.gate import Gate
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.errors import SlurmError
+from clearway.model.errors import HaltedError, SlurmError
 from clearway.model.events import Emit, JobLeft, OperationFinished
 from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
 from clearway.model.outcome import Outcome
@@ -50,7 +51,9 @@ class Executor:
         lifecycles: Mapping[type[Operation], Lifecycle[Any]],
         emit: Emit,
         learn: Callable[[CheckpointRecord], None],
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._store = store
         self._operations = operations
         self._config = config.execution
@@ -58,7 +61,8 @@ class Executor:
         self._emit = emit
         self._learn = learn
         self._checkpoints = CheckpointTurns(config)
-        self._commander = Commander(backend, store, emit, timedelta(seconds=config.execution.placement_grace))
+        grace = timedelta(seconds=config.execution.placement_grace)
+        self._commander = Commander(backend, store, emit, grace, gate)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
@@ -103,7 +107,7 @@ class Executor:
             phase = lifecycle.next_phase(e, cycle, done)
             if phase is None:
                 return e, True
-            if phase.command in self._refused(e, cycle.now):
+            if phase.command in self._refused(e, cycle.now) or (phase.command is not None and self._gate.closed()):
                 return e, False
             before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
             if phase.command is None:
@@ -112,6 +116,8 @@ class Executor:
                 continue
             target = lifecycle.target(e, phase.command, cycle.snapshot)
             error = self._commander.give(e, None, phase.command, cycle.now, target)
+            if isinstance(error, HaltedError):
+                return e, False
             if error is not None:
                 self._failed_at[e.eviction_id, phase.command] = cycle.now
                 instead = lifecycle.refused(e, error)
@@ -176,17 +182,23 @@ class Executor:
                 continue
             if p.state.cancellable and step.command is not None and not begin:
                 continue
-            if step.command in HARMFUL and seen is not None:
-                counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
-                why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle)
-                if why:
-                    stuck[p.job_id] = why
-                if why and p.state is not S.VACATING:
-                    continue
-                if why:  # Slurm did not do it the last time, so it need not be done
-                    step = Step(S.SPARED, note=why)
-            e = self._take(e, index, step, cycle)
+            permitted = self._permitted(e, p, seen, step, cycle, stuck)
+            if permitted is not None:
+                e = self._take(e, index, permitted, cycle)
         return e, stuck if waiting and not cycle.paused else {}
+
+    def _permitted(
+        self, e: Operation, p: Preemption, seen: Job | None, step: Step, cycle: CycleContext, stuck: dict[str, str]
+    ) -> Step | None:
+        """The step as it may be taken at this moment; None: none may. Where another plan is needed, ``stuck`` says why."""
+        if step.command in HARMFUL and seen is not None:
+            counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
+            why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle)
+            if why:
+                stuck[p.job_id] = why
+                # Where Slurm did not do it the last time, it need not be done any more.
+                return Step(S.SPARED, note=why) if p.state is S.VACATING else None
+        return None if step.command is not None and self._gate.closed() else step
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
@@ -242,10 +254,14 @@ class Executor:
         self._save(before, e, cycle.snapshot, now)
         if step.note:
             self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
+        error = None if step.command is None else self._commander.give(e, after, step.command, now)
+        if isinstance(error, HaltedError):  # nothing was done: what is stored must not say that it may have been
+            self._operations.save(before)
+            return before
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
             self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else ""))
         if step.command is not None:
-            answered = self._commander.give(e, after, step.command, now) is None
+            answered = error is None
             e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))
             self._operations.save(e)
             if answered and step.command is Command.ASK_CHECKPOINT:

@@ -61,6 +61,12 @@ class SlurmRefusedError(SlurmError):
     """Slurm answered and said no (permissions, a state that does not allow it, an unknown object)."""
 
 
+class HaltedError(SlurmError):
+    """Slurm was not asked: the stop switch was thrown after the intent was stored. Certainly nothing was done."""
+
+    retryable = True
+
+
 class JobNotRunningError(SlurmRefusedError):
     """The job is not in the run that a decision was made for; acting on it would hurt other work."""
 

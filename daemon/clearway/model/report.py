@@ -29,6 +29,7 @@ class CycleReport:
     open_evictions: tuple[Operation, ...] = ()
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
+    halted: str = ""  # why no command is given to Slurm; empty where commands are given
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet
     quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised

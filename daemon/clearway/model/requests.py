@@ -10,6 +10,8 @@ class RequestKind(StrEnum):
     CANCEL = "cancel"  # call an eviction off
     PAUSE = "pause"
     RESUME = "resume"
+    HALT = "halt"  # give Slurm no command any more, in the middle of a cycle as well
+    UNHALT = "unhalt"
     DRAIN = "drain"
     UNDRAIN = "undrain"
     CANCEL_ROLLING = "cancel_rolling"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from threading import Event
 
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
@@ -16,6 +17,7 @@ from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
+from clearway.execution.gate import Gate, told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
@@ -36,7 +38,7 @@ from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.service.requests import BACKEND, PAUSED, RequestHandler
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
+from clearway.store.base import HALTED, Store
 
 _DATABASE = "database"
 
@@ -53,6 +55,7 @@ class Parts:
     history: HistoryKeeper
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
+    reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Cycle:
     relocation: RelocationController
     requests: RequestHandler
     quarantine: Quarantine
+    gate: Gate
     basis: PlanningBasis
     _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
@@ -89,7 +93,7 @@ class Cycle:
         clock = self.parts.clock
         began, now = clock.monotonic(), clock.now()
         leads = self.leadership.begin_cycle(self.config.daemon)
-        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES)
+        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         self.pauses.refresh(stored.values.get(USER_PAUSES))
         self.leadership.look()
@@ -109,7 +113,9 @@ class Cycle:
             self.parts.history.forget()
         else:
             try:
+                context = replace(context, halted=told(stored.values.get(HALTED)))
                 context = self.requests.handle(stored.requests, context)
+                context = replace(context, halted=self.gate.closed_here() or context.halted)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
                 self.parts.history.forget()
@@ -123,6 +129,7 @@ class Cycle:
             open_evictions=self.operations.all(),
             rolling_drains=rolling,
             paused=context.paused,
+            halted=context.halted,
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
             database_bytes=self._size.get(_DATABASE, 0),
@@ -141,6 +148,8 @@ class Cycle:
         self, context: CycleContext, before: CycleReport | None
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
         """Each part whether or not another one fails; those that carry on what is under way come first."""
+        if context.halted:
+            context = replace(context, paused=True)
         part = self.quarantine.attempt_part
         part("scheduled drains", self.drains.begin_scheduled, context.now)
         rolling = self.rolling.advance(context)
@@ -197,7 +206,7 @@ class Cycle:
         store, part = self.parts.store, self.quarantine.attempt_part
         if self._is_due("backend", 86_400.0, now):
             store.set_value(BACKEND, self.parts.backend.name)
-        if self._is_due("strays", 600.0, now):
+        if not context.halted and self._is_due("strays", 600.0, now):
             part("nodes left over", self.drains.remove_strays, snapshot)
             part("placements left over", self._remove_strays, snapshot)
         if self._is_due("proposals", 60.0, now):

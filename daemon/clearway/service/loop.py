@@ -40,6 +40,7 @@ class Loop:
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from the next cycle on; any thread may call this."""
         self._next_config = config
+        self.parts.reload_waits.set()
         self.wake()
 
     def wake(self) -> None:
@@ -48,6 +49,7 @@ class Loop:
 
     def cycle(self) -> CycleReport:
         """Run one cycle; what it raises is the caller's."""
+        self.parts.reload_waits.clear()
         config, self._next_config = self._next_config, None
         if config is not None:
             self._cycle = self._assemble(config, self.parts, self.leadership)

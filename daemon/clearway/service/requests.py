@@ -9,6 +9,7 @@ from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.authorization import may_not_approve
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
+from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.model.errors import ClearwayError, RequestError
@@ -23,7 +24,7 @@ from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
-from clearway.store.base import Store
+from clearway.store.base import HALTED, Store
 
 PAUSED, BACKEND = "paused", "backend"  # small values that the daemon stores: see ``Store.set_value``
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
@@ -61,6 +62,8 @@ class RequestHandler:
             else:
                 if request.kind in (RequestKind.PAUSE, RequestKind.RESUME):
                     context = replace(context, paused=request.kind == RequestKind.PAUSE)
+                elif request.kind in (RequestKind.HALT, RequestKind.UNHALT):
+                    context = replace(context, halted=told(request.actor) if request.kind == RequestKind.HALT else "")
             self.store.finish_request(request.request_id, context.now, answer)
         return context
 
@@ -82,6 +85,10 @@ class RequestHandler:
                 if not pause:
                     self.pauses.end()
                 return Answer(sentence="paused" if pause else "resumed")
+            case RequestKind.HALT | RequestKind.UNHALT:
+                halt = request.kind == RequestKind.HALT
+                self.store.set_value(HALTED, request.actor if halt else "")
+                return Answer(sentence="halted" if halt else "not halted any more")
             case RequestKind.DRAIN:
                 return self._drain(request, context)
             case RequestKind.UNDRAIN:

@@ -163,7 +163,7 @@ class Service:
         if report is None:
             return f"{mode}, no cycle yet"
         acting = sum(1 for eviction in report.open_evictions if eviction.state.acting)
-        state = "paused" if report.paused else "standby" if report.standby else mode
+        state = report.halted or ("paused" if report.paused else "standby" if report.standby else mode)
         return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
 
     def _on_tick(self) -> None:

@@ -15,6 +15,7 @@ from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
 from clearway.model.transitions import O
 
+HALTED = "halted"  # the small value that says who has halted the daemon; empty where it is not halted
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 
@@ -159,6 +160,9 @@ class Store(HistoryStore, Protocol):
         """A small JSON value that outlives restarts (paused, the last cycle's summary); None when absent."""
 
     def set_value(self, key: str, value: object) -> None: ...
+
+    def halted_by(self) -> str:
+        """Who has halted the daemon, by a request that is not handled yet as well; empty where it is not halted."""
 
     def take_lease(self, owner: str, now: datetime, ttl_s: float, gone: str | None = None) -> Lease:
         """Take the lease where it is free or its holder has not renewed it in time; says who holds it afterwards.

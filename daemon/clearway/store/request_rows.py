@@ -1,15 +1,17 @@
 """The rows of ``requests``. What is asked, and what comes of it, is part of the audit trail in the same transaction."""
 
+import json
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.store import audit_rows, rows
-from clearway.store.tables import EVICTIONS
+from clearway.store.base import HALTED
+from clearway.store.tables import EVICTIONS, KEPT_VALUES
 from clearway.store.tables import REQUESTS as TABLE
 
 _LONGEST_DOCUMENT = 4_096  # characters of it in the audit trail; the request itself has it whole
@@ -22,6 +24,14 @@ def _request(row: Row[Any]) -> OperatorRequest:
 def pending(connection: Connection) -> tuple[OperatorRequest, ...]:
     query = select(TABLE).where(TABLE.c.handled_at.is_(None)).order_by(TABLE.c.request_id)
     return tuple(_request(row) for row in connection.execute(query))
+
+
+def halted_by(connection: Connection) -> str:
+    """The actor of a halt: one that holds, or that waits to be handled; empty where there is none."""
+    holds = select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == HALTED).scalar_subquery()
+    asked = select(func.min(TABLE.c.actor)).where(TABLE.c.handled_at.is_(None), TABLE.c.kind == RequestKind.HALT)
+    document, actor = connection.execute(select(holds, asked.scalar_subquery())).one()
+    return str((document is not None and json.loads(document)) or actor or "")
 
 
 def find(connection: Connection, request_id: int) -> OperatorRequest | None:

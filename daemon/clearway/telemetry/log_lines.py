@@ -71,6 +71,7 @@ class LogLines:
         self._tell_evictions(report)
         signature = (
             report.paused,
+            report.halted,
             report.standby,
             len(self._unread),
             tuple((waiting.preemptor.job.job_id, waiting.eviction_id) for waiting in report.waiting),
@@ -92,6 +93,7 @@ class LogLines:
             waiting_preemptors=len(report.waiting),
             open_evictions=len(report.open_evictions),
             paused=report.paused or None,
+            halted=report.halted or None,
             standby=report.standby or None,
             skipped_records=len(report.snapshot.skipped) or None,
             seconds=report.seconds,

@@ -12,7 +12,14 @@ from clearway.model.requests import RequestKind
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld
 
-CHANGES = ("/api/v1/pause", "/api/v1/resume", "/api/v1/evictions/1/approve", "/api/v1/evictions/1/cancel")
+CHANGES = (
+    "/api/v1/pause",
+    "/api/v1/resume",
+    "/api/v1/halt",
+    "/api/v1/unhalt",
+    "/api/v1/evictions/1/approve",
+    "/api/v1/evictions/1/cancel",
+)
 
 
 @pytest.mark.parametrize("path", CHANGES)
@@ -46,6 +53,19 @@ def test_without_a_token_file_changes_are_switched_off(make_api: Callable[..., A
     assert answer.status_code == 403
     assert "api.token_file" in answer.json()["detail"]
     assert api.store.pending_requests() == ()
+
+
+def test_halt_and_unhalt(api: ApiWorld) -> None:
+    api.tick()
+    assert api.client.get("/api/v1/cluster").json()["halted"] == ""
+    api.client.post("/api/v1/halt", headers=AUTHORIZED)
+    assert api.store.halted_by()  # before the loop has read it
+    api.tick()
+    assert api.client.get("/api/v1/cluster").json()["halted"].startswith("halted by ")
+    assert api.client.get("/health").json()["halted"]
+    api.client.post("/api/v1/unhalt", headers=AUTHORIZED)
+    api.tick()
+    assert api.client.get("/api/v1/cluster").json()["halted"] == ""
 
 
 def test_pause_and_resume(api: ApiWorld) -> None:

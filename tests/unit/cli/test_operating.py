@@ -147,6 +147,15 @@ def test_approve_and_then_cancel(site: Site) -> None:
     assert not site.world.leftovers()
 
 
+def test_halt_and_unhalt(site: Site) -> None:
+    with site.cycling():
+        assert site.run("halt").stdout == "halted\n"
+        assert site.json("status")["halted"].startswith("halted by ")
+        assert "No command is given to Slurm" in site.run("status").stdout
+        assert site.run("unhalt").stdout == "not halted any more\n"
+    assert site.json("status")["halted"] == ""
+
+
 def test_pause_and_resume(site: Site) -> None:
     with site.cycling():
         assert site.run("pause").stdout == "paused\n"
