@@ -121,6 +121,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         Relocation: RelocationLifecycle(),
     }
     gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
+    leadership.closed = gate.closed
     executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate)
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)

@@ -3,7 +3,6 @@
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from clearway.execution.gate import Gate
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
@@ -20,9 +19,8 @@ from clearway.store.base import Store
 class Commander:
     """Carries single commands out; ``grace`` is how long a placement outlasts what it is for."""
 
-    def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta, gate: Gate) -> None:
+    def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta) -> None:
         self._backend = backend
-        self._gate = gate
         self._store = store
         self._emit = emit
         self._grace = grace
@@ -33,16 +31,15 @@ class Commander:
     ) -> SlurmError | None:
         """Store the intent, act, store the result. What Slurm said when it did not do it.
 
-        The stop switch is looked at last: with ``HaltedError`` Slurm was not asked.
+        With ``HaltedError`` the stop switch has held the command back.
         ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
         about = target or Target(job_id=p.job_id if p else "")
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
-        error, result, detail = None, "ok", nodes
+        error: SlurmError | None = None
+        result, detail = "ok", nodes
         try:
-            if why := self._gate.closed():
-                raise HaltedError(why)  # noqa: TRY301 - one way out
             self._act(e, p, command, now, about)
         except HaltedError as failure:
             error, result, detail = failure, "held", str(failure)

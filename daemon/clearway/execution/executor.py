@@ -62,7 +62,7 @@ class Executor:
         self._learn = learn
         self._checkpoints = CheckpointTurns(config)
         grace = timedelta(seconds=config.execution.placement_grace)
-        self._commander = Commander(backend, store, emit, grace, gate)
+        self._commander = Commander(backend, store, emit, grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
@@ -190,7 +190,7 @@ class Executor:
     def _permitted(
         self, e: Operation, p: Preemption, seen: Job | None, step: Step, cycle: CycleContext, stuck: dict[str, str]
     ) -> Step | None:
-        """The step as it may be taken at this moment; None: none may. Where another plan is needed, ``stuck`` says why."""
+        """The step as it may be taken now; None: none may. Where another plan is needed, ``stuck`` says why."""
         if step.command in HARMFUL and seen is not None:
             counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
             why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle)

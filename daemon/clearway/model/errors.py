@@ -62,7 +62,7 @@ class SlurmRefusedError(SlurmError):
 
 
 class HaltedError(SlurmError):
-    """Slurm was not asked: the stop switch was thrown after the intent was stored. Certainly nothing was done."""
+    """The stop switch was thrown after the intent was stored: Slurm was not given the command."""
 
     retryable = True
 

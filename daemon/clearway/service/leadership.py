@@ -15,9 +15,11 @@ lease of L seconds (``daemon.lease``), counted by this host's monotonic clock fr
 What remains is the moment between the last look at the clock and the start of the command, which no client can close.
 """
 
+from collections.abc import Callable
+
 from clearway.config.configuration import DaemonConfig
 from clearway.model.clock import Clock
-from clearway.model.errors import LeaseLostError, SnapshotTooOldError, StoreError
+from clearway.model.errors import HaltedError, LeaseLostError, SnapshotTooOldError, StoreError
 from clearway.model.leadership import Lease
 from clearway.service.process_identity import certainly_gone
 from clearway.store.base import Store
@@ -30,6 +32,7 @@ class Leadership:
         self._store, self._clock, self._owner = store, clock, owner
         self._config = config
         self._lease_s = config.lease  # of the renewal that counts
+        self.closed: Callable[[], str] = lambda: ""  # the stop switch: why no command may be given now
         self.epoch: int | None = None  # None: another daemon leads, or none
         self._renewed = 0.0  # these are times of the monotonic clock
         self._observes_until = 0.0
@@ -107,9 +110,12 @@ class Leadership:
         """How long a command to Slurm may take that is given at once.
 
         Raises:
+            HaltedError: when the stop switch has been thrown.
             LeaseLostError: when this daemon must not give it.
             SnapshotTooOldError: when it should look at the cluster first.
         """
+        if why := self.closed():
+            raise HaltedError(why)
         self.keep()
         if self.epoch is None or self.observes:
             raise LeaseLostError("this daemon does not hold the lease, or has only just taken it over")

@@ -19,7 +19,7 @@ class Fence(Protocol):
     def command_limit_s(self) -> float:
         """Called immediately before each command that changes Slurm: how long it may take at most.
 
-        Raises ``CycleEndedError`` when it must not be given.
+        Raises ``CycleEndedError`` or ``HaltedError`` when it must not be given.
         """
 
 

@@ -293,7 +293,7 @@ class SqlStore(LeasedStore):
             document = connection.execute(query).scalar_one_or_none()
             return None if document is None else json.loads(document)
 
-    halted_by = _method(request_rows.halted_by)
+    halted_by = method(request_rows.halted_by)
 
     def set_value(self, key: str, value: object) -> None:
         with self._database.errors():
