@@ -185,9 +185,15 @@ def _use_wal(cursor: DBAPICursor) -> None:
 
 
 def _create_private(path: Path) -> None:
-    """An empty file is a valid SQLite database; its journal files take over its mode."""
+    """An empty file is a valid SQLite database; its journal files take over its mode.
+
+    A file that is there is not opened: closing it would drop the locks of this process's other connections to it, and
+    another process could then remove the log that they write to.
+    """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
     except OSError as error:
         raise StoreError(f"database {path}: {error.strerror or error}") from error
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from clearway.model.requests import Answer
 from clearway.store.repository import SqlStore
@@ -77,3 +78,20 @@ def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], SqlStore
         process.wait()
     assert len(handled) == len(set(handled)) == (THREADS + 1) * REQUESTS
     assert open_store().eviction(saved.eviction_id) == saved
+
+
+def test_a_second_store_of_a_process_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when it closes any descriptor of it.
+
+    Without them another process takes itself for the last one, and removes the log that this one writes to.
+    """
+    file = tmp_path / "clearway.sqlite"
+    first = SqlStore(f"sqlite:///{file}")
+    first.create_eviction(eviction())
+    second = SqlStore(f"sqlite:///{file}")
+    command = [sys.executable, "-c", OTHER_PROCESS, f"sqlite:///{file}", "1"]
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+    assert file.with_name(file.name + "-wal").exists()
+    assert len(first.pending_requests()) == len(second.pending_requests()) == 1
+    first.close()
+    second.close()
