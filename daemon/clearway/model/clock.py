@@ -17,7 +17,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Counts while the machine is suspended as well, so that a lease ends meanwhile."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ScaledClock(SystemClock):

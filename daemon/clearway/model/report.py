@@ -34,5 +34,6 @@ class CycleReport:
     database_bytes: int = 0  # 0: not asked for yet
     quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised
     epoch: int | None = None  # of the lease; None while another daemon holds it
+    clock_doubt: str = ""  # why nothing was done by the time that the clock shows; empty: it is believed
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0

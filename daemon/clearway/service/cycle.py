@@ -80,10 +80,15 @@ class Cycle:
     _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
-    def run(self, before: CycleReport | None, alive: Callable[[], None] = lambda: None) -> CycleReport:
+    def run(
+        self,
+        before: CycleReport | None,
+        alive: Callable[[], None] = lambda: None,
+        doubt: Callable[[datetime], str] = lambda _: "",
+    ) -> CycleReport:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
 
-        ``alive`` is called between any two pieces of work.
+        ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time.
 
         A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done.
 
@@ -109,7 +114,8 @@ class Cycle:
         self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
-        if not leads or self.leadership.observes:
+        doubted = doubt(now)
+        if not leads or self.leadership.observes or doubted:
             self.parts.history.forget()
         else:
             try:
@@ -132,6 +138,7 @@ class Cycle:
             halted=context.halted,
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
+            clock_doubt=doubted,
             database_bytes=self._size.get(_DATABASE, 0),
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),

@@ -6,12 +6,14 @@
 import gc
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from clearway.config.configuration import Config
 from clearway.model.errors import ClearwayError, CycleEndedError
 from clearway.model.events import CycleFailed
 from clearway.model.report import CycleReport
 from clearway.preemption.explainer import Explainer
+from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
 
@@ -32,6 +34,7 @@ class Loop:
         self._assemble = assemble
         self._next_config: Config | None = None
         self._wake = threading.Event()
+        self._clock_watch = ClockWatch(parts.clock)
         self.config = config
         self.report: CycleReport | None = None
         self._alive: Callable[[], None] = lambda: None
@@ -54,7 +57,9 @@ class Loop:
         if config is not None:
             self._cycle = self._assemble(config, self.parts, self.leadership)
             self.config = config
-        self.report = self._cycle.run(self.report, self._alive)
+        under_way = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
+        doubt = partial(self._clock_watch.doubt, under_way=under_way)
+        self.report = self._cycle.run(self.report, self._alive, doubt)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
         return self.report
 

@@ -50,6 +50,7 @@ class LogLines:
         self._waiting: dict[str, tuple[int | None, str]] = {}
         self._unread: frozenset[tuple[str, str]] = frozenset()
         self._epoch: int | None = None
+        self._clock_doubt = ""
         self._signature: tuple[object, ...] | None = None
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
@@ -66,6 +67,12 @@ class LogLines:
         if report.epoch != self._epoch:
             self._log.info("this daemon leads" if report.epoch else "another daemon leads", epoch=report.epoch)
             self._epoch = report.epoch
+        if report.clock_doubt != self._clock_doubt:
+            if report.clock_doubt:
+                self._log.warning("nothing is done by this time", why=report.clock_doubt)
+            else:
+                self._log.info("the clock is gone by again")
+            self._clock_doubt = report.clock_doubt
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)

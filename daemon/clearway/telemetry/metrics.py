@@ -109,6 +109,7 @@ class _DaemonMetrics:
         self._families.set("standby", report.standby)
         self._families.set("database_bytes", report.database_bytes)
         self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))
+        self._families.set("clock_doubted", bool(report.clock_doubt))
         self._families.set("lease_epoch", report.epoch or 0)
         self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
         self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
