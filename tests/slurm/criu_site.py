@@ -18,7 +18,7 @@ def criu_site(cluster: SlurmCluster, images: Path) -> Iterator[None]:
     """CRIU's helper for this cluster, and no sudo rule or image left behind."""
     shutil.copy(launcher.source(launcher.ROOT_HELPER), HELPER)
     HELPER.chmod(0o755)
-    Path("/etc/clearway/criu.conf").write_text(f"images={images}\nslurm_conf={cluster.conf}\n")
+    Path("/etc/clearway/criu.conf").write_text(f"images={images}\nslurm_conf={cluster.conf}\nlimit_mib=0\n")
     sudoers = Path("/etc/sudoers.d/clearway")
     sudoers.write_text(f"Defaults!{HELPER} !use_pty\nALL ALL=(root) NOPASSWD: {HELPER}\n")
     sudoers.chmod(0o440)

@@ -58,7 +58,7 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 
 
 def configure(cluster: SlurmCluster, **changes: str) -> None:
-    settings = {"images": str(IMAGES), "slurm_conf": str(cluster.conf)} | changes
+    settings = {"images": str(IMAGES), "slurm_conf": str(cluster.conf), "limit_mib": "0"} | changes
     Path("/etc/clearway/criu.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
