@@ -17,7 +17,7 @@ import pytest
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
 from clearway.model.errors import ConfigError
-from clearway.service.server import Notifier, Service
+from clearway.service.server import Notifier, Service, background
 from clearway.store.repository import SqlStore
 from tests.integration.daemon import (
     AUTHORIZED,
@@ -90,6 +90,24 @@ def test_an_eviction_over_http(tmp_path: Path) -> None:
         assert body["start_margin_s"] > 0
         assert body["approved_by"] == "ann"
         wait_for(lambda: "queued" in {p["state"] for p in client.get("/api/v1/evictions/1").json()["preemptions"]})
+
+
+def test_the_stop_switch_by_file_is_part_of_the_audit_trail(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    switch = tmp_path / "halt"
+    path.write_text(path.read_text().replace("[store]", f'halt_file = "{switch}"\n[store]'))
+    simulated = Simulated(load_config(path), path)
+    store = simulated.daemon.store
+
+    def halts() -> list[str]:
+        found = (row.document() for row in reversed(store.audit_trail()))
+        return [each["about"]["halted"] for each in found if each["kind"] == "halt"]
+
+    with background(simulated.service()):
+        switch.touch()
+        wait_for(lambda: len(halts()) == 1, what="the entry of the halt")
+        switch.unlink()
+        assert wait_for(lambda: len(halts()) == 2 and halts()) == [f"halted by the file {switch}", ""]
 
 
 def test_an_answer_does_not_wait_for_the_network(tmp_path: Path) -> None:

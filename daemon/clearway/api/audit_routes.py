@@ -9,7 +9,7 @@ from pydantic import Field
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
 from clearway.api.plan_schemas import Answer
-from clearway.model.audit import AuditRow
+from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.identity import Role
 from clearway.store.base import LARGEST_ID
 
@@ -20,9 +20,7 @@ class AuditView(Answer):
     sequence: int = Field(description="its number: 1, 2, 3 ... without a gap")
     at: datetime | None = Field(description="when it happened; null: the entry was changed and cannot be read")
     actor: str = Field(description="user, name of a token, or the daemon's own name; empty: not known")
-    kind: str = Field(
-        description="request, answer, start, configuration, configuration_refused, takeover, halt, mode, token, refused"
-    )
+    kind: str = Field(description=f"{', '.join(AuditKind)}; empty: the entry was changed and cannot be read")
     about: dict[str, Any] = Field(description="what was asked, changed or refused")
     previous: str = Field(description="hash of the entry before; 64 zeros: there is none")
     hash: str = Field(description="SHA-256 over the hash before, a line feed and the entry as canonical JSON")

@@ -24,8 +24,7 @@ class AuditKind(StrEnum):
     CONFIGURATION = "configuration"  # keys or tokens were changed: old and new values
     CONFIGURATION_REFUSED = "configuration_refused"
     TAKEOVER = "takeover"  # another daemon acts from now on
-    HALT = "halt"  # everything under way was stopped, or goes on
-    MODE = "mode"  # the daemon itself fell back to another mode
+    HALT = "halt"  # the daemon saw the stop switch, by request or by file, or that it is gone
     TOKEN = "token"  # noqa: S105 - `clearway token` has made one
     RESTORE = "restore"  # the database was made from a backup; names the head of the trail that this one replaced
     REFUSED = "refused"  # a login failed, or a role did not suffice

@@ -43,6 +43,10 @@ class ConfigurationRecord:
         kind = AuditKind.CONFIGURATION_REFUSED
         self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about))
 
+    def halted(self, why: str) -> None:
+        """The stop switch as the daemon sees it; ``why`` empty: it is gone. A file for it names nobody."""
+        self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=AuditKind.HALT, about={"halted": why}))
+
     def _record(self, kind: AuditKind, config: Config, tokens: Iterable[Entry], about: Values) -> AuditRow:
         key = f"configuration {self.owner}"
         kept, values = self.store.get_value(key), flat(config, tokens)

@@ -29,7 +29,7 @@ def certainly_gone(name: str) -> bool:
 def _machine() -> str | None:
     """The boot, and the namespace in which process ids count (a container has its own); None when not to be had."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
     except (OSError, ValueError):
         return None

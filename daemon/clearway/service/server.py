@@ -101,6 +101,7 @@ class Service:
         self._stopping = threading.Event()
         self._reload_asked = False
         self._loop_died = False
+        self._halted = ""  # what the audit trail says of the stop switch
         self.ready = threading.Event()
         self.pulse = Pulse(loop.parts.clock)
         self._listener = listen(self._config.api)
@@ -157,6 +158,11 @@ class Service:
     def _beat(self) -> None:
         self.pulse.beat()
         self._notifier.beat(self._status())
+        report = self._loop.report
+        if report is not None and report.halted != self._halted:
+            with contextlib.suppress(StoreError):  # then after the next cycle
+                self._record.halted(report.halted)
+                self._halted = report.halted
 
     def _status(self) -> str:
         report, mode = self._loop.report, self._config.daemon.mode.value
