@@ -60,6 +60,7 @@ def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:
         "preemptors": [{"partition": ["urgent"], "max_delay": "60s"}],
         "candidates": {"min_runtime": 0},
         "execution": {"kill_allowance": "6s"},
+        "budget": {"user_evictions_per_hour": None, "user_jobs_per_hour": None},
         "planning": {"time_per_cycle": PLANNING_S},
     }
     for section, keys in sections.items():

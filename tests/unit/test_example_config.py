@@ -22,6 +22,13 @@ NO_DEFAULT = {
     "access.jwks_audience",
     "budget.jobs_per_hour",
     "budget.lost_node_hours_per_hour",
+    "budget.user_lost_node_hours_per_hour",
+    "budget.account_evictions_per_hour",
+    "budget.account_jobs_per_hour",
+    "budget.account_lost_node_hours_per_hour",
+    "budget.rule_evictions_per_hour",
+    "budget.rule_jobs_per_hour",
+    "budget.rule_lost_node_hours_per_hour",
     "planning.end_confidence",
     "execution.checkpoint_bandwidth_mib_s",
 }

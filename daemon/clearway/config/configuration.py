@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import ValidationError, field_validator, model_validator
 
 from clearway.config.access import AccessConfig, ApiConfig
+from clearway.config.budget import BudgetConfig
 from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
@@ -113,27 +114,6 @@ class CandidatesConfig(_Section):
     allow_cancel: bool = _key(False, "whether jobs that cannot be requeued may be cancelled for good")
     allow_suspend: bool = _key(
         False, "whether jobs may be suspended, on nodes with enough memory for the urgent job as well"
-    )
-
-
-class BudgetConfig(_Section):
-    """What preemption may cost within any hour; a plan that would exceed it waits for approval. What follows misuse."""
-
-    misuse_pause: Duration = _key(
-        3_600.0,
-        "how long nothing is planned for a user who let another job into the placement of an urgent one; 0: no pause",
-    )
-    cancelled_pause: Duration = _key(
-        3_600.0,
-        "how long evictions for a user need approval, after an urgent job of the user was given up once others had "
-        "left for it; 0: no pause",
-    )
-
-    jobs_per_hour: int | None = _key(
-        None, "maximum jobs preempted in an hour; 0: all evictions wait for approval; None: no limit", ge=0
-    )
-    lost_node_hours_per_hour: float | None = _key(
-        None, "maximum node-hours lost in an hour; 0: no work may be lost; None: no limit", ge=0, allow_inf_nan=False
     )
 
 

@@ -1,6 +1,6 @@
 """What preemption may cost within an hour: of a plan, and of one more job. Pure."""
 
-from clearway.config.configuration import BudgetConfig
+from clearway.config.budget import BudgetConfig
 from clearway.model.operations import Usage
 
 

@@ -12,6 +12,7 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
 from clearway.model.rolling import RollingDrain
+from clearway.model.taking import Taking
 from clearway.model.transitions import O
 from clearway.store.base import CycleState, Judgement, Store
 
@@ -31,6 +32,7 @@ class OpenOperations:
         self._open: dict[int, Operation] = {}
         self._rolling: dict[int, RollingDrain] = {}
         self._usage: tuple[datetime, Usage] | None = None
+        self._takings: tuple[datetime, tuple[Taking, ...]] | None = None
         self._counts: tuple[ClusterSnapshot, Mapping[str, int]] | None = None
 
     def refresh(self, now: datetime, *names: str) -> CycleState:
@@ -97,7 +99,7 @@ class OpenOperations:
         self._store.forget_plans(operation.eviction_id, operation.revision)
 
     def _keep(self, operation: Operation) -> None:
-        self._usage = None
+        self._usage = self._takings = None
         if operation.state.terminal:
             self._open.pop(operation.eviction_id, None)
         else:
@@ -130,6 +132,12 @@ class OpenOperations:
         if self._usage is None or self._usage[0] != now:
             self._usage = now, self._store.usage_since(now - _HOUR)
         return self._usage[1]
+
+    def takings(self, now: datetime) -> tuple[Taking, ...]:
+        """What each eviction has taken from jobs within the last hour, or intends to, and for whom."""
+        if self._takings is None or self._takings[0] != now:
+            self._takings = now, self._store.takings(now - _HOUR)
+        return self._takings[1]
 
     def preemption_counts(self, snapshot: ClusterSnapshot) -> Mapping[str, int]:
         """How often each job that holds nodes was preempted before this cycle; jobs that never were are absent."""

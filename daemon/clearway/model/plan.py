@@ -191,6 +191,7 @@ class Plan(OperationPlan):
     together: tuple[str, ...] = ()  # job_ids of the other preemptors that it was planned with
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
     ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
+    rule: str = ""  # that made it a preemptor; empty in plans from before it was kept
     note: str = ""  # "it was ...": what is not proven of how it was planned beside others
 
     @property

@@ -32,6 +32,7 @@ class CycleReport:
     halted: str = ""  # why no command is given to Slurm; empty where commands are given
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet
+    user_pauses: tuple[bool, ...] = ()  # one for each user: True: left alone, False: plans wait for approval
     quarantined: tuple[Quarantined, ...] = ()  # what is passed over because its handling raised
     epoch: int | None = None  # of the lease; None while another daemon holds it
     clock_doubt: str = ""  # why nothing was done by the time that the clock shows; empty: it is believed

@@ -134,6 +134,7 @@ def plan_of(
         ),
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
+        rule=preemptor.rule,
     )
 
 

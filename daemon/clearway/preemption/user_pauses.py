@@ -1,7 +1,8 @@
 """Users whose urgent jobs others do not leave for without more ado, for a while, and why. An operator may end it.
 
 left alone      nothing is planned: another job of the user was in a placement, which is for the urgent job alone.
-asked about     plans wait for approval: an urgent job was cancelled once others had left for it.
+asked about     plans wait for approval: an urgent job was cancelled once others had left for it, or jobs leave again
+                and again (the same job for the same urgent job, or evictions whose urgent jobs do not start).
 """
 
 from collections.abc import Mapping
@@ -9,13 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from clearway.config.budget import BudgetConfig
 from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction
 from clearway.model.outcome import OutcomeCode
 from clearway.store.base import Store
 
-USER_PAUSES = "user_pauses"  # the name of the stored value
+USER_PAUSES, _LOOKED_AT = "user_pauses", "loops_looked_at"  # the names of stored values
+EVERYBODY = "*"  # no user's name in Slurm
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,28 @@ class UserPauses:
 
     def asked_about(self, user: str, now: datetime) -> str:
         """Why plans for this user's jobs need approval; empty where they do not."""
-        found = self._known.get(user)
-        return "" if found is None or now >= found.until else f"until {found.until:%H:%M} UTC, as {found.why}"
+        for found in (self._known.get(user), self._known.get(EVERYBODY)):
+            if found is not None and now < found.until:
+                return f"until {found.until:%H:%M} UTC, as {found.why}"
+        return ""
+
+    def all(self, now: datetime) -> tuple[UserPause, ...]:
+        """Those that last."""
+        return tuple(each for each in self._known.values() if now < each.until)
+
+    def look_for_loops(self, now: datetime, budget: BudgetConfig) -> None:
+        """Let an operator decide where jobs leave again and again without an end to it."""
+        if budget.loop_window <= 0:
+            return
+        window = timedelta(seconds=budget.loop_window)
+        looked_at = self._store.get_value(_LOOKED_AT)
+        since = now - window if looked_at is None else max(now - window, datetime.fromisoformat(looked_at))
+        for loop in self._store.loops(since, budget.loop_repeats):
+            user = EVERYBODY if loop.user is None else loop.user
+            known = self._known.get(user)
+            if known is None or now >= known.until:
+                why = f"{loop.why}, which looks like a loop"
+                self._keep(self._known | {user: UserPause(now + window, why, left_alone=False)})
 
     def notice(self, before: Eviction, after: Eviction, cycle: CycleContext) -> None:
         """An eviction has taken a step: pause its user where it ends by what the user did."""
@@ -70,9 +93,10 @@ class UserPauses:
             kind = after.outcome_code is OutcomeCode.MISUSED
             self._keep(self._known | {after.preemptor.user: UserPause(until, _half(why), kind)})
 
-    def end(self) -> None:
-        """An operator has looked at it."""
+    def end(self, now: datetime) -> None:
+        """An operator has looked at it: only what happens from now on can be a loop."""
         if self._known:
+            self._store.set_value(_LOOKED_AT, now.isoformat())
             self._keep({})
 
     def forget_ended(self, now: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from clearway.config.configuration import BudgetConfig
+from clearway.config.budget import BudgetConfig
 from clearway.eligibility import budget as budget_of
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage

@@ -140,6 +140,7 @@ class Cycle:
             epoch=self.leadership.epoch,
             clock_doubt=doubted,
             database_bytes=self._size.get(_DATABASE, 0),
+            user_pauses=tuple(each.left_alone for each in self.pauses.all(now)),
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
@@ -216,6 +217,8 @@ class Cycle:
         if not context.halted and self._is_due("strays", 600.0, now):
             part("nodes left over", self.drains.remove_strays, snapshot)
             part("placements left over", self._remove_strays, snapshot)
+        if self._is_due("loops", 10.0, now):
+            part("loops", self.pauses.look_for_loops, now, self.config.budget)
         if self._is_due("proposals", 60.0, now):
             self._size[_DATABASE] = part("size of the database", store.size_bytes) or 0
             kept_s = 0.0 if context.database_full else self.config.daemon.keep_superseded

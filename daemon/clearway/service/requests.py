@@ -83,7 +83,7 @@ class RequestHandler:
                 pause = request.kind == RequestKind.PAUSE
                 self.store.set_value(PAUSED, pause)
                 if not pause:
-                    self.pauses.end()
+                    self.pauses.end(context.now)
                 return Answer(sentence="paused" if pause else "resumed")
             case RequestKind.HALT | RequestKind.UNHALT:
                 halt = request.kind == RequestKind.HALT

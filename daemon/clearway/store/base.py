@@ -13,6 +13,7 @@ from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain
+from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
 
 HALTED = "halted"  # the small value that says who has halted the daemon; empty where it is not halted
@@ -152,6 +153,12 @@ class Store(HistoryStore, Protocol):
 
         ``without``: an operation whose own intentions do not count.
         """
+
+    def takings(self, since: datetime) -> tuple[Taking, ...]:
+        """What evictions for urgent jobs have taken from jobs since then, and what they intend to: one for each."""
+
+    def loops(self, since: datetime, repeats: int) -> tuple[Loop, ...]:
+        """What has happened so many times since then that it looks like a loop."""
 
     def moved_since(self, kind: MoveKind, since: datetime) -> int:
         """Jobs moved for this that have passed their point of no return since then."""

@@ -30,6 +30,7 @@ from clearway.store import (
     request_rows,
     rolling_rows,
     rows,
+    taking_rows,
 )
 from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
@@ -273,6 +274,8 @@ class SqlStore(LeasedStore):
 
     preemption_counts = method(preemption_rows.counts)
     usage_since = method(preemption_rows.usage_since)
+    takings = method(taking_rows.takings)
+    loops = method(taking_rows.loops)
     moved_since = method(preemption_rows.moved_since)
 
     # What was learned

@@ -40,6 +40,7 @@ def eviction_values(eviction: Operation) -> Values:
         "preemptor_job_id": subject.job_id,
         "preemptor_user": subject.user,
         "preemptor_account": subject.account,
+        "rule": eviction.plan.rule if isinstance(eviction, Eviction) else "",
         "deadline": eviction.plan.deadline,
         "nodes_needed": eviction.plan.nodes_needed,
         "predicted_lost_node_s": eviction.predicted_lost_node_s,

@@ -51,6 +51,7 @@ EVICTIONS = _table(
     _given("preemptor_job_id", Name(ID_LENGTH)),
     _given("preemptor_user", Name()),
     _given("preemptor_account", Name()),
+    Column("rule", Name()),  # that made the preemptor urgent; NULL: from before it was kept
     _given("deadline", UtcDateTime),
     _given("nodes_needed", Integer),
     _given("created_at", UtcDateTime),

@@ -101,6 +101,10 @@ _GAUGES = {
     "clock_doubted": "1 while nothing is done because the wall clock was set, else 0.",
     "lease_epoch": "Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.",
     "mode": "1 for the configured daemon.mode, 0 for the others.",
+    "paused_users": (
+        "Users whose urgent jobs are left to Slurm for a while (left_alone), or need approval (asked_about; one that "
+        "stands for all users counts as one); 0: none."
+    ),
     "waiting_preemptors": "Preemptors that wait; 0: none waits.",
     "waiting_preemptors_without_eviction": (
         "Preemptors that wait and for which nothing is planned; 0: there is a plan for each."
@@ -137,6 +141,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "handling_failures": {"kind": Subject},
     "quarantined": {"kind": [subject for subject in Subject if subject is not Subject.REQUEST]},
     "cycles_cut": {"kind": CUTS.values()},
+    "paused_users": {"kind": ("left_alone", "asked_about")},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
     "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
     "refused_logins": {"reason": ("token", "role")},

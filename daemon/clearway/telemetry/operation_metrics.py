@@ -32,6 +32,8 @@ class OperationMetrics:
         turns = (turn.state for each in rolling for turn in each.turns)
         longest_s = max((standstill_s(each, report.at) for each in rolling), default=0.0)
         self._families.set("waiting_preemptors", len(waiting))
+        kinds = ("left_alone" if left_alone else "asked_about" for left_alone in report.user_pauses)
+        self._families.set_tally("paused_users", kinds)
         self._families.set("waiting_preemptors_overdue", overdue)
         self._families.set("waiting_preemptors_without_eviction", unplanned)
         self._families.set_tally("open_evictions", (each.state for each in operations))
