@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, ScalarSelect, bindparam, delete, func, insert, select, update
+from sqlalchemy import BindParameter, Connection, Row, ScalarSelect, bindparam, delete, func, insert, select, update
 
 from clearway.estimates.learning import Requeued
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
@@ -69,7 +69,7 @@ def usage_since(connection: Connection, since: datetime, without: int = 0) -> Us
     return usage_of(*connection.execute(select(*usage_queries(since, without))).one())
 
 
-def usage_queries(since: datetime, without: int = 0) -> tuple[ScalarSelect[Any], ...]:
+def usage_queries(since: datetime | BindParameter[datetime], without: int = 0) -> tuple[ScalarSelect[Any], ...]:
     """Jobs and lost work, and the same of what is intended, as columns of one row, for ``usage_of``.
 
     The predicted figure counts until the actual one is known. Eternal jobs are there to be preempted. ``without``: an

@@ -11,9 +11,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
@@ -38,11 +39,23 @@ from clearway.store.leased_store import LeasedStore, method
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, PREEMPTIONS, REQUESTS, ROLLING_DRAINS, STEPS
+from clearway.store.types import UtcDateTime
 
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
 _MARK_BYTES = 6  # no user can guess it, and no other database has the same
 _PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
+
+
+@lru_cache(maxsize=8)
+def _cycle_query(names: tuple[str, ...]) -> Select[Any]:
+    """See ``cycle_state``. To make the statement takes longer than to execute it."""
+    return select(
+        *preemption_rows.usage_queries(bindparam("usage_since", type_=UtcDateTime())),
+        select(REQUESTS.c.request_id).where(REQUESTS.c.handled_at.is_(None)).exists(),
+        select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(rolling_rows.OPEN)).exists(),
+        *(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names),
+    )
 
 
 class SqlStore(LeasedStore):
@@ -139,14 +152,8 @@ class SqlStore(LeasedStore):
 
         The first is one row of scalar subqueries: tables that are empty, as they mostly are, are not asked again.
         """
-        query = select(
-            *preemption_rows.usage_queries(usage_since),
-            select(REQUESTS.c.request_id).where(REQUESTS.c.handled_at.is_(None)).exists(),
-            select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(rolling_rows.OPEN)).exists(),
-            *(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names),
-        )
         with self._database.reading() as connection:
-            row = connection.execute(query).one()
+            row = connection.execute(_cycle_query(tuple(names)), {"usage_since": usage_since}).one()
             usage, (has_requests, has_rolling, *documents) = row[:4], row[4:]
             found = zip(names, documents, strict=True)
             return CycleState(
