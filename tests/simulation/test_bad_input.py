@@ -9,7 +9,7 @@ import pytest
 
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
-from clearway.model.operations import PreemptionState
+from clearway.model.operations import EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
 from clearway.slurm import parse
@@ -275,6 +275,18 @@ class FailingStore(SqlStore):
         return super().__getattribute__(name)
 
 
+class LosingStore(SqlStore):
+    """A database that stores the next states of evictions, and whose answer is lost."""
+
+    losing = 0
+
+    def save_eviction(self, eviction: Operation) -> None:
+        super().save_eviction(eviction)
+        if self.losing:
+            self.losing -= 1
+            raise StoreError("server closed the connection unexpectedly")
+
+
 WRITES = ["take_lease", "cycle_state", "preemption_counts", "create_eviction", "begin_step"]
 
 
@@ -309,4 +321,23 @@ def test_a_result_that_could_not_be_stored_is_found_out_again(world: World, call
     planned = {p.job_id for p in eviction.preemptions}
     for job_id in jobs:
         assert len(world.cluster.jobs[job_id].runs) <= (2 if job_id in planned else 1)
+    store.close()
+
+
+def test_a_request_whose_answer_from_the_database_was_lost_is_not_refused(world: World) -> None:
+    """It was stored that the eviction is called off: to carry it on in the same cycle would undo that."""
+    store = LosingStore(world.store_url)
+    world.start_daemon(store=store)
+    jobs = busy(world, Program(save_s=20.0))
+    world.urgent(2)
+    world.tick()
+    request_id = world.store.add_request("cancel", 1, "root", world.clock.now())
+    store.losing = 1
+    assert isinstance(try_cycle(world), StoreError)
+    request = world.store.request(request_id)
+    assert request is not None
+    assert request.handled_at is None, request.result
+    world.run_until(world.settled)
+    assert world.eviction().state is EvictionState.CANCELLED
+    assert untouched(world, jobs)
     store.close()

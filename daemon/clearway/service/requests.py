@@ -12,7 +12,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
-from clearway.model.errors import ClearwayError, RequestError
+from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
@@ -56,6 +56,8 @@ class RequestHandler:
             try:
                 answer = self._handle(request, context)
             except ClearwayError as error:
+                if isinstance(error, StoreError) and error.retryable:
+                    raise  # it may be stored all the same: the next cycle sees what is, and takes the request again
                 answer = Answer(code=RequestResult.REFUSED, sentence=str(error))
             except Exception as error:  # noqa: BLE001 - a defect, which must not keep other requests from being handled
                 answer = self._failed(request, error, context)
