@@ -19,7 +19,7 @@ from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo
+from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo, watch_is_over
 from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, JobState
@@ -61,7 +61,7 @@ class DrainLifecycle(NodesLifecycle[Drain]):
             return None
         if e.state is E.CANCELLING and ours:
             return Phase(e.state, Command.UNDRAIN)
-        return close_phase(e, cycle.now, cycle.config.execution.watch_return)
+        return close_phase(e, cycle.now, cycle.config.execution.watch_return, cycle.snapshot)
 
     def cause(self, e: Drain) -> Cause:
         return Cause(Purpose.FORCED_DRAIN if e.order.force else Purpose.DRAIN, nodes=e.order.nodes)
@@ -70,7 +70,8 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         return have_to_go(e, cycle.snapshot)
 
     def step_context(self, e: Drain, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
-        return replace(common, first=True, kill_when_late=e.order.force)
+        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
+        return replace(common, first=not over, unwatched=over, kill_when_late=e.order.force)
 
     def replan(self, e: Drain, stuck: Mapping[str, str], cycle: CycleContext) -> DrainPlan | Phase | None:
         """Where there can be no plan the drain is called off."""

@@ -71,6 +71,7 @@ class StepContext:
     wanted: bool = True  # the preemptor still waits for the nodes
     may_resume: bool = False  # no other job has this suspended job's processors, or can get them first
     first: bool = False  # it goes to the head of the queue until it runs again
+    unwatched: bool = False  # its return is not watched any more: what it was given is taken back
     placement: str = ""  # of a job that is moved: where it is to start again
     attach: bool = False  # ... in that placement, not just anywhere
     placed: bool = False  # ... which covers its own target now and nothing else
@@ -93,6 +94,8 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepConte
         return Step(S.VACATING, note="it put itself back in the queue")
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
+    if context.unwatched and still_first(p, seen):
+        return None if _just_tried(p, now, context.retry_after) else Step(p.state, Command.USUAL_PRIORITY)
     if p.state is S.VACATED:
         return _vacated(p, seen, now, context)
     if p.state is S.QUEUED:
@@ -207,6 +210,11 @@ def _queued(p: Preemption, seen: Job, now: datetime, context: StepContext) -> St
     waits = seen.eligible_time is not None and seen.eligible_time > now + _SECOND
     again = p.attempts < context.give_up_after and not _just_tried(p, now, context.retry_after)
     return Step(S.QUEUED, Command.START_NOW) if waits and again else None
+
+
+def still_first(p: Preemption, seen: Job) -> bool:
+    """Whether a job that left still has the priority that gives it the first place in the queue."""
+    return p.state in (S.VACATED, S.QUEUED) and seen.state is not JobState.ENDED and seen.priority == FIRST
 
 
 def _just_tried(p: Preemption, now: datetime, pause: timedelta = _SECOND) -> bool:

@@ -9,12 +9,13 @@ from typing import Generic, TypeVar
 
 from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.job_lifecycle import Command, S, StepContext
+from clearway.execution.job_lifecycle import Command, S, StepContext, still_first
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import EvictionState, Operation, Preemption
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
+from clearway.model.problem import Action
 
 E = EvictionState
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
@@ -93,13 +94,27 @@ def placement_phase(e: Operation, placement: Reservation | None) -> Phase | None
     return None if covers else Phase(e.state, Command.MOVE_PLACEMENT)
 
 
-def close_phase(e: Operation, now: datetime, watch_return_s: float) -> Phase | None:
-    """The rows of an operation with nothing of its own left on the cluster: its preemptees return."""
+def watch_is_over(e: Operation, now: datetime, watch_return_s: float) -> bool:
+    """Whether the return of its preemptees has been watched for long enough."""
+    return e.state in (E.RETURNING, E.CANCELLING) and now - e.state_since >= timedelta(seconds=watch_return_s)
+
+
+def close_phase(
+    e: Operation, now: datetime, watch_return_s: float, snapshot: ClusterSnapshot | None = None
+) -> Phase | None:
+    """The rows of an operation with nothing of its own left on the cluster: its preemptees return.
+
+    What was done to them that does not pass by itself is taken back first: a suspension, and, for operations that give
+    it and so tell the ``snapshot``, the first place in the queue.
+    """
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
-    suspended = any(p.state is S.SUSPENDED for p in open_ones)  # only the operation that did it will resume it
-    if open_ones and (suspended or now - e.state_since < timedelta(seconds=watch_return_s)):
+    # Only the operation that did it will resume it. Of one that is vacating it may not have been seen yet.
+    suspended = any(p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way) for p in open_ones)
+    seen = snapshot.job_by_id if snapshot else {}
+    first = any(p.job_id in seen and still_first(p, seen[p.job_id]) for p in open_ones)
+    if open_ones and (suspended or first or not watch_is_over(e, now, watch_return_s)):
         return None
     final = E.COMPLETED
     if e.state is E.CANCELLING:

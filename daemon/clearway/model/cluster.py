@@ -199,6 +199,12 @@ class ClusterSnapshot:
                     holders[name].append(job)
         return {name: tuple(jobs) for name, jobs in holders.items()}
 
+    def hides(self, job_id: str) -> bool:
+        """Whether this job may be there though it was not read: its own record was skipped, or one without an id."""
+        return job_id not in self.job_by_id and any(
+            item.kind == "job" and (item.ident == job_id or not item.ident.isdigit()) for item in self.skipped
+        )
+
     @cached_property
     def unreadable(self) -> bool:
         """Whether a job record was skipped that may hold any node: then no node can be called free for sure."""

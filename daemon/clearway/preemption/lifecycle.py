@@ -40,6 +40,7 @@ class Observation:
     extend_when_ends: datetime  # a placement that ends before this and is still needed is extended
     paused: bool = False
     stranger: Job | None = None  # another job than the preemptor that runs, or waits to run, in the placement
+    hidden: bool = False  # the preemptor may be there, though its record could not be read
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,11 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
-        strangers = tuple(job.job_id for job in _strangers(e, snapshot))
-        return Target(job_id=e.preemptor.job_id, guests=strangers)
+        """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
+        guests = [job.job_id for job in _strangers(e, snapshot)]
+        if e.preemptor.job_id not in snapshot.job_by_id:
+            guests.append(e.preemptor.job_id)
+        return Target(job_id=e.preemptor.job_id, guests=tuple(guests))
 
     def cause(self, e: Eviction) -> Cause:
         plan = e.plan
@@ -137,6 +141,7 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         preemptor = replace(preemptor, reservation=None)
     return Observation(
         preemptor=preemptor,
+        hidden=snapshot.hides(e.preemptor.job_id),
         placement=ours,
         nodes_free=_nodes_free(e, snapshot),
         placement_ends=placement_ends(e, grace),
@@ -220,6 +225,8 @@ def next_phase(e: Eviction, observation: Observation, now: datetime, watch_retur
 
 def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase | None:
     job = observation.preemptor
+    if job is None and observation.hidden and now < observation.placement_ends:
+        return None
     pointless = _pointless(e, job)
     if job is None or pointless:
         return undo(OutcomeCode.POINTLESS, pointless)

@@ -21,7 +21,7 @@ from clearway.eligibility.node_usage import FreeCapacity
 from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo
+from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo, watch_is_over
 from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Preemption, PreemptionState, Relocation
@@ -45,7 +45,7 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
             return placement_phase(e, placed)
         if placed is not None:
             return Phase(e.state, Command.DELETE_PLACEMENT)
-        return close_phase(e, cycle.now, cycle.config.execution.watch_return)
+        return close_phase(e, cycle.now, cycle.config.execution.watch_return, cycle.snapshot)
 
     def target(self, e: Relocation, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A moved job in a placement that is gone could never start.
@@ -66,9 +66,11 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
 
     def step_context(self, e: Relocation, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         placed = cycle.reservation(e.placement)
+        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
         return replace(
             common,
-            first=True,
+            first=not over,
+            unwatched=over,
             placement=e.placement,
             attach=may_still_arrive(p, cycle),
             placed=placed is not None and set(placed.nodes) == set(e.order.nodes_after(p.job)),
