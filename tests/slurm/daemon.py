@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,8 @@ BACKEND = os.environ.get("CLEARWAY_BACKEND", "cli")
 MOST_REPEATED = 20  # steps of a second, from a checkpoint until the launcher looks; on a quiet machine one at most
 
 # A program that computes in steps, saves itself between two of them when it gets USR1, and goes on from there.
-# A step takes a second until a test lets it hurry: it lasts for as long as the test needs it, on any machine.
+# A step takes a second until a test lets it hurry: it lasts for as long as the test needs it, on any machine. So does
+# saving, while there is a file FILE.hold.
 STEPPER = """\
 import os, signal, sys, time
 steps, state = int(sys.argv[1]), sys.argv[2]
@@ -51,6 +52,8 @@ while done < steps:
         log.write(f"{done}\\n")
     if wanted:
         wanted = False
+        while os.path.exists(state + ".hold"):
+            time.sleep(0.02)
         with open(state + ".new", "w") as out:
             out.write(f"{done} {value}")
         os.rename(state + ".new", state)
@@ -105,12 +108,23 @@ def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
 
 
 class RunningDaemon:
-    """``with RunningDaemon(cluster, folder) as daemon``; killed with SIGKILL it leaves database and cluster behind."""
+    """``with RunningDaemon(cluster, folder) as daemon``; killed with SIGKILL it leaves database and cluster behind.
+
+    ``env`` is added to its environment.
+    """
 
     token = "a-token-for-the-tests-0123456789"
     authorized: ClassVar = {"Authorization": f"Bearer {token}"}
 
-    def __init__(self, cluster: SlurmCluster, folder: Path, *, config: str | None = None, kill_at: str = "") -> None:
+    def __init__(
+        self,
+        cluster: SlurmCluster,
+        folder: Path,
+        *,
+        config: str | None = None,
+        kill_at: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.cluster, self.folder = cluster, folder
         folder.mkdir(exist_ok=True)
         self.config = folder / "clearway.toml"
@@ -120,15 +134,14 @@ class RunningDaemon:
         tokens.chmod(0o600)
         self.log = folder / "daemon.log"
         self._kill_at = kill_at
+        self._env = {**cluster.env, "PYTHONPATH": os.pathsep.join(sys.path)} | dict(env or {})
 
     def __enter__(self) -> Self:
         script = Path(__file__).with_name("killed_daemon.py")
         arguments = [sys.executable, str(script), str(self.config), self._kill_at]
         with self.log.open("ab") as log:
             self._offset = log.tell()  # before it starts: it may have said where it listens when we look again
-            self.process = subprocess.Popen(
-                arguments, stderr=log, stdout=log, env={**self.cluster.env, "PYTHONPATH": os.pathsep.join(sys.path)}
-            )
+            self.process = subprocess.Popen(arguments, stderr=log, stdout=log, env=self._env)
         if not self._kill_at:
             try:
                 self.wait_ready()

@@ -1,12 +1,13 @@
 """Bad days of a site, in the middle of an eviction on a real cluster: it comes to its end and touches no other job.
 
-The daemon stops itself before its second requeue. So one job has left and three have not when the harm begins, and the
-command that comes next meets it.
+Where the daemon stops itself before its second requeue, one job has left and three have not when the harm begins, and
+the command that comes next meets it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tests.integration.store.servers import PostgresServer
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, config_text, install_programs, saver_script
+from tests.slurm.false_clock import LIBRARY, FalseClock
 from tests.slurm.machine import stop_process
 from tests.slurm.test_end_to_end import LOOP, STEPS, WHOLE, no_leftovers, submit_urgent
 from tests.slurm.urgent import let_go
@@ -41,18 +43,18 @@ def fill(cluster: SlurmCluster) -> Crowd:
     install_programs(cluster)
 
     def submit(script: str, user: str = "cwalice") -> str:
-        job_id = cluster.sbatch(script, "--requeue", "--output=/dev/null", "--time=60", *WHOLE, user=user)
-        cluster.wait_state(job_id, "RUNNING")
-        return job_id
+        return cluster.sbatch(script, "--requeue", "--output=/dev/null", "--time=60", *WHOLE, user=user)
 
     saver = submit(saver_script(cluster, STEPS))
     jobs = [saver, submit(LOOP, "cwbob"), *(submit(LOOP) for _ in cluster.node_names[2:])]
+    for job_id in jobs:
+        cluster.wait_state(job_id, "RUNNING")
     cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver).get("Comment", ""), 30, "the saver's claim")
     return Crowd(saver, jobs[1], {job_id: cluster.job(job_id)["StartTime"] for job_id in jobs})
 
 
 class Halfway:
-    """A daemon that stands still in the middle of an eviction, until ``wake``."""
+    """An eviction in its middle. Where its daemon stands still, ``wake`` lets it go on."""
 
     def __init__(self, cluster: SlurmCluster, daemon: RunningDaemon, crowd: Crowd, urgent: str) -> None:
         self.cluster, self.daemon, self.crowd, self.urgent = cluster, daemon, crowd, urgent
@@ -106,13 +108,18 @@ def stands_still(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
+def config(cluster: SlurmCluster, folder: Path, max_delay_s: int, **changes: str) -> str:
+    text = config_text(folder, cluster.conf, **changes)
+    return text.replace('max_delay = "60s"', f'max_delay = "{max_delay_s}s"')
+
+
 @contextmanager
 def halfway(cluster: SlurmCluster, folder: Path, **changes: str) -> Iterator[Halfway]:
-    """An eviction in its middle; ``changes``: of the configuration."""
+    """The daemon stands still before its second requeue; ``changes``: of the configuration."""
     crowd = fill(cluster)
-    keys = {"slurm": f'backend = "{BACKEND}"\nconf = "{cluster.conf}"\ntimeout = {COMMAND_LIMIT_S}'} | changes
-    config = config_text(folder, cluster.conf, **keys).replace('max_delay = "60s"', 'max_delay = "600s"')
-    with RunningDaemon(cluster, folder, config=config, kill_at="stop@2:requeue") as daemon:
+    slurm = f'backend = "{BACKEND}"\nconf = "{cluster.conf}"\ntimeout = {COMMAND_LIMIT_S}'
+    text = config(cluster, folder, 600, **{"slurm": slurm} | changes)
+    with RunningDaemon(cluster, folder, config=text, kill_at="stop@2:requeue") as daemon:
         daemon.wait_ready()
         urgent, _ = submit_urgent(cluster, NEEDED)
         daemon.wait_for(lambda: stands_still(daemon.process.pid), 60, "the daemon to stop at its second requeue")
@@ -153,4 +160,36 @@ def test_the_database_is_restarted(cluster: SlurmCluster, tmp_path: Path, databa
         eviction.wait_failure()
         assert len(eviction.restarted() - before) <= 1
         database_server.start()
+        eviction.comes_to_its_end()
+
+
+def let_cycles_pass(daemon: RunningDaemon) -> None:
+    def cycles() -> int:
+        found = re.search(r"^clearway_cycles_total (\d+)", daemon.get("/metrics").text, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    enough = cycles() + 5
+    daemon.wait_for(lambda: cycles() >= enough, 60, "five cycles")
+
+
+@pytest.mark.one_slurm
+def test_the_clock_jumps_while_a_job_saves_itself(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Ahead by more than the urgent job may wait, and back: no job is requeued because of it."""
+    if LIBRARY is None:
+        skip_or_fail("libfaketime is not installed")
+    folder, clock = tmp_path / "daemon", FalseClock(tmp_path / "clock")
+    crowd = fill(cluster)
+    hold = cluster.work / f"state.{crowd.saver}.hold"
+    hold.touch()
+    text = config(cluster, folder, 300, execution='kill_allowance = 12\nlate_checkpoint = "kill"')
+    with RunningDaemon(cluster, folder, config=text, env=clock.env) as daemon:
+        urgent, _ = submit_urgent(cluster, NEEDED)
+        eviction = Halfway(cluster, daemon, crowd, urgent)
+        saving = "state=saving"
+        daemon.wait_for(lambda: saving in cluster.job(crowd.saver).get("Comment", ""), 60, "the job to save itself")
+        for ahead_s in (400, 0, -400, 0):
+            clock.set(ahead_s)
+            let_cycles_pass(daemon)
+            assert not eviction.restarted(), f"requeued when the clock was {ahead_s} s ahead"
+        hold.unlink()
         eviction.comes_to_its_end()
