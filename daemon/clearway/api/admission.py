@@ -15,8 +15,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clearway.api.problems import problem
 
 
 class Lane(StrEnum):
@@ -140,8 +141,3 @@ class BoundedBody:
             return whole.pop() if whole else await receive()
 
         await self._app(scope, read, send)
-
-
-def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The one form of every error."""
-    return JSONResponse({"detail": " ".join(detail.split())}, status, headers)

@@ -1,10 +1,12 @@
 """Puts the application together: routes, bounds and one form for every error."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -20,10 +22,11 @@ from clearway.api import (
     schemas,
     what_if_routes,
 )
-from clearway.api.admission import THREADS, BoundedBody, Lanes, problem
+from clearway.api.admission import THREADS, BoundedBody, Lanes
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
 from clearway.api.hosts import KnownHosts
+from clearway.api.problems import problem
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
@@ -50,6 +53,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         lifespan=_lifespan,
         redirect_slashes=False,
         responses={
+            405: {"model": schemas.Problem, "description": "not by this method; Allow names those that there are"},
             413: {"model": schemas.Problem, "description": f"the body is larger than {LARGEST_BODY} bytes"},
             421: {"model": schemas.Problem, "description": "the Host header names another host"},
             422: {"model": schemas.Problem, "description": "the request is malformed"},
@@ -70,7 +74,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         audit_routes.router,
     ):
         check_declared(router)
-        app.include_router(router, prefix=API, responses=REFUSALS)
+        app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
     check_declared(health_routes.router)
     app.include_router(health_routes.router)
     refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
@@ -100,8 +104,34 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
     return problem(422, f"{place or 'body'}: {what}")
 
 
+async def _no_other_query(request: Request) -> None:
+    """A mistyped parameter is refused, as a mistyped key of a body is: to pass over it would answer something else."""
+    known = set(_query_names(request.scope["route"].dependant))
+    for name in request.query_params:
+        if name not in known:
+            raise HTTPException(422, f"{name[:80]!r}: unknown parameter")
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (each.alias for each in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_names(each)
+
+
+def _allowed(request: Request) -> str:
+    """The methods of this path, as documented: Starlette names those of the first route that has it alone."""
+    paths, asked = request.app.openapi()["paths"], request.url.path
+    templates = [path for path in paths if re.fullmatch(re.sub("{[^}]*}", "[^/]+", path), asked)]
+    found = [asked] if asked in paths else templates
+    return ", ".join(sorted({method.upper() for path in found for method in paths[path]}))
+
+
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     match error:
+        case StarletteHTTPException(status_code=400):  # FastAPI's for a body that is no text
+            return problem(422, f"body: {error.detail}")
+        case StarletteHTTPException(status_code=405):
+            return problem(405, str(error.detail), {"Allow": _allowed(request)})
         case StarletteHTTPException():
             return problem(error.status_code, str(error.detail), dict(error.headers or {}))
         case UnknownEvictionError():

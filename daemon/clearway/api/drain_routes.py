@@ -7,10 +7,12 @@ The loop checks it.
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from clearway.api import schemas, views
 from clearway.api.authorization import Asker, needs
 from clearway.api.context import Context, Daemon, Report
+from clearway.api.problems import NOT_FOUND
 from clearway.api.request_routes import OPERATOR, Ask
 from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
@@ -33,6 +35,14 @@ router = APIRouter(tags=["drains"], dependencies=[needs(Role.USER)])
 moves = APIRouter(tags=["moves"], dependencies=_VIEWER)
 rolling = APIRouter(prefix="/rolling-drains", tags=["drains"], dependencies=_VIEWER)
 
+
+class _RollingSegment(StringConvertor):
+    """Else /what-if would be a number to the route that reads one, and not a path with a method of its own."""
+
+    regex = "(?!what-if$)[^/]+"
+
+
+register_url_convertor("rolling", _RollingSegment())
 RollingId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the rolling drain")]
 
 
@@ -132,14 +142,14 @@ def rolling_drains(
     return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
 
 
-@rolling.get("/{rolling_id}")
+@rolling.get("/{rolling_id:rolling}", responses=NOT_FOUND)
 def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
     """One rolling drain, with the turn of each of its nodes."""
     found = _existing(daemon, rolling_id)
     return views.view(schemas.RollingView, found, found.order)
 
 
-@rolling.post("/{rolling_id}/cancel", status_code=202, dependencies=[OPERATOR])
+@rolling.post("/{rolling_id}/cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
 def cancel(daemon: Daemon, ask: Ask, rolling_id: RollingId) -> schemas.RequestView:
     """Begin no more of its drains, and cancel what is not empty yet; empty nodes stay drained."""
     _existing(daemon, rolling_id)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from clearway.api import plan_schemas, schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
+from clearway.api.problems import NOT_FOUND
 from clearway.api.sight import Seen
 from clearway.model.identity import Role
 from clearway.model.operations import STATE_GROUPS, EvictionState
@@ -48,14 +49,14 @@ def evictions(
     return schemas.EvictionList(items=items[:limit], next_offset=offset + limit if len(items) > limit else None)
 
 
-@router.get("/{eviction_id}")
+@router.get("/{eviction_id}", responses=NOT_FOUND)
 def eviction(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.EvictionView:
     """One eviction: its plan with curve and reasons, its preemptions with their times, predicted and actual."""
     found = daemon.store.eviction(eviction_id)
     return seen.eviction(found).eviction(views.eviction_view(found))
 
 
-@router.get("/{eviction_id}/steps")
+@router.get("/{eviction_id}/steps", responses=NOT_FOUND)
 def steps(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.StepList:
     """Everything that was done or noticed, in order."""
     own = seen.eviction(daemon.store.eviction(eviction_id))
@@ -63,7 +64,7 @@ def steps(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.StepLi
     return schemas.StepList(items=own.steps(found))
 
 
-@router.get("/{eviction_id}/explanation")
+@router.get("/{eviction_id}/explanation", responses=NOT_FOUND)
 def explanation(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> plan_schemas.ExplanationView:
     """The cost of sparing each chosen job, preempting each spared job, waiting longer, or following simple rules."""
     found = daemon.store.eviction(eviction_id)
@@ -75,7 +76,7 @@ def explanation(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> plan_sch
     return whole.model_copy(update={"alternatives": tuple(a for a in whole.alternatives if own.has(a.job_id))})
 
 
-@router.get("/{eviction_id}/plans")
+@router.get("/{eviction_id}/plans", responses=NOT_FOUND)
 def plans(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.PlanList:
     """Every plan that it has had: it is planned anew when a job does not leave in time."""
     own = seen.eviction(daemon.store.eviction(eviction_id))

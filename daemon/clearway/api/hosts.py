@@ -9,7 +9,7 @@ import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from clearway.api.admission import problem
+from clearway.api.problems import problem
 
 
 class KnownHosts:

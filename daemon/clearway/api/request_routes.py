@@ -12,6 +12,7 @@ from clearway.api import schemas, views
 from clearway.api.authorization import Actor, needs
 from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
+from clearway.api.problems import NOT_FOUND
 from clearway.api.sight import Seen
 from clearway.model.identity import Role
 from clearway.model.requests import RequestKind
@@ -47,13 +48,13 @@ class Asking:
 Ask = Annotated[Asking, Depends()]
 
 
-@router.post("/evictions/{eviction_id}/approve", status_code=202, dependencies=[OPERATOR])
+@router.post("/evictions/{eviction_id}/approve", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
 def approve(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Let an eviction that awaits approval be carried out."""
     return ask(RequestKind.APPROVE, eviction_id)
 
 
-@router.post("/evictions/{eviction_id}/cancel", status_code=202, dependencies=[OPERATOR])
+@router.post("/evictions/{eviction_id}/cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
 def cancel(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
     """Undo what can be undone: jobs that have not passed their point of no return stay."""
     return ask(RequestKind.CANCEL, eviction_id)
@@ -83,7 +84,7 @@ def unhalt(ask: Ask) -> schemas.RequestView:
     return ask(RequestKind.UNHALT)
 
 
-@router.get("/requests/{request_id}", dependencies=[needs(Role.USER)])
+@router.get("/requests/{request_id}", dependencies=[needs(Role.USER)], responses=NOT_FOUND)
 def request(
     daemon: Daemon,
     seen: Seen,

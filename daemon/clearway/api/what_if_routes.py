@@ -33,7 +33,15 @@ class WhatIf(BaseModel):
     max_delay: Annotated[
         Duration,
         Field(le=LONGEST_DELAY_S),
-        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "examples": ["10m", 600]}),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY_S},
+                    {"type": "string", "pattern": r"^\s*([0-9]{1,9}(\.[0-9]{1,6})?|([0-9]{1,9}[dhms])+)\s*$"},
+                ],
+                "examples": ["10m", 600],
+            }
+        ),
     ] = Field(description="how long the job may wait: seconds, or 90s, 10m, 1h30m; at most 7 days")
     partition: str | None = Field(
         None, max_length=255, description="partition of the job; null: any partition of the cluster"

@@ -2,9 +2,18 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
@@ -14,10 +23,21 @@ from clearway.slurm.parse.hostlist import expand, pieces
 
 # What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
 _REASON = re.compile(r'[^"\[\]]{0,120}')
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 LONGEST_LIST = 4_096  # characters
 MOST_AT_ONCE = 100_000
 _CLOCKS_DIFFER = timedelta(minutes=1)  # between the machine that asked and the daemon's
 _FURTHEST = timedelta(days=3_653)
+
+
+def _is_a_date(value: object) -> object:
+    """Pydantic would read a number as seconds since 1970."""
+    if isinstance(value, (int, float)) or (isinstance(value, str) and not _DATE.match(value)):
+        raise ValueError("a time is a text such as 2026-11-22T21:00:00Z")
+    return value
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(_is_a_date)]
 
 
 class DrainRequest(BaseModel):
@@ -31,17 +51,20 @@ class DrainRequest(BaseModel):
         description="host list such as node[1-3,7]; partition=NAME and feature=NAME stand for their nodes",
     )
     reason: str = Field("", description="why, for the nodes' Reason: one line without quotes and brackets")
-    deadline: AwareDatetime | None = Field(
+    deadline: Time | None = Field(
         None, description="when the nodes should be empty; null: as soon as every job has been saved"
     )
-    at: AwareDatetime | None = Field(None, description="when to begin; null: at once")
+    at: Time | None = Field(None, description="when to begin; null: at once")
     parallel: Parallel = Field(
         Parallel.MIGRATE,
         description="what becomes of jobs that also run on other nodes: migrate moves them, leave lets them end",
     )
-    force: bool = Field(False, description="requeues jobs that cannot be saved as well; their work is lost")
+    force: bool = Field(
+        False, strict=True, description="requeues jobs that cannot be saved as well; their work is lost"
+    )
     rolling: int | None = Field(
         None,
+        strict=True,
         ge=1,
         le=MOST_AT_ONCE,
         description="so many nodes at a time: the next follow when one has been brought back; null: all at once",
