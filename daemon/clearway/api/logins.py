@@ -9,6 +9,7 @@ import grp
 import hashlib
 import os
 import pwd
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
 KEPT_S = 60.0
 _REFUSED_KEPT_S = 10.0
 _MOST_KEPT = 1_024  # of each kind
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", re.ASCII)  # an actor's name ends at its first blank
 
 
 class LoginRefusedError(Exception):
@@ -120,8 +122,10 @@ class Logins:
     def _asked(self, token: str) -> Identity | None:
         access = self._config().access
         slurm = self._asks_slurm(access)
-        user = self._verify(token) or (None if slurm is None else slurm.user_of(token))
-        if user is None:
+        user = self._verify(token)
+        if user in (None, "root"):  # root is Slurm's word alone: at some providers users choose their names
+            user = None if slurm is None else slurm.user_of(token)
+        if user is None or not _USER.fullmatch(user):
             return None
         level = AdminLevel.NONE if self._slurm is None or not access.slurm_roles else self._slurm.admin_level(user)
         return Identity(user, role_of(user, access, level))

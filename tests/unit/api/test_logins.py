@@ -78,6 +78,30 @@ def test_the_token_file_and_slurm_side_by_side(site: Site) -> None:
     assert len(site.slurm.asked) == asked, "what is no JWT costs no question to Slurm"
 
 
+@pytest.mark.parametrize(
+    "user", ["root x", "root (command line)", "ann (command line, sudo by bob)", "a,b", "@wheel", "", "x\n"]
+)
+def test_a_name_that_could_be_taken_for_another_is_none(site: Site, user: str) -> None:
+    """What follows a blank is no part of a name where rights are looked up; a provider may let users choose theirs."""
+    site.slurm.users[ALICE] = user
+    with pytest.raises(LoginRefusedError):
+        site.logins().identify(ALICE)
+
+
+def test_a_provider_names_users_but_never_root(site: Site) -> None:
+    logins = site.logins()
+    names = {jwt(sun=user): user for user in ("ann", "root")}
+    logins._verify = names.get
+    ann, root = names
+    assert logins.identify(ann) == Identity("ann", Role.USER)
+    assert site.slurm.asked == [], "the provider's keys are at hand"
+    with pytest.raises(LoginRefusedError):
+        logins.identify(root)
+    site.slurm.users[root] = "root"
+    site.clock.advance(KEPT_S)
+    assert logins.identify(root) == Identity("root", Role.ADMIN)
+
+
 def test_slurm_is_asked_once_in_a_while(site: Site) -> None:
     logins = site.logins()
     for _ in range(5):
