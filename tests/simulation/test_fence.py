@@ -10,6 +10,7 @@ from clearway.model.cluster import JobState
 from clearway.model.errors import LeaseLostError, SlurmTimeoutError
 from clearway.model.leadership import LeaderEnd
 from clearway.model.operations import EvictionState
+from clearway.model.requests import RequestResult
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend
 from tests.simulation.two_daemons import first_daemon, second_daemon
@@ -225,6 +226,25 @@ def test_a_lease_that_is_given_up_is_had_at_once(world: World) -> None:
         assert world.store.evictions(), "it plans in its first cycle"
     last, first = world.store.leaders()
     assert (first.owner, first.ended, last.owner, last.ended) == ("a", LeaderEnd.RELEASED, "b", None)
+
+
+def test_a_leader_hands_over_when_it_is_asked_to(world: World) -> None:
+    """It ends its cycle first; without another daemon it leads again after a while."""
+    first_daemon(world, lambda _: None)
+    busy(world)
+    world.tick()
+    with second_daemon(world) as other:
+        asked = world.store.add_request("hand_over", None, "olga", world.clock.now())
+        assert world.loop.cycle().standby
+        request = world.store.request(asked)
+        assert request is not None
+        assert request.code is RequestResult.DONE
+        assert world.loop.cycle().standby, "it lets another daemon have it"
+        assert not other.cycle().standby
+        assert not other.leadership.observes
+        other.leadership.release()
+    world.clock.advance(LEASE_S)
+    assert not world.tick().standby
 
 
 def test_an_operator_takes_the_lease_from_a_daemon_that_does_not_answer(world: World) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import LeaseLostError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.process import Commands, error_from
+from tests.unit.slurm.fences import TestFence
 
 
 def command(folder: Path, script: str, name: str = "squeue") -> Commands:
@@ -61,6 +63,32 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:  # it has ended since
         return False
+
+
+def test_a_change_takes_no_longer_than_the_fence_allows(tmp_path: Path) -> None:
+    """Reading may take its whole time."""
+    commands = command(tmp_path, "sleep 1; echo done", "scontrol")
+    with pytest.raises(SlurmTimeoutError, match=r"did not answer within 0\.2 s"):
+        replace(commands, fence=TestFence(0.2)).change(["scontrol"])
+    assert replace(commands, fence=TestFence(0.2)).run(["scontrol"]) == "done\n"
+
+
+def test_without_the_lease_no_change_is_begun(tmp_path: Path) -> None:
+    commands = command(tmp_path, f"echo ran >{tmp_path}/ran", "scontrol")
+    with pytest.raises(LeaseLostError):
+        replace(commands, fence=TestFence(None)).change(["scontrol"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_lease_is_kept_while_an_answer_is_waited_for(tmp_path: Path) -> None:
+    """And a call whose lease is lost ends with its process."""
+    pid = tmp_path / "pid"
+    commands = command(tmp_path, f"echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 300")
+    fence = TestFence(60.0, keeps=2)
+    with pytest.raises(LeaseLostError):
+        replace(commands, fence=fence).run(["squeue"])
+    assert fence.kept == 3
+    assert not pid.exists() or not runs(int(pid.read_text()))
 
 
 def test_a_missing_command(tmp_path: Path) -> None:

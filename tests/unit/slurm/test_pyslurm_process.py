@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.model.errors import LeaseLostError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.pyslurm_process import MAX_WAIT_S, WorkerProcess
+from tests.unit.slurm.fences import TestFence
 
 ANSWERS = """
     import json, os, struct, sys, time
@@ -111,6 +112,29 @@ def test_a_broken_worker_is_replaced(worker: Callable[..., WorkerProcess], call:
     assert process.pid is None
     assert process.call("echo", again=True) == {"again": True}
     assert process.restarts == 1
+
+
+def test_a_change_takes_no_longer_than_the_fence_allows(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker()
+    process.call("echo")
+    process.fence = TestFence(0.2)
+    with pytest.raises(SlurmTimeoutError, match=r"hang did not answer within 0\.2 s"):
+        process.change("hang")
+    process.change("echo")
+    process.fence = TestFence(None)
+    with pytest.raises(LeaseLostError):
+        process.change("echo")
+
+
+def test_a_call_whose_lease_is_lost_ends_and_its_answer_is_no_other_calls(worker: Callable[..., WorkerProcess]) -> None:
+    process = worker()
+    process.call("echo")
+    process.fence = TestFence(60.0, keeps=1)
+    with pytest.raises(LeaseLostError):
+        process.call("hang")
+    assert process.pid is None
+    process.fence = TestFence(60.0)
+    assert process.call("echo", again=True) == {"again": True}
 
 
 def test_a_hanging_call_ends_in_time(worker: Callable[..., WorkerProcess]) -> None:
