@@ -11,6 +11,7 @@ from clearway.model.operations import PreemptionState
 from clearway.service.clock_watch import LASTS_S, LASTS_UNDER_WAY_S
 from clearway.simulation.cluster import Program
 from tests.builders import ManualClock
+from tests.simulation.two_daemons import second_daemon
 from tests.simulation.world import SAVES, World, config
 
 
@@ -79,6 +80,18 @@ def test_a_time_that_lasts_is_believed(world: World) -> None:
     clock(world).ahead_s = 0.0
     assert LASTS_UNDER_WAY_S <= cycles_until_believed(world) <= LASTS_UNDER_WAY_S + 2.0
     assert urgent
+
+
+def test_a_lease_from_a_time_that_never_came_does_not_outlast_its_leader(world: World) -> None:
+    """The one clock of a host was set ahead when the leader renewed the lease, and was set back; then it was killed."""
+    clock(world).ahead_s = 3_600.0
+    world.tick()
+    clock(world).ahead_s = 0.0
+    with second_daemon(world) as other:
+        began = world.clock.monotonic()
+        while other.cycle().standby:
+            world.clock.advance(1.0)
+            assert world.clock.monotonic() - began < 60.0
 
 
 def test_a_small_correction_and_a_slow_drift_are_no_step(world: World) -> None:

@@ -17,6 +17,8 @@ class Lease:
 
     owner: str
     epoch: int
+    renewed_at: datetime | None = None  # None: by this very call
+    lasts_s: float = 0.0  # after each renewal, as its holder has it
     orderly: bool = True  # the one before gave it up itself; else a command of that daemon may still be under way
 
 

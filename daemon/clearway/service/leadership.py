@@ -16,6 +16,7 @@ What remains is the moment between the last look at the clock and the start of t
 """
 
 from collections.abc import Callable
+from datetime import datetime
 
 from clearway.config.configuration import DaemonConfig
 from clearway.model.clock import Clock
@@ -38,6 +39,8 @@ class Leadership:
         self._observes_until = 0.0
         self._stands_back_until = 0.0
         self._hands_over = False
+        self._seen: tuple[int, datetime | None] | None = None  # the last renewal of another daemon's lease, and when
+        self._seen_at = 0.0
         self._snapshot_at = 0.0
 
     @property
@@ -73,13 +76,23 @@ class Leadership:
         if began < self._stands_back_until:
             return False
         lease = self._take()
-        if lease.owner != self._owner and certainly_gone(lease.owner):
+        if lease.owner != self._owner and (certainly_gone(lease.owner) or self._silent(lease)):
             lease = self._take(gone=lease.owner)
         if lease.owner != self._owner:
             return False
         self.epoch, self._renewed, self._lease_s = lease.epoch, began, config.lease
         self._observes_until = began if lease.orderly else self._clock.monotonic() + self._limit_s
         return True
+
+    def _silent(self, lease: Lease) -> bool:
+        """Whether its holder has not renewed it for twice as long as it lasts, by this host's own count.
+
+        So a clock of the database that was set ahead, and back again, does not keep a dead leader's lease alive.
+        """
+        seen, now = (lease.epoch, lease.renewed_at), self._clock.monotonic()
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at > 2 * lease.lasts_s
 
     def look(self) -> None:
         """The snapshot that this cycle goes by is taken from now on."""

@@ -49,7 +49,8 @@ def take(connection: Connection, owner: str, now: datetime, ttl_s: float, gone: 
     """Take the lease where it is free; else say who holds it. ``gone``: an owner that certainly lives no more."""
     row, at = _locked(connection, now)
     if row.owner not in (_NOBODY, owner, gone) and row.expires_at > at:
-        return Lease(owner=row.owner, epoch=row.epoch)
+        lasts_s = (row.expires_at - row.renewed_at).total_seconds() if row.renewed_at else ttl_s
+        return Lease(owner=row.owner, epoch=row.epoch, renewed_at=row.renewed_at, lasts_s=lasts_s)
     lease = Lease(owner=owner, epoch=row.epoch + 1, orderly=row.owner in (_NOBODY, owner))
     _end(connection, min(row.expires_at, at) if row.expires_at > _LONG_AGO else at, LeaderEnd.EXPIRED)
     values = {"owner": owner, "epoch": lease.epoch, "renewed_at": at, "expires_at": at + timedelta(seconds=ttl_s)}
