@@ -36,6 +36,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._now.timestamp()
 
+    def steady(self) -> float:
+        return self.monotonic()
+
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 

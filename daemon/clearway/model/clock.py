@@ -11,6 +11,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds for measuring durations and staleness, never for dates."""
 
+    def steady(self) -> float:
+        """Seconds at the pace of ``now``, which no one can set: what ``now`` is compared with."""
+
 
 class SystemClock:
     def now(self) -> datetime:
@@ -20,6 +23,9 @@ class SystemClock:
         """Counts while the machine is suspended as well, so that a lease ends meanwhile."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def steady(self) -> float:
+        return self.monotonic()
+
 
 class ScaledClock(SystemClock):
     """Runs ``factor`` times as fast as the wall; the demo's clock."""
@@ -28,6 +34,9 @@ class ScaledClock(SystemClock):
         self._start = start
         self._factor = factor
         self._began = time.monotonic()
+
+    def steady(self) -> float:
+        return (time.monotonic() - self._began) * self._factor
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=(time.monotonic() - self._began) * self._factor)

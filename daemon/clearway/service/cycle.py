@@ -26,6 +26,7 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.quarantine import Subject, T
 from clearway.model.report import CycleReport, Waiting
@@ -84,11 +85,13 @@ class Cycle:
         self,
         before: CycleReport | None,
         alive: Callable[[], None] = lambda: None,
-        doubt: Callable[[datetime], str] = lambda _: "",
+        doubt: Callable[[datetime, ClusterSnapshot], str] = lambda _now, _snapshot: "",
+        step_s: Callable[[], float] = lambda: 0.0,
     ) -> CycleReport:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
 
-        ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time.
+        ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time,
+        and then ``step_s`` by how much the clock was set where that is believed from now on.
 
         A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done.
 
@@ -114,7 +117,7 @@ class Cycle:
         self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
-        doubted = doubt(now)
+        doubted = doubt(now, context.snapshot)
         if not leads or self.leadership.observes or doubted:
             self.parts.history.forget()
         else:
@@ -122,6 +125,8 @@ class Cycle:
                 context = replace(context, halted=told(stored.values.get(HALTED)))
                 context = self.requests.handle(stored.requests, context)
                 context = replace(context, halted=self.gate.closed_here() or context.halted)
+                if set_by_s := step_s():
+                    self._call_off(set_by_s, now)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
                 self.parts.history.forget()
@@ -145,6 +150,13 @@ class Cycle:
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
         )
+
+    def _call_off(self, set_by_s: float, now: datetime) -> None:
+        """What jobs are still to leave for was planned by another time: it is planned anew."""
+        why = f"the wall clock was set by {set_by_s:+.0f} s while it was under way"
+        for e in self.operations.all():
+            if e.state.before_start and any(p.state.cancellable for p in e.preemptions):
+                self.executor.cancel(e, now, Outcome(OutcomeCode.CALLED_OFF, why))
 
     def _scene(self, snapshot: ClusterSnapshot) -> tuple[object, ...]:
         """What a plan depends on, apart from the time and the job that it is for."""

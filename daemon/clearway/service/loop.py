@@ -34,7 +34,7 @@ class Loop:
         self._assemble = assemble
         self._next_config: Config | None = None
         self._wake = threading.Event()
-        self._clock_watch = ClockWatch(parts.clock)
+        self._clock_watch = ClockWatch(parts.clock, parts.store.server_time)
         self.config = config
         self.report: CycleReport | None = None
         self._alive: Callable[[], None] = lambda: None
@@ -59,7 +59,7 @@ class Loop:
             self.config = config
         under_way = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
         doubt = partial(self._clock_watch.doubt, under_way=under_way)
-        self.report = self._cycle.run(self.report, self._alive, doubt)
+        self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
         return self.report
 

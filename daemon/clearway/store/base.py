@@ -193,6 +193,9 @@ class Store(HistoryStore, Protocol):
     def sign_of_life(self) -> datetime | None:
         """When a daemon has last renewed the lease; None: none has taken it yet."""
 
+    def server_time(self) -> datetime | None:
+        """The time by the database's own clock; None where it has none (SQLite)."""
+
     def leaders(self, *, limit: int = 50, offset: int = 0) -> tuple[Leader, ...]:
         """The daemons that have held the lease, newest first."""
 

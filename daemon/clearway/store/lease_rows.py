@@ -107,6 +107,13 @@ def _locked(connection: Connection, now: datetime) -> tuple[Row[Any], datetime]:
     return row, now if known else row.at
 
 
+def server_time(connection: Connection) -> datetime | None:
+    """The time by the server's clock; None where the database has none of its own."""
+    unknown = datetime.max.replace(tzinfo=UTC)
+    time = _server_time(connection, unknown)
+    return None if time is unknown else connection.execute(select(time)).scalar_one()
+
+
 def _server_time(connection: Connection, now: datetime, later_s: float = 0.0) -> Any:
     """So many seconds from now, by the server's clock at the moment of the statement."""
     later = timedelta(seconds=later_s)
@@ -119,4 +126,4 @@ def _server_time(connection: Connection, now: datetime, later_s: float = 0.0) ->
     if kind in MARIADB:
         micros = round(later.total_seconds() * 1_000_000)
         return func.timestampadd(text("MICROSECOND"), micros, func.utc_timestamp(text("6")), type_=UtcDateTime())
-    return now + later
+    return now + later if later_s else now

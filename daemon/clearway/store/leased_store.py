@@ -83,3 +83,4 @@ class LeasedStore:
 
     sign_of_life = method(lease_rows.renewed_at)
     leaders = method(lease_rows.newest)
+    server_time = method(lease_rows.server_time)

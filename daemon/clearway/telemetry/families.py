@@ -98,7 +98,7 @@ _GAUGES = {
     "paused": "1 while an operator has paused the daemon, else 0.",
     "halted": "1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.",
     "standby": "1 while another daemon holds the lease on the database, else 0.",
-    "clock_doubted": "1 while nothing is done because the wall clock was set, else 0.",
+    "clock_doubted": "1 while nothing is done because the wall clock was set, or other clocks disagree, else 0.",
     "lease_epoch": "Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.",
     "mode": "1 for the configured daemon.mode, 0 for the others.",
     "paused_users": (
@@ -142,7 +142,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "quarantined": {"kind": [subject for subject in Subject if subject is not Subject.REQUEST]},
     "cycles_cut": {"kind": CUTS.values()},
     "paused_users": {"kind": ("left_alone", "asked_about")},
-    "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error")},
+    "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error", "held")},
     "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
     "refused_logins": {"reason": ("token", "role")},
     "skipped_records": {"kind": RECORDS},

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -90,3 +91,12 @@ def test_the_same_value_set_by_many_at_once(open_store: Callable[[], SqlStore]) 
 
             list(pool.map(set_it, range(6)))
             assert stores[0].get_value(key) in range(6)
+
+
+def test_a_server_tells_its_own_time(store: SqlStore) -> None:
+    theirs = store.server_time()
+    if store.url.startswith("sqlite"):
+        assert theirs is None  # its clock is ours
+    else:
+        assert theirs is not None
+        assert abs((datetime.now(UTC) - theirs).total_seconds()) < 60
