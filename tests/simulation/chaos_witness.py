@@ -77,8 +77,9 @@ class Witness:
         self.counted: dict[str, int] = defaultdict(int)
         self._database = sqlite3.connect(world.path)
         self._used: set[tuple[int, str]] = set()  # steps, and the command that was given for them
-        self._left: dict[tuple[Any, ...], datetime] = {}  # runs of jobs that were ended or suspended, and when
-        self._drained: set[str] = set()
+        self._left: dict[
+            tuple[Any, ...], datetime
+        ] = {}  # runs of jobs that were ended or suspended, and when that was stored
 
     def close(self) -> None:
         self._database.close()
@@ -107,8 +108,6 @@ class Witness:
             self.violation(f"{what}: eviction {eviction_id} had ended")
         if name in HARM and job is not None:
             self._judge_harm(daemon, name, job, what, eviction_id, "undoing" in marks)
-        if name == "drain":
-            self._drained.add(about)
 
     def _ask(self, query: str, *values: Any) -> list[Any]:
         return self._database.execute(query, values).fetchall()
@@ -142,7 +141,7 @@ class Witness:
             "SELECT kind, approved_by, mode FROM evictions WHERE eviction_id = ?", eviction_id
         )
         planned = self._ask(
-            "SELECT state, action, eternal FROM preemptions WHERE eviction_id = ? AND job_id = ?"
+            "SELECT state, action, requeued_at FROM preemptions WHERE eviction_id = ? AND job_id = ?"
             " ORDER BY position DESC LIMIT 1",
             eviction_id,
             job.job_id,
@@ -150,7 +149,7 @@ class Witness:
         if not planned:
             self.violation(f"{what}: it is in no plan of eviction {eviction_id}")
             return
-        state, action, _ = planned[0]
+        state, action, intended_at = planned[0]
         expected = "checkpointing" if name == "signal" else "vacating"
         if state != expected:
             self.violation(f"{what}: its preemption is {state}, not {expected}")
@@ -164,9 +163,9 @@ class Witness:
         seen = self.world.job(job.job_id)
         ends = name != "signal" and seen is not None and seen.run == job.run and seen.state is JobState.RUNNING
         if ends:
-            self._left.setdefault(job.run, self.world.clock.now())
+            self._left.setdefault(job.run, datetime.fromisoformat(intended_at))
             if kind == "eviction" and not approved_by:
-                self._judge_budget(daemon.loop.config, what)
+                self._judge_budget(daemon.loop.config, self._left[job.run], what)
 
     def _judge_guards(self, config: Config, name: str, job: Job, what: str, eviction_id: int, action: str) -> None:
         rules = config.candidates
@@ -189,10 +188,11 @@ class Witness:
         if before >= rules.max_preemptions:
             self.violation(f"{what}: it was preempted {before} times before")
 
-    def _judge_budget(self, config: Config, what: str) -> None:
+    def _judge_budget(self, config: Config, intended_at: datetime, what: str) -> None:
+        """By when it was intended: where a command is repeated, others may have been approved meanwhile."""
         limit = config.budget.jobs_per_hour
-        since = self.world.clock.now() - timedelta(hours=1)
-        gone = sum(1 for at in self._left.values() if at >= since)
+        hour = intended_at - timedelta(hours=1)
+        gone = sum(1 for at in self._left.values() if hour <= at <= intended_at)
         if limit is not None and gone > limit:
             self.violation(f"{what}: {gone} jobs within an hour, the budget is {limit}")
 

@@ -17,14 +17,13 @@ from clearway.service.leadership import Leadership
 from clearway.store import lease_rows
 from tests.oracle.sampled import share
 from tests.simulation.chaos import Outcome, Schedule
-from tests.simulation.chaos_scene import CLOCK, KILL, KINDS, STOP, TWO, USERS
+from tests.simulation.chaos_scene import KILL, KINDS, STOP, TWO, USERS
 from tests.simulation.chaos_witness import prepare
 from tests.simulation.chaos_world import quick_and_alone
 
 SCHEDULES, BLOCK = 10_000, 25
 BLOCKS = SCHEDULES // BLOCK
 BLOCKS_OF_A_SHORT_RUN = 8
-SURVIVED = frozenset(KINDS) - {CLOCK}
 AGAIN = os.environ.get("CLEARWAY_CHAOS_SEED")
 
 
@@ -48,7 +47,7 @@ def empty(tmp_path: Path, empty_database: Path) -> Iterator[Path]:
         yield path
 
 
-def play(seed: int, empty: Path, kinds: Collection[str] = SURVIVED) -> Outcome:
+def play(seed: int, empty: Path, kinds: Collection[str] = KINDS) -> Outcome:
     return Schedule(seed, empty.parent, empty, kinds).play()
 
 
@@ -69,7 +68,7 @@ def test_a_seed_gives_the_same_run_again(empty: Path) -> None:
 
 def test_schedules_do_what_they_are_for(empty: Path) -> None:
     """Jobs leave, daemons die and are stopped: quiet worlds would show nothing."""
-    lines = [line for seed in range(40) for line in play(seed, empty, KINDS).lines]
+    lines = [line for seed in range(40) for line in play(seed, empty).lines]
     for what in (": requeue ", ": signal ", ": suspend ", ": drain ", ": killed", ": stopped", ": woken", "failed: "):
         assert sum(what in line for line in lines) > 2, what
 
