@@ -101,6 +101,9 @@ def planted(folder: Path, what: str) -> None:
     elif what == "second name":
         file.chmod(0o666)
         (folder.parent / "name").hardlink_to(file)
+    elif what == "link upwards":
+        (folder / "up").symlink_to("..")
+        os.chown(folder / "up", ME, ME, follow_symlinks=False)
     elif what == "open to all":
         folder.chmod(0o755)
         file.chmod(0o666)
@@ -109,10 +112,20 @@ def planted(folder: Path, what: str) -> None:
 @needs_root
 @pytest.mark.parametrize("shell", SHELLS)
 def test_files_that_another_user_may_have_made_are_found(shell: str, tmp_path: Path) -> None:
-    found = ("another user's file", "another user's folder", "link", "pipe", "second name", "open to all")
+    found = (
+        "another user's file",
+        "another user's folder",
+        "link",
+        "pipe",
+        "second name",
+        "open to all",
+        "link upwards",
+    )
     for what in ("", "written with an open umask", *found):
         folder = made(tmp_path / (what or "sound"), 0o700)
         made(folder / "rank-0", 0o775 if what == "written with an open umask" else 0o755)
+        (folder / "newest").symlink_to("rank-0")  # DMTCP's way to name its newest script
+        os.chown(folder / "newest", ME, ME, follow_symlinks=False)
         file = folder / "rank-0" / "image"
         file.write_text("saved")
         file.chmod(0o664 if what == "written with an open umask" else 0o600)
