@@ -77,9 +77,7 @@ class Witness:
         self.counted: dict[str, int] = defaultdict(int)
         self._database = sqlite3.connect(world.path)
         self._used: set[tuple[int, str]] = set()  # steps, and the command that was given for them
-        self._left: dict[
-            tuple[Any, ...], datetime
-        ] = {}  # runs of jobs that were ended or suspended, and when that was stored
+        self._left: dict[tuple[Any, ...], datetime] = {}  # runs that were ended or suspended; when that was stored
 
     def close(self) -> None:
         self._database.close()

@@ -84,6 +84,9 @@ class OwnClock:
     def monotonic(self) -> float:
         return self._true.monotonic()
 
+    def steady(self) -> float:
+        return self._true.monotonic()
+
 
 @dataclass
 class Faults:
@@ -206,6 +209,8 @@ class ChaosDaemon:
         self.effect(name)
         if self.faults.database_down or self.world.faults.database_down:
             raise StoreError("the database does not answer")
+        if self.world.has_server and name == "server_time":
+            return self.world.clock.now()
         if self.world.has_server and name in LEASE:
             args = tuple(self.world.clock.now() if isinstance(each, datetime) else each for each in args)
         if name == "create_eviction" and not args[0].mark:
