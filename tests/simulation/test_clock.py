@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import PreemptionState
 from clearway.service.clock_watch import LASTS_S, LASTS_UNDER_WAY_S
 from clearway.simulation.cluster import Program
@@ -97,4 +98,16 @@ def test_a_lease_from_a_time_that_never_came_does_not_outlast_its_leader(world: 
 def test_a_small_correction_and_a_slow_drift_are_no_step(world: World) -> None:
     for _ in range(100):
         clock(world).ahead_s += 0.5
+        assert not world.tick().clock_doubt
+
+
+def test_slow_answers_of_slurm_are_no_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = world.backend.snapshot
+    for took_s in (0.0, 8.0, 0.0, 8.0):
+
+        def slow(took_s: float = took_s) -> ClusterSnapshot:
+            world.clock.advance(took_s)
+            return snapshot()
+
+        monkeypatch.setattr(world.backend, "snapshot", slow)
         assert not world.tick().clock_doubt

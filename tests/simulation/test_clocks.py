@@ -121,4 +121,4 @@ def test_the_demos_clock_is_believed_although_it_runs_faster() -> None:
     clock = ScaledClock(NOW, 1_000.0)
     watch = ClockWatch(clock)
     empty = ClusterSnapshot(taken_at=NOW, jobs=(), nodes=())
-    assert [watch.doubt(clock.now(), empty, under_way=False) for _ in range(20)] == [""] * 20
+    assert [watch.doubt(clock.now(), clock.steady(), empty, under_way=False) for _ in range(20)] == [""] * 20

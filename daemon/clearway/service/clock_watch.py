@@ -32,9 +32,11 @@ class ClockWatch:
         self._asked: float | None = None  # the server, last; None: it has to be asked
         self.step_s = 0.0  # by so much the clock was set, where that is believed since the last look
 
-    def doubt(self, now: datetime, snapshot: ClusterSnapshot, *, under_way: bool) -> str:
-        """Why nothing must be done by this time, in words; empty where it can be believed."""
-        seen = self._clock.steady()
+    def doubt(self, now: datetime, seen: float, snapshot: ClusterSnapshot, *, under_way: bool) -> str:
+        """Why nothing must be done by this time, in words; empty where it can be believed.
+
+        ``seen`` is what ``steady`` said at ``now``: by the time Slurm has answered it says something else.
+        """
         ahead, self.step_s = now.timestamp() - seen, 0.0
         step_s = 0.0 if self._ahead is None else ahead - self._ahead
         if abs(step_s) <= STEP_S:
@@ -58,7 +60,8 @@ class ClockWatch:
             return f"the wall clock is at least {behind_s:.0f} s behind Slurm's"
         if self._asked is None or seen - self._asked >= _ASKS_EVERY_S:
             theirs = self._server_time()
-            if theirs is not None and abs(ahead_s := (now - theirs).total_seconds()) > APART_S:
+            since_s = self._clock.steady() - seen
+            if theirs is not None and abs(ahead_s := (now - theirs).total_seconds() + since_s) > APART_S:
                 return f"the wall clock is {ahead_s:+.0f} s ahead of the database's"
             self._asked = seen
         return ""

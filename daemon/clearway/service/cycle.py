@@ -85,7 +85,7 @@ class Cycle:
         self,
         before: CycleReport | None,
         alive: Callable[[], None] = lambda: None,
-        doubt: Callable[[datetime, ClusterSnapshot], str] = lambda _now, _snapshot: "",
+        doubt: Callable[[datetime, float, ClusterSnapshot], str] = lambda _now, _seen, _snapshot: "",
         step_s: Callable[[], float] = lambda: 0.0,
     ) -> CycleReport:
         """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
@@ -99,7 +99,7 @@ class Cycle:
             LeaseLostError: when that shows while Slurm is read.
         """
         clock = self.parts.clock
-        began, now = clock.monotonic(), clock.now()
+        began, now, seen = clock.monotonic(), clock.now(), clock.steady()
         leads = self.leadership.begin_cycle(self.config.daemon)
         stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED)
         self.suppression.refresh(stored.values.get(SUPPRESSED))
@@ -117,7 +117,7 @@ class Cycle:
         self.basis.impossible.look(self._scene(context.snapshot))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
-        doubted = doubt(now, context.snapshot)
+        doubted = doubt(now, seen, context.snapshot)
         if not leads or self.leadership.observes or doubted:
             self.parts.history.forget()
         else:
