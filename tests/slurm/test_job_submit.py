@@ -210,7 +210,7 @@ exit $((SLURM_ARRAY_TASK_ID + 3))
     transparent.run("scontrol", "update", f"JobId={array}_{last}", "StartTime=now")
     transparent.wait_for(lambda: len(ran.read_text().splitlines()) == 3, 60, "the second run of one task")
     assert sorted(ran.read_text().splitlines()) == sorted(["yes 0 0", "yes 1 0", f"again {last} 1"])
-    assert all((transparent.work / ".clearway" / job_id / "script").exists() for job_id in raw.values())
+    assert all((transparent.work / ".clearway" / f"{array}_{task}" / "script").exists() for task in raw)
     (folder / "stop").touch()
     transparent.wait_for(lambda: set(shown("%T").values()) == {"FAILED"}, 30, "both tasks to end")
     for task in ("0", "1"):
