@@ -36,6 +36,7 @@ class UserPauses:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, UserPause] = {}
+        self._steps_taken = True  # by evictions, since loops were looked for last; unknown at the start
 
     def refresh(self, stored: Mapping[str, Any] | None) -> None:
         """Go by what is stored, under ``USER_PAUSES``."""
@@ -64,7 +65,7 @@ class UserPauses:
 
     def look_for_loops(self, now: datetime, budget: BudgetConfig) -> None:
         """Let an operator decide where jobs leave again and again without an end to it."""
-        if budget.loop_window <= 0:
+        if budget.loop_window <= 0 or not self._steps_taken:
             return
         window = timedelta(seconds=budget.loop_window)
         looked_at = self._store.get_value(_LOOKED_AT)
@@ -75,9 +76,11 @@ class UserPauses:
             if known is None or now >= known.until:
                 why = f"{loop.why}, which looks like a loop"
                 self._keep(self._known | {user: UserPause(now + window, why, left_alone=False)})
+        self._steps_taken = False
 
     def notice(self, before: Eviction, after: Eviction, cycle: CycleContext) -> None:
         """An eviction has taken a step: pause its user where it ends by what the user did."""
+        self._steps_taken = True
         if after.outcome_code is before.outcome_code:
             return
         now, budget, pause_s, why = cycle.now, cycle.config.budget, 0.0, ""
