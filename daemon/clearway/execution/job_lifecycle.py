@@ -219,7 +219,7 @@ def still_first(p: Preemption, seen: Job) -> bool:
 
 def _just_tried(p: Preemption, now: datetime, pause: timedelta = _SECOND) -> bool:
     """Whether the command of this state was given so lately that its effect may not be seen yet."""
-    return p.attempted_at is not None and now - p.attempted_at < pause
+    return p.attempted_at is not None and abs(now - p.attempted_at) < pause
 
 
 def _requeues_itself(seen: Job) -> bool:
