@@ -129,7 +129,9 @@ class Executor:
         """Commands for the operation as a whole that have just failed: they are not given again at once."""
         pause = timedelta(seconds=self._config.retry_after)
         return frozenset(
-            command for (number, command), at in self._failed_at.items() if number == e.eviction_id and abs(now - at) < pause
+            command
+            for (number, command), at in self._failed_at.items()
+            if number == e.eviction_id and abs(now - at) < pause
         )
 
     def _enter(self, e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
