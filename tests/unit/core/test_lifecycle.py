@@ -322,7 +322,7 @@ def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job |
             assert sighting.run == p.job.run
             assert sighting.state is JobState.RUNNING
             assert found.state is S.VACATING, "past the point of no return from here on"
-            assert (found.command is Command.REQUEUE) == (p.job.requeueable and p.job.batch)
+            assert (found.command is Command.REQUEUE) == sighting.can_be_requeued, "as it is now, not as it was planned"
             ended = True
         if found.command is Command.ASK_CHECKPOINT:
             assert sighting is not None
