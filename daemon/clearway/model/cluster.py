@@ -123,6 +123,12 @@ class Node:
         """Whether nothing new starts on it because it was drained (DRAIN, DRAINING, DRAINED)."""
         return "DRAIN" in self.raw_state
 
+    @property
+    def silent(self) -> bool:
+        """Whether Slurm waits for an answer of it, as it does of every node after a start of slurmctld."""
+        waits = self.raw_state.startswith("UNKNOWN") or "*" in self.raw_state or "NOT_RESPONDING" in self.raw_state
+        return waits and not any(word in self.raw_state for word in ("DOWN", "DRAIN", "FAIL"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:

@@ -7,8 +7,8 @@ returning, cancelling: the placement stays over the nodes of suspended jobs unti
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
@@ -27,6 +27,11 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget
+
+# After a start of slurmctld all nodes are without an answer, measured 3 s for eight of them. Slurm itself calls a node
+# DOWN after SlurmdTimeout (300 s), which is longer than an urgent job may wait.
+_MAY_BE_SILENT = timedelta(seconds=30)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     """Where Slurm refuses a command the preemptor waits; its placement's end bounds how long."""
 
     basis: PlanningBasis
+    _silent_since: dict[str, datetime] = field(default_factory=dict)  # nodes; may be forgotten
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
         return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
@@ -75,7 +81,13 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        return lost_nodes(e, cycle.snapshot, cycle.others)
+        lost = lost_nodes(e, cycle.snapshot, cycle.others)
+        silent = {name for name, node in cycle.snapshot.node_by_name.items() if node.silent}
+        for name in self._silent_since.keys() - silent:
+            del self._silent_since[name]
+        for name in silent & lost.keys():
+            self._silent_since.setdefault(name, cycle.now)
+        return lost
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         return replace(
@@ -85,7 +97,12 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def replan(self, e: Eviction, stuck: Mapping[str, str], cycle: CycleContext) -> Plan | Phase | None:
-        """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
+        """A plan for what an eviction still needs; without one the preemptor waits, which is told once.
+
+        None as long as a node may only have been too slow to answer: another job would leave in vain.
+        """
+        if any(cycle.now - self._silent_since.get(name, _LONG_AGO) < _MAY_BE_SILENT for name in stuck):
+            return None
         time, impossible = self.basis.time, self.basis.impossible
         ident, asks = (
             f"eviction {e.eviction_id}",
