@@ -287,6 +287,24 @@ def test_a_chain_in_a_folder_that_others_can_write_to_is_refused(tmp_path: Path)
 
 
 @needs_root
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("state", "the chain is not used: another user may have made"), ("note", "state is damaged: request is ''")],
+)
+def test_of_a_chain_what_is_read_must_be_its_owners(tmp_path: Path, name: str, says: str) -> None:
+    """A file that an administrator laid beside it ended a chain for good."""
+    chain = tmp_path / "chain"
+    chain.mkdir(mode=0o700)
+    (chain / name).touch()
+    os.chown(chain / name, 4002, -1)
+    env = {**os.environ, "CLEARWAY_CHAIN": str(chain), "SLURM_JOB_ID": "7"}
+    command = [str(LAUNCHER), "--checkpoint-file", "x", "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert done.returncode == 64
+    assert says in done.stderr
+
+
+@needs_root
 @one_shell
 def test_a_checkpoint_file_of_another_user_is_no_checkpoint(bench: Bench) -> None:
     """Who can write to the folder could otherwise end the job unsaved, by a file that is newer than the request."""
