@@ -220,7 +220,7 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
     """Save, requeue and restart one job; it must end by itself with its own exit status and its memory unchanged."""
     cluster, backend = site.cluster, site.backend
     folder = Path(tempfile.mkdtemp(dir=site.disk))
-    folder.chmod(0o777)
+    folder.chmod(0o1777)
     script = (
         f"#!/bin/sh\n{site.environment}\n"
         f"exec {site.launcher(name, folder)} /usr/bin/python3 {cluster.work}/holder.py {tasks} {mb} {folder}\n"
@@ -337,7 +337,7 @@ def test_to_be_movable_costs_little(site: Site, capsys: pytest.CaptureFixture[st
 def rounds(site: Site) -> dict[str, list[list[float]]]:
     """By command, for each round: seconds of processor time to compute and to read files, and of all that it took."""
     cluster, folder = site.cluster, Path(tempfile.mkdtemp(dir=site.disk))
-    folder.chmod(0o777)
+    folder.chmod(0o1777)
     plain = f"/usr/bin/python3 {cluster.work}/worker.py"
     commands = {"plain": plain} | {each: f"{site.launcher(each, folder / each)} {plain}" for each in site.checkpointers}
     words = json.dumps({each: command.split() for each, command in commands.items()})

@@ -15,7 +15,6 @@ import pytest
 
 from clearway.service.leadership import Leadership
 from clearway.store import lease_rows
-from tests.oracle.sampled import share
 from tests.simulation.chaos import Outcome, Schedule
 from tests.simulation.chaos_scene import KILL, KINDS, STOP, TWO, USERS
 from tests.simulation.chaos_witness import prepare
@@ -30,11 +29,8 @@ AGAIN = os.environ.get("CLEARWAY_CHAOS_SEED")
 def _blocks() -> list[range]:
     if AGAIN:
         return [range(int(AGAIN), int(AGAIN) + 1)]
-    chosen = range(BLOCKS)
-    if not os.environ.get("CLEARWAY_FULL"):
-        first = share().turn * BLOCKS_OF_A_SHORT_RUN
-        chosen = range(first, first + BLOCKS_OF_A_SHORT_RUN)
-    return [range(number * BLOCK, (number + 1) * BLOCK) for number in chosen]
+    blocks = BLOCKS if os.environ.get("CLEARWAY_FULL") else BLOCKS_OF_A_SHORT_RUN
+    return [range(number * BLOCK, (number + 1) * BLOCK) for number in range(blocks)]
 
 
 @pytest.fixture

@@ -240,6 +240,7 @@ def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     assert cluster.job(chain.job)["Restarts"] == "1"
     chain.enough()
     assert chain.wait_over() == "0:0"
+    assert len(chain.did) == 4, chain.did
     _, saved, restarted, done = chain.did
     assert (restarted.removeprefix("from "), done) == (saved.removeprefix("saved "), "done")
     assert (chain.state.stage, chain.state.request) == (Stage.ENDED, 1)

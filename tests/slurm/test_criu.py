@@ -199,7 +199,7 @@ def test_criu_killed_in_mid_dump(site: SlurmCluster) -> None:
 def test_disk_full(site: SlurmCluster) -> None:
     """Once for real, in the middle of a dump, and once foreseen."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", IMAGES], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,mode=700", "tmpfs", IMAGES], check=True)
     try:
         said, _ = scenario(
             site,
@@ -214,7 +214,7 @@ def test_disk_full(site: SlurmCluster) -> None:
         assert "ok=no" in said, said
         assert "no space: " not in said, said
         assert said.rstrip().endswith("goes-on"), said
-        subprocess.run(["mount", "-o", "remount,size=8m", IMAGES], check=True)
+        subprocess.run(["mount", "-o", "remount,size=8m,mode=700", IMAGES], check=True)
         said, _ = scenario(site, "begin 1200; save one; goes_on; gone")
         assert "reason=no space: 8 MiB free" in said, said
         assert said.rstrip().endswith("goes-on"), said

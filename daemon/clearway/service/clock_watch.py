@@ -13,6 +13,7 @@ from datetime import datetime
 
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.slurm.parse.fields import LATEST
 
 STEP_S = 5.0  # less is drift, or a correction that harms no plan
 APART_S = 30.0  # so far the clocks of other machines may be from ours
@@ -55,7 +56,8 @@ class ClockWatch:
 
     def _others(self, now: datetime, seen: float, snapshot: ClusterSnapshot) -> str:
         started = (job.start_time for job in snapshot.jobs if job.state is JobState.RUNNING and job.start_time)
-        latest = max((*started, *(job.submit_time for job in snapshot.jobs)), default=now)
+        times = (*started, *(job.submit_time for job in snapshot.jobs))
+        latest = max((each for each in times if each < LATEST), default=now)  # one bad record says nothing of a clock
         if (behind_s := (latest - now).total_seconds()) > APART_S:
             return f"the wall clock is at least {behind_s:.0f} s behind Slurm's"
         if self._asked is None or seen - self._asked >= _ASKS_EVERY_S:
