@@ -238,6 +238,7 @@ def test_an_eviction_in_between_loses_nothing(cluster: SlurmCluster) -> None:
     chain.wait(lambda: "state=saved" in cluster.job(chain.job).get("Comment", ""))
     cluster.run("scontrol", "requeue", chain.job)
     assert cluster.job(chain.job)["Restarts"] == "1"
+    chain.wait(lambda: len(chain.did) == 3)  # it has begun again: the first run might end just as well
     chain.enough()
     assert chain.wait_over() == "0:0"
     assert len(chain.did) == 4, chain.did
