@@ -297,6 +297,8 @@ class Schedule:
         self._reload()
 
     def _new_budget(self) -> None:
+        until = self.world.clock.now().replace(tzinfo=None)  # as SQLite keeps times: UTC
+        self.world.witness.budgets.append((until, self.scene.config().budget.jobs_per_hour))
         self.scene.settings["budget"] = {"jobs_per_hour": self.random.choice((0, 1, 2, 5))}
         self._reload()
 

@@ -78,6 +78,7 @@ class Witness:
         self._database = sqlite3.connect(world.path)
         self._used: set[tuple[int, str]] = set()  # steps, and the command that was given for them
         self._left: dict[tuple[Any, ...], datetime] = {}  # runs that were ended or suspended; when that was stored
+        self.budgets: list[tuple[datetime, int | None]] = []  # until when, and how many jobs an hour
 
     def close(self) -> None:
         self._database.close()
@@ -187,8 +188,9 @@ class Witness:
             self.violation(f"{what}: it was preempted {before} times before")
 
     def _judge_budget(self, config: Config, intended_at: datetime, what: str) -> None:
-        """By when it was intended: where a command is repeated, others may have been approved meanwhile."""
-        limit = config.budget.jobs_per_hour
+        """By when it was intended: where a command is repeated after a crash, the budget may be another one by now."""
+        limits = [config.budget.jobs_per_hour, *(limit for until, limit in self.budgets if until >= intended_at)]
+        limit = None if None in limits else max(each for each in limits if each is not None)
         hour = intended_at - timedelta(hours=1)
         gone = sum(1 for at in self._left.values() if hour <= at <= intended_at)
         if limit is not None and gone > limit:
