@@ -1,7 +1,8 @@
 """A whole daemon on a simulated cluster, with its real server and real time: in this process, or one of its own.
 
 ``python -m tests.integration.daemon CONFIG`` serves until it is told to stop: eight busy nodes, and ``URGENT_AFTER_S``
-after its start an urgent job that needs two of them.
+after its start an urgent job that needs two of them. Where ``URGENT_FILE`` names a file, the job comes when that file
+does, and needs as many nodes as it says.
 """
 
 from __future__ import annotations
@@ -196,10 +197,16 @@ def main(config: str) -> int:
     simulated = Simulated(settings, Path(config))
     backend, began = simulated.daemon.loop.parts.backend, time.monotonic()
     original, submitted = backend.snapshot, []
+    asked = os.environ.get("URGENT_FILE", "")
+
+    def urgent_nodes() -> int:
+        if asked:
+            return int(Path(asked).read_text()) if Path(asked).exists() else 0
+        return 2 if time.monotonic() - began > URGENT_AFTER_S else 0
 
     def snapshot() -> Any:
-        if not submitted and time.monotonic() - began > URGENT_AFTER_S:
-            submitted.append(simulated.submit_urgent(2))
+        if not submitted and (nodes := urgent_nodes()):
+            submitted.append(simulated.submit_urgent(nodes))
         return original()
 
     backend.snapshot = snapshot  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.daemon import get, running_here, wait_for
+from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
 from tests.integration.prometheus import Prometheus, require
 
 PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -29,12 +29,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     """Has seen the daemon before, while and after it made room for an urgent job."""
     require("prometheus", "setpriv")
     folder = tmp_path_factory.mktemp("daemon")
-    with (
-        running_here(folder) as (simulated, address),
-        Prometheus(address.removeprefix("http://"), rules=RULES) as running,
+    urgent = folder / "urgent"
+    with (  # in a process of its own: an alert judges its memory
+        DaemonProcess(write_config(folder), URGENT_FILE=str(urgent)) as daemon,
+        Prometheus((address := daemon.address).removeprefix("http://"), rules=RULES) as running,
     ):
         wait_for(lambda: running.value("clearway_cycles_total") > 0, what="a first scrape")
-        simulated.submit_urgent(6)  # more than those that can save themselves: something is lost as well
+        urgent.with_suffix(".new").write_text("6")  # more than can save themselves: something is lost as well
+        urgent.with_suffix(".new").rename(urgent)
         wait_for(lambda: get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction")
         # Asked about is the moment of the first scrape after it: rates of the last minute are those of the eviction,
         # however long the tests take, and a scrape that comes too late or fails cannot change what was known then.

@@ -118,13 +118,6 @@ class Preemption:
         """Whether it has been made to leave its nodes and does not run again yet."""
         return self.state in (PreemptionState.VACATING, PreemptionState.VACATED, PreemptionState.QUEUED)
 
-    @property
-    def suspends(self) -> bool:
-        """Whether this job is, or shall be, suspended: its nodes are kept for it until it runs again."""
-        return self.action is Action.SUSPEND and (
-            self.state.cancellable or self.state in (PreemptionState.VACATING, PreemptionState.SUSPENDED)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -177,8 +170,18 @@ class Operation:
 
     @property
     def suspended_nodes(self) -> tuple[str, ...]:
-        """Nodes of jobs that are, or shall be, suspended: no other job may start there before they run again."""
-        return tuple(sorted({name for p in self.preemptions if p.suspends for name in p.job.nodes}))
+        """Nodes of jobs that are, or shall be, suspended: no other job may start there before they run again.
+
+        Once the operation has started or was called off, no further job is suspended.
+        """
+        suspending = (PreemptionState.VACATING, PreemptionState.SUSPENDED)
+        suspended = (
+            p.job
+            for p in self.preemptions
+            if p.action is Action.SUSPEND
+            and (p.state in suspending or (p.state.cancellable and not self.state.undoing))
+        )
+        return tuple(sorted({name for job in suspended for name in job.nodes}))
 
     @property
     def held_nodes(self) -> tuple[str, ...]:

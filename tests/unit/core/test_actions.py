@@ -207,10 +207,11 @@ def test_placement_stays_over_suspended_nodes_until_the_job_runs_again() -> None
 def test_what_the_placement_covers_and_until_when() -> None:
     grace = after(60) - NOW
     for state in E:
-        nodes = ("n1", "n2") if state.acting else holding(state).held_nodes
-        assert holding(state).held_nodes == nodes
+        assert holding(state).held_nodes == ("n1", "n2")
     assert holding(E.PREEMPTING, S.SPARED).held_nodes == ("n1",)
     assert holding(E.RETURNING, S.RETURNED).held_nodes == ()
+    for state in (E.STARTED, E.RETURNING, E.CANCELLING):  # the job was not seen when it was called off
+        assert holding(state, S.PLANNED).held_nodes == (), "no further job is suspended"
     assert placement_until(holding(E.RETURNING), NOW, grace) == after(660)  # its time limit, and the grace
     assert placement_until(holding(E.RETURNING), after(5_000), grace) == after(5_060)  # it overstays
     assert placement_until(holding(E.CANCELLING), NOW, grace) >= after(60)
