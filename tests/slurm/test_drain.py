@@ -146,7 +146,7 @@ def test_two_nodes_are_emptied_and_their_jobs_go_on_elsewhere(cluster: SlurmClus
             check_result(cluster, job_id, STEPS)
         assert cluster.job(beside)["Restarts"] == "0"
         told = daemon.get(f"/api/v1/evictions/{ended.eviction_id}").json()
-        assert told["drain"]["nodes"] == ["node1", "node2"]
+        assert told["drain"]["nodes"] == "node[1-2]"
         daemon.wait_for(lambda: "clearway_nodes_emptied_total 2.0" in daemon.get("/metrics").text, 10, "the metric")
         assert ask(daemon, "undrains", nodes="node[1-2]") == "brought back node[1-2]"
         assert not drained(cluster)

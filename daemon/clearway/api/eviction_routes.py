@@ -51,9 +51,23 @@ def evictions(
 
 @router.get("/{eviction_id}", responses=NOT_FOUND)
 def eviction(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.EvictionView:
-    """One eviction: its plan with curve and reasons, its preemptions with their times, predicted and actual."""
+    """One eviction: its plan with its curve, its preemptions with their times, predicted and actual."""
     found = daemon.store.eviction(eviction_id)
     return seen.eviction(found).eviction(views.eviction_view(found))
+
+
+@router.get("/{eviction_id}/verdicts", responses=NOT_FOUND)
+def verdicts(
+    daemon: Daemon,
+    seen: Seen,
+    eviction_id: EvictionId,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of jobs")] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of jobs to skip")] = 0,
+) -> plan_schemas.VerdictList:
+    """Why each running job leaves or stays, by its present plan; those that leave come first."""
+    found = daemon.store.eviction(eviction_id)
+    items, end = seen.eviction(found).verdicts(views.verdict_views(found)), offset + limit
+    return plan_schemas.VerdictList(items=items[offset:end], next_offset=end if len(items) > end else None)
 
 
 @router.get("/{eviction_id}/steps", responses=NOT_FOUND)
@@ -80,4 +94,5 @@ def explanation(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> plan_sch
 def plans(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.PlanList:
     """Every plan that it has had: it is planned anew when a job does not leave in time."""
     own = seen.eviction(daemon.store.eviction(eviction_id))
-    return schemas.PlanList(items=tuple(own.plan(views.plan_view(plan)) for plan in daemon.store.plans(eviction_id)))
+    found = daemon.store.plans(eviction_id)
+    return schemas.PlanList(items=tuple(own.plan(views.plan_view(plan, plan_schemas.WholePlanView)) for plan in found))

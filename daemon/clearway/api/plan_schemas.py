@@ -1,11 +1,17 @@
 """What the API answers of a plan: its trade-off curve, the reason for every job, and what the alternatives cost."""
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
+from clearway.slurm.parse.hostlist import compress
+
+FOLDED = ", as a host list: n[1-100]; empty: none"
+# A large eviction has thousands of nodes; Slurm's tools and ClusterShell read a folded list.
+HostList = Annotated[str, BeforeValidator(lambda nodes: nodes if isinstance(nodes, str) else compress(nodes))]
 
 
 class Answer(BaseModel):
@@ -34,8 +40,12 @@ class CurvePointView(Answer):
     lost_work_node_s: float | None = Field(description="least work lost, node-seconds; null: not feasible")
     checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
     nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
-    actions: tuple[ActionView, ...] = Field(description="the jobs that leave, with their actions")
+    preemptees: int = Field(description="jobs that are preempted")
     return_node_s: int = Field(description="cost of the return of all these jobs, node-seconds")
+
+
+class ChosenPointView(CurvePointView):
+    actions: tuple[ActionView, ...] = Field(description="the jobs that leave, with their actions")
 
 
 class CurveView(Answer):
@@ -55,24 +65,35 @@ class VerdictView(Answer):
     reason: str = Field(description="the reason as a sentence")
 
 
+class VerdictList(Answer):
+    items: tuple[VerdictView, ...] = Field(description="by job_id, those that were chosen first")
+    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
+
+
 class PlanView(Answer):
     made_at: datetime
     deadline: datetime = Field(description="when the preemptor should run at the latest")
     nodes_needed: int = Field(description="nodes that the preemptor asks for")
     nodes_to_free: int = Field(description="nodes that had to be freed, without the free ones")
-    free_nodes: tuple[str, ...] = Field(description="nodes that were free or on their way out")
-    placement_nodes: tuple[str, ...] = Field(description="nodes that the preemptor is given")
+    free_nodes: HostList = Field(description=f"nodes that were free or on their way out{FOLDED}")
+    placement_nodes: HostList = Field(description=f"nodes that the preemptor is given{FOLDED}")
     switch: str | None = Field(
         description="leaf switch of these nodes; null: the preemptor does not ask for one switch"
     )
-    chosen: CurvePointView
+    chosen: ChosenPointView
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     curve: CurveView
-    verdicts: tuple[VerdictView, ...] = Field(description="why each running job leaves or stays")
+    jobs_by_choice: dict[Choice, int] = Field(
+        description="running jobs that were chosen, spared and exempt, in numbers; /evictions/{id}/verdicts says why"
+    )
     together: tuple[str, ...] = Field(description="job_ids of the preemptors that were planned together with this one")
     note: str = Field(
         description='"it was ...": what is not proven of how it was planned beside others; empty: nothing'
     )
+
+
+class WholePlanView(PlanView):
+    verdicts: tuple[VerdictView, ...] = Field(description="why each running job leaves or stays")
 
 
 class CostView(Answer):

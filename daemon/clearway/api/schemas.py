@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from clearway.api.plan_schemas import Answer, CurveView, PlanView, VerdictView
+from clearway.api.plan_schemas import FOLDED, Answer, CurveView, HostList, PlanView, VerdictView, WholePlanView
 from clearway.config.configuration import Mode
 from clearway.model.claims import Restart
 from clearway.model.leadership import LeaderEnd
@@ -75,7 +75,7 @@ class PreemptorView(Answer):
     submit_time: datetime
     max_delay_s: float = Field(description="how long the job may wait, seconds")
     deadline: datetime = Field(description="when the job should run at the latest")
-    seconds_left: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
+    left_s: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
     eviction_id: int | None = Field(description="the eviction planned for it, if any")
     why: str = Field(description="what is done for the job, or why nothing can be done")
 
@@ -91,7 +91,7 @@ class PreemptionView(Answer):
     user: str
     name: str
     partition: str
-    nodes: tuple[str, ...] = Field(description="nodes that it held")
+    nodes: HostList = Field(description=f"nodes that it held{FOLDED}")
     eternal: bool = Field(
         description="whether it is an eternal job: never requeued without a checkpoint, and counted in no budget"
     )
@@ -130,7 +130,7 @@ class MoveView(Answer):
 
 
 class DrainView(Answer):
-    nodes: tuple[str, ...] = Field(description="nodes to empty")
+    nodes: HostList = Field(description=f"nodes to empty{FOLDED}")
     actor: str = Field(description="user or token that asked for it")
     reason: str = Field(description="reason of the drain, a part of the nodes' Reason in Slurm")
     deadline: datetime | None = Field(description="when the nodes should be empty; null: as soon as possible")
@@ -184,7 +184,7 @@ class EvictionList(Answer):
 
 
 class PlanList(Answer):
-    items: tuple[PlanView, ...] = Field(description="every plan that the eviction has had, the first one first")
+    items: tuple[WholePlanView, ...] = Field(description="every plan that the eviction has had, the first one first")
 
 
 class StepView(Answer):
@@ -282,7 +282,7 @@ class RollingList(Answer):
 
 
 class BatchView(Answer):
-    nodes: tuple[str, ...]
+    nodes: HostList = Field(description=f"nodes that are emptied together{FOLDED}")
     jobs: int = Field(description="number of jobs that would leave")
     checkpoint_s: float = Field(description="time to save them one after another, seconds")
 
@@ -298,7 +298,7 @@ class WhatIfView(Answer):
     feasible: bool = Field(description="whether the nodes can be freed within the max delay")
     why: str = Field(description="why not, in one sentence; empty when feasible")
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")
-    plan: PlanView | None = Field(description="what would be done; null when not feasible")
+    plan: WholePlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
     verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
 

@@ -26,6 +26,7 @@ _WORD = re.compile(r"[\w.@-]+")
 _OTHER = "(not yours)"
 
 E = TypeVar("E", bound=s.EvictionSummary)
+P = TypeVar("P", bound=p.PlanView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,19 @@ class Own:
         word = word.strip(".-@")
         return word in self.others or word.startswith(PREFIX)
 
-    def plan(self, plan: p.PlanView) -> p.PlanView:
+    def plan(self, plan: P) -> P:
         if self.jobs is None:
             return plan
-        curve = plan.curve.model_copy(update={"points": tuple(self._point(each) for each in plan.curve.points)})
         own = {
             "chosen": self._point(plan.chosen),
-            "curve": curve,
-            "verdicts": self.verdicts(plan.verdicts),
             "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
             "note": self.told(plan.note),
         }
+        if isinstance(plan, p.WholePlanView):
+            own["verdicts"] = self.verdicts(plan.verdicts)
         return plan.model_copy(update=own)
 
-    def _point(self, point: p.CurvePointView) -> p.CurvePointView:
+    def _point(self, point: p.ChosenPointView) -> p.ChosenPointView:
         return point.model_copy(update={"actions": tuple(each for each in point.actions if self.has(each.job_id))})
 
     def verdicts(self, verdicts: Iterable[p.VerdictView]) -> tuple[p.VerdictView, ...]:

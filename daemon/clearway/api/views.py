@@ -12,7 +12,7 @@ from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
 from clearway.model.operations import Drain, Operation, Preemption, Relocation
 from clearway.model.orders import DrainOrder
-from clearway.model.plan import Explanation, NoPlan, OperationPlan, Plan
+from clearway.model.plan import Choice, Explanation, NoPlan, OperationPlan, Plan
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 
@@ -21,6 +21,7 @@ _NO_ORDER = DrainOrder(nodes=(), actor="")
 
 A = TypeVar("A", bound=p.Answer)
 S = TypeVar("S", bound=s.EvictionSummary)
+P = TypeVar("P", bound=p.PlanView)
 
 
 def view(schema: type[A], *records: object, **own: object) -> A:
@@ -74,24 +75,26 @@ def _node_counts(report: CycleReport) -> s.NodeCounts:
 
 def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     preemptor = waiting.preemptor
-    seconds_left = (preemptor.deadline - report.at).total_seconds()
+    left_s = (preemptor.deadline - report.at).total_seconds()
     nodes = preemptor.job.num_nodes
-    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, seconds_left=seconds_left)
+    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s)
 
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
         return view(s.WhatIfView, plan, taken_at=taken_at, feasible=False, budget="", plan=None)
-    made = plan_view(plan)
+    made = plan_view(plan, p.WholePlanView)
     return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=made, curve=made.curve)
 
 
-def plan_view(plan: OperationPlan) -> p.PlanView:
+def plan_view(plan: OperationPlan, schema: type[P]) -> P:
     missing = max(0, plan.nodes_needed - len(plan.free_nodes))
     no_preemptor = {"switch": None, "together": (), "note": ""}
+    counts = Counter(verdict.choice for verdict in plan.verdicts)
     return view(
-        p.PlanView,
+        schema,
         plan,
+        jobs_by_choice={choice: counts[choice] for choice in Choice},
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else missing,
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         **({"switch": plan.switch or None} if isinstance(plan, Plan) else no_preemptor),
@@ -118,9 +121,16 @@ def explained(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
     }
 
 
+def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
+    """The reason for every job, those that leave first."""
+    order = list(Choice)
+    found = sorted(e.plan.verdicts, key=lambda verdict: (order.index(verdict.choice), verdict.job_id))
+    return tuple(p.VerdictView.model_validate(each) for each in found)
+
+
 def eviction_view(e: Operation) -> s.EvictionView:
     preemptions = tuple(_preemption_view(each) for each in e.preemptions)
-    return eviction_summary(e, s.EvictionView, plan=plan_view(e.plan), preemptions=preemptions)
+    return eviction_summary(e, s.EvictionView, plan=plan_view(e.plan, p.PlanView), preemptions=preemptions)
 
 
 def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:

@@ -71,6 +71,10 @@ class CurvePoint:
         preemptees = sum(1 for planned in self.actions if planned.action is not Action.END)
         return Cost(self.lost_work_node_s or 0.0, self.return_node_s, self.checkpoint_s or 0, preemptees)
 
+    @property
+    def preemptees(self) -> int:
+        return self.cost.preemptees
+
 
 SAME_RETURN = 0.01  # of the lost work: what coming back costs counts as equal within this
 

@@ -90,7 +90,7 @@ def test_the_document_describes_every_operation_and_every_number(api: ApiWorld) 
         assert value.get("description") or name in plain, f"{where}.{name} has no description"
         number = "number" in str(value.get("type", value.get("anyOf", "")))
         if number and name != "max_delay":
-            units = ("_s", "_node_s", "_limit", "seconds_left", "_ratio", "share_within")  # the last two have none
+            units = ("_s", "_node_s", "_limit", "_ratio", "share_within")  # the last two have none
             assert name.endswith(units), f"{where}.{name}: no unit in its name"
 
 

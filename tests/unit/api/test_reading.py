@@ -10,6 +10,7 @@ import pytest
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
+from tests.simulation import load
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import ApiWorld
 
@@ -59,7 +60,7 @@ def test_waiting_preemptors_with_deadline_and_why(api: ApiWorld) -> None:
     assert items[0]["job_id"] == urgent
     assert items[0]["eviction_id"] == 1
     assert items[0]["max_delay_s"] == 60
-    assert items[0]["seconds_left"] == pytest.approx(58.5)
+    assert items[0]["left_s"] == pytest.approx(58.5)
     assert items[1]["eviction_id"] is None
     assert items[1]["why"]
 
@@ -84,12 +85,18 @@ def test_an_eviction_from_plan_to_end(api: ApiWorld) -> None:
     assert body["actual_lost_work_node_s"] == pytest.approx(body["predicted_lost_work_node_s"], abs=5.0)
     assert [p["job_id"] for p in body["preemptions"]] == jobs[:2]
     assert all(p["returned_at"] for p in body["preemptions"])
-    verdicts = {verdict["job_id"]: verdict["choice"] for verdict in body["plan"]["verdicts"]}
+    assert body["preemptions"][0]["nodes"] == "n1"
+    assert body["plan"]["placement_nodes"] == "n[1-2]"
+    assert body["plan"]["jobs_by_choice"] == {"chosen": 2, "spared": 6, "exempt": 0}
+    reasons = api.client.get("/api/v1/evictions/1/verdicts").json()["items"]
+    assert [each["choice"] for each in reasons] == ["chosen"] * 2 + ["spared"] * 6
+    verdicts = {verdict["job_id"]: verdict["choice"] for verdict in reasons}
     assert verdicts == {job_id: "chosen" if job_id in jobs[:2] else "spared" for job_id in jobs}
     assert saver not in verdicts
     points = body["plan"]["curve"]["points"]
     assert points[0]["max_delay_s"] == 0
     assert [point["feasible"] for point in points] == [True] * len(points)
+    assert [point["preemptees"] for point in points] == [2] * len(points)
 
     steps = api.client.get("/api/v1/evictions/1/steps").json()["items"]
     done = [step["kind"] for step in steps if step["kind"] != "event"]
@@ -97,6 +104,28 @@ def test_an_eviction_from_plan_to_end(api: ApiWorld) -> None:
     assert done.count("delete_placement") == 1
     assert {step["result"] for step in steps} == {"ok"}
     assert len(api.client.get("/api/v1/evictions/1/plans").json()["items"]) == 1
+
+
+def test_an_eviction_on_a_large_site_is_a_small_answer(make_api: Callable[..., ApiWorld]) -> None:
+    """It had 336 kB: the name of each node, the jobs of each point of the curve, and a sentence for each job."""
+    urgent = {"partition": ["urgent"], "max_delay": "5m"}
+    api = make_api(config=config("approve", preemptors=[urgent]), node_count=0)
+    api.cluster.add_nodes(load.nodes())
+    load.fill(api.cluster)
+    load.urgent(api.cluster)
+    api.tick()
+
+    answer = api.client.get("/api/v1/evictions/1")
+
+    assert sum(answer.json()["plan"]["jobs_by_choice"].values()) == load.RUNNING
+    assert len(answer.content) < 32_000
+    pages = [
+        api.client.get("/api/v1/evictions/1/verdicts", params={"limit": 600, "offset": offset}).json()
+        for offset in (0, 600)
+    ]
+    assert [len(page["items"]) for page in pages] == [600, load.RUNNING - 600]
+    assert [page["next_offset"] for page in pages] == [600, None]
+    assert len({each["job_id"] for page in pages for each in page["items"]}) == load.RUNNING
 
 
 def test_evictions_by_state_and_page(make_api: Callable[..., ApiWorld]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.simulation.jobs import Program
+from clearway.slurm.parse.hostlist import expand
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import ApiWorld
 
@@ -66,7 +67,7 @@ def test_any_partition_when_none_is_named(api: ApiWorld) -> None:
     answer = api.client.post(WHAT_IF, json={"nodes": 8, "max_delay": 0}).json()
     assert answer["feasible"] is True
     assert answer["plan"]["chosen"]["actions"] == []
-    assert len(answer["plan"]["free_nodes"]) == 8
+    assert answer["plan"]["free_nodes"] == "n[1-8]"
 
 
 def test_what_exceeds_the_budget_is_told(make_api: Callable[..., ApiWorld]) -> None:
@@ -87,4 +88,4 @@ def test_nodes_of_an_eviction_under_way_are_not_promised_twice(api: ApiWorld) ->
 
     answer = api.client.post(WHAT_IF, json={"nodes": 4, "max_delay": 60}).json()
 
-    assert not under_way & set(answer["plan"]["placement_nodes"])
+    assert not under_way & set(expand(answer["plan"]["placement_nodes"]))
