@@ -38,12 +38,16 @@ def test_a_plan_from_what_slurm_has_accounted(
     # slurmdbd hears of an end some seconds later.
     options = ["--checkpoint-s", "1", "--restart-s", "1"]
 
+    period = ("--user=cwalice", f"--name={name}", "--state=COMPLETED", "--starttime=now-90days", "--endtime=now")
+
     def known() -> bool:
         those = ",".join([*ended, failed, cancelled, other])
         listed = cluster.run("sacct", "-n", "-X", "-P", f"--jobs={those}", "--format=State").stdout.splitlines()
-        return sorted(state.split()[0] for state in listed) == ["CANCELLED", *["COMPLETED"] * 4, "FAILED"]
+        found = cluster.run("sacct", "-n", "-X", "-P", *period, "--format=JobIDRaw").stdout.split()
+        states = sorted(state.split()[0] for state in listed)
+        return states == ["CANCELLED", *["COMPLETED"] * 4, "FAILED"] and sorted(found) == sorted(ended)
 
-    cluster.wait_for(known, 30, "the end of all jobs in slurmdbd")
+    cluster.wait_for(known, 30, "the end of all jobs in slurmdbd, told by number and by name")
     told = ("sacct", "-n", "-X", "-P", f"--jobs={','.join(ended)}", "--format=ElapsedRaw")
     ran_s = [int(line) for line in cluster.run(*told).stdout.split()]  # on a busy machine longer than they slept
     assert ran_s[2] >= 4
