@@ -33,10 +33,14 @@ def require(*programs: str) -> None:
 class Prometheus:
     """Scrapes one address as ``job="clearway"`` and answers queries."""
 
-    def __init__(self, target: str, *, cluster: str = "test", rules: Path | None = None) -> None:
+    def __init__(
+        self, target: str, *, cluster: str = "test", rules: Path | None = None, alertmanager: str = ""
+    ) -> None:
         self.at = 0.0  # when queries are asked about; 0: now
         self._folder = Path(tempfile.mkdtemp(prefix="clearway-prometheus-"))
         rule_files = f'rule_files: ["{rules}"]\n' if rules else ""
+        if alertmanager:
+            rule_files += f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{alertmanager}']}}]}}]}}\n"
         (self._folder / "prometheus.yml").write_text(
             f"global: {{scrape_interval: {int(SCRAPE_EVERY_S * 1_000)}ms, evaluation_interval: 1s}}\n"
             f"{rule_files}"

@@ -256,10 +256,3 @@ def test_metrics_that_are_named_exist(page: Path) -> None:
     known |= {f"{name}_total" for name in known}
     for name in re.findall(r"`(clearway_[a-z][a-z_]+)(?:\{.*?\})?`", page.read_text()):
         assert name in known or name == "clearway_checkpoint", name
-
-
-def test_every_alert_is_explained() -> None:
-    rules = (ROOT / "deploy/prometheus/clearway.rules.yml").read_text()
-    page = (ROOT / "docs/howto/operate.md").read_text()
-    for alert in re.findall(r"- alert: (\w+)", rules):
-        assert re.search(rf"\b{alert}\b", page), alert
