@@ -31,6 +31,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.proposals import Proposals
+from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
@@ -115,8 +116,9 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         Impossible(),
         quarantine.attempt_job,
     )
+    silent = SilentNodes()
     lifecycles: dict[type[Operation], Lifecycle[Any]] = {
-        Eviction: EvictionLifecycle(basis),
+        Eviction: EvictionLifecycle(basis, silent),
         Drain: DrainLifecycle(basis),
         Relocation: RelocationLifecycle(),
     }
@@ -128,7 +130,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
     proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
     preemption = PreemptionController(
-        backend, operations, suppression, pauses, executor, proposals, basis, quarantine, parts.clock, emit, Turns()
+        backend, operations, suppression, pauses, executor, proposals, basis, quarantine, parts.clock, emit, Turns(), silent
     )
     requests = RequestHandler(
         store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, leadership, emit

@@ -36,6 +36,37 @@ def test_a_node_that_is_lost(make_world: Callable[..., World], state: str, limit
     assert left(world) == {"1", "2", "3"}, world.describe()
 
 
+@pytest.mark.parametrize(("free", "leave"), [(1, 1), (2, 0)])
+def test_free_nodes_that_have_not_answered_yet(make_world: Callable[..., World], free: int, leave: int) -> None:
+    """A new urgent job waits for them, for half a minute: fewer jobs leave then, or none."""
+    world = make_world()
+    idle = [f"n{number}" for number in range(1, free + 1)]
+    for number in range(free + 1, 9):
+        world.submit(Program(work_s=9_000), on=(f"n{number}",), ran_s=1_000)
+    before = {name: world.cluster.nodes[name] for name in idle}
+    for name in idle:
+        world.cluster.nodes[name] = replace(before[name], available=False, raw_state="IDLE*")
+    urgent = world.urgent(2)
+    for _ in range(20):
+        report = world.tick()
+    assert world.store.evictions(limit=1) == ()
+    (waiting,) = report.waiting
+    assert waiting.why == "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
+    world.cluster.nodes.update(before)
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
+    assert sum(len(e.preemptions) for e in world.store.evictions(limit=9)) == leave
+
+
+def test_free_nodes_that_do_not_answer_at_all(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    for number in range(1, 8):
+        world.submit(Program(work_s=9_000), on=(f"n{number}",), ran_s=1_000)
+    world.cluster.nodes["n8"] = replace(world.cluster.nodes["n8"], available=False, raw_state="IDLE*")
+    urgent = world.urgent(1)
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
+    assert len(left(world)) == 1
+
+
 def one_has_left(make_world: Callable[..., World]) -> tuple[World, str]:
     """Eight busy nodes, and an urgent job for two of them: job 1 has left node n1, job 2 saves itself on n2."""
     world = make_world()

@@ -26,6 +26,7 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.proposals import Proposals
+from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import LATER, Turns
 from clearway.preemption.user_pauses import UserPauses
@@ -62,6 +63,7 @@ class PreemptionController:
     clock: Clock
     emit: Emit
     turns: Turns
+    silent: SilentNodes
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for preemptors without an eviction, as time allows; all that wait, by deadline, and what they get."""
@@ -269,13 +271,17 @@ class PreemptionController:
         slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
-        if plan.leaving and self._enough_soon(preemptor, planning, context):
-            return "a node that was just brought back is free in a moment"
+        if plan.leaving and self._fewer_soon(preemptor, plan, planning, context):
+            return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
         return ""
 
-    def _enough_soon(self, preemptor: Preemptor, planning: PlanningContext, context: CycleContext) -> bool:
-        """Whether no job had to leave if the nodes took jobs that this daemon brought back within the last seconds."""
+    def _fewer_soon(self, preemptor: Preemptor, now: Plan, planning: PlanningContext, context: CycleContext) -> bool:
+        """Whether fewer jobs had to leave if the nodes took jobs that may answer in a moment.
+
+        This daemon has just brought them back, or they have not been silent for long.
+        """
         lately = self.executor.brought_back_since(context.now - timedelta(seconds=_ANSWERS_WITHIN_S))
+        lately |= self.silent.lately(context.now)
         silent = {node.name for node in context.snapshot.nodes if node.name in lately and not node.available}
         if not silent:
             return False
@@ -283,7 +289,7 @@ class PreemptionController:
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
         soon = replace(planning, snapshot=replace(context.snapshot, nodes=nodes), under_way=under_way)
         plan = decide(preemptor, soon, self.basis.planner)
-        return isinstance(plan, Plan) and not plan.leaving
+        return isinstance(plan, Plan) and len(plan.leaving) < len(now.leaving)
 
     def _consideration(self, planning: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
         """``claimed`` are the plans that were made before in this cycle."""

@@ -7,8 +7,8 @@ returning, cancelling: the placement stays over the nodes of suspended jobs unti
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
@@ -26,13 +26,8 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.detection import preemptors
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
+from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.validation import over_budget
-
-# After a start of slurmctld all nodes are without an answer, measured 3 s for eight of them. Slurm itself calls a node
-# DOWN after SlurmdTimeout (300 s), which is longer than an urgent job may wait.
-_MAY_BE_SILENT = timedelta(seconds=30)
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -53,7 +48,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     """Where Slurm refuses a command the preemptor waits; its placement's end bounds how long."""
 
     basis: PlanningBasis
-    _silent_since: dict[str, datetime] = field(default_factory=dict)  # nodes; may be forgotten
+    silent: SilentNodes
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
         return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
@@ -81,13 +76,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        lost = lost_nodes(e, cycle.snapshot, cycle.others)
-        silent = {name for name, node in cycle.snapshot.node_by_name.items() if node.silent}
-        for name in self._silent_since.keys() - silent:
-            del self._silent_since[name]
-        for name in silent & lost.keys():
-            self._silent_since.setdefault(name, cycle.now)
-        return lost
+        return lost_nodes(e, cycle.snapshot, cycle.others)
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         return replace(
@@ -101,7 +90,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
         None as long as a node may only have been too slow to answer: another job would leave in vain.
         """
-        if any(cycle.now - self._silent_since.get(name, _LONG_AGO) < _MAY_BE_SILENT for name in stuck):
+        if not self.silent.lately(cycle.now).isdisjoint(stuck):
             return None
         time, impossible = self.basis.time, self.basis.impossible
         ident, asks = (

@@ -170,6 +170,7 @@ class Cycle:
         """Each part whether or not another one fails; those that carry on what is under way come first."""
         if context.halted:
             context = replace(context, paused=True)
+        self.preemption.silent.observe(context.snapshot.nodes, context.now)
         part = self.quarantine.attempt_part
         part("scheduled drains", self.drains.begin_scheduled, context.now)
         rolling = self.rolling.advance(context)
