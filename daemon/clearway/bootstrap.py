@@ -130,7 +130,18 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
     proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
     preemption = PreemptionController(
-        backend, operations, suppression, pauses, executor, proposals, basis, quarantine, parts.clock, emit, Turns(), silent
+        backend,
+        operations,
+        suppression,
+        pauses,
+        executor,
+        proposals,
+        basis,
+        quarantine,
+        parts.clock,
+        emit,
+        Turns(),
+        silent,
     )
     requests = RequestHandler(
         store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, leadership, emit

@@ -29,6 +29,7 @@ from clearway.preemption.plan import decide
 from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.validation import over_budget
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is seen of an eviction, from a snapshot and a list of reservations taken after its last change."""

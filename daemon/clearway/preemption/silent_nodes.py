@@ -1,4 +1,4 @@
-"""Nodes that slurmctld waits for: they may be about to answer, so no job should leave because of them. Pure but for memory."""
+"""Nodes that slurmctld waits for: they may be about to answer, so no job should leave because of them."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
