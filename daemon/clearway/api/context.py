@@ -1,6 +1,6 @@
 """What the routes need of the daemon, and nothing more of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.clock import Clock
+from clearway.model.cluster import Job
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
@@ -58,14 +59,15 @@ class Context:
     leads: Callable[[], bool] = lambda: False
     backend: str = ""
 
-    def planning_context(self, report: CycleReport) -> PlanningContext:
-        """What the loop would plan from in its next cycle if nothing changed."""
+    def planning_context(self, report: CycleReport, jobs: Iterable[Job] | None = None) -> PlanningContext:
+        """What the loop would plan from in its next cycle if nothing changed; ``jobs``: as far as these concern."""
         snapshot = report.snapshot
+        counted = snapshot.jobs if jobs is None else jobs
         return PlanningContext(
             snapshot=snapshot,
             config=self.config(),
             now=snapshot.taken_at,
-            preempted=self.store.preemption_counts(job.job_id for job in snapshot.jobs if job.state.holds_nodes),
+            preempted=self.store.preemption_counts(job.job_id for job in counted if job.state.holds_nodes),
             under_way=under_way_by(report.open_evictions),
             history=self.history(),
             actions=self.checkpointers,

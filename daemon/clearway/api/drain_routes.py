@@ -25,7 +25,7 @@ from clearway.model.identity import Role
 from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
-from clearway.model.rolling import RollingDrain
+from clearway.model.rolling import RollingDrain, RollingState
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID
@@ -133,11 +133,12 @@ def _moves_what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> sche
 @rolling.get("")
 def rolling_drains(
     daemon: Daemon,
+    state: Annotated[RollingState | None, Query(description="rolling drains in this state alone")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="maximum number of rolling drains")] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest rolling drains to skip")] = 0,
 ) -> schemas.RollingList:
     """Rolling drains, newest first."""
-    found = daemon.store.rolling_drains(limit=limit + 1, offset=offset)
+    found = daemon.store.rolling_drains(state=state, limit=limit + 1, offset=offset)
     items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
     return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
 

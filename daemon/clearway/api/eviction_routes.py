@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from clearway.api import plan_schemas, schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
+from clearway.api.filters import JobFilter, UserFilter
 from clearway.api.problems import NOT_FOUND
 from clearway.api.sight import Seen
 from clearway.model.identity import Role
@@ -32,14 +33,19 @@ def evictions(
         StateFilter | None,
         Query(description="planned (proposed, awaiting approval or scheduled), active (under way), past, or one state"),
     ] = None,
+    job_id: JobFilter = None,
+    user: UserFilter = None,
     limit: Annotated[int, Query(ge=1, le=100, description="maximum number of evictions")] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest evictions to skip")] = 0,
 ) -> schemas.EvictionList:
-    """Evictions, newest first."""
+    """Evictions, newest first. One concerns the job or the user that it serves, and those that leave for it."""
     states = None if state is None else STATE_GROUPS.get(state.value) or (EvictionState(state.value),)
     found: dict[int, schemas.EvictionSummary] = {}  # by id: one that is planned meanwhile shifts the others
+    own = seen.own_alone
     for start in range(offset, offset + limit + 1, _LOADED_AT_ONCE):
-        page = daemon.store.evictions(states=states, user=seen.own_alone, limit=_LOADED_AT_ONCE, offset=start)
+        page = daemon.store.evictions(
+            states=states, user=user, job=job_id, own=own, limit=_LOADED_AT_ONCE, offset=start
+        )
         for each in page:
             summary = views.eviction_summary(each, schemas.EvictionSummary)
             found[each.eviction_id] = seen.of_operation(each).summary(summary)

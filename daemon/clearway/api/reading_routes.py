@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Query
 from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
+from clearway.api.filters import JobFilter, UserFilter
 from clearway.api.sight import Seen
 from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.identity import Role
@@ -25,13 +26,19 @@ def cluster(daemon: Daemon, seen: Seen, report: Report) -> schemas.ClusterView:
 
 
 @snapshot.get("/preemptors")
-def preemptors(seen: Seen, report: Report) -> schemas.PreemptorList:
+def preemptors(seen: Seen, report: Report, job_id: JobFilter = None, user: UserFilter = None) -> schemas.PreemptorList:
     """The urgent jobs that wait, with their deadlines and what is done for them.
 
     Ordinary jobs for which eternal jobs make room are among them.
     """
     own = seen.of_snapshot(report.snapshot)
-    found = (views.preemptor_view(waiting, report) for waiting in seen.waiting(report))
+    waiting = (
+        each
+        for each in seen.waiting(report)
+        if user in (None, each.preemptor.job.user)
+        and job_id in (None, each.preemptor.job.job_id, each.preemptor.job.display_id)
+    )
+    found = (views.preemptor_view(each, report) for each in waiting)
     items = tuple(each.model_copy(update={"why": own.told(each.why)}) for each in found)
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
@@ -52,13 +59,14 @@ def leaders(
 def calibration(
     daemon: Daemon,
     seen: Seen,
+    user: UserFilter = None,
     limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of applications")] = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of applications to skip")] = 0,
 ) -> schemas.CalibrationView:
     """By checkpointer, and by user, application and checkpointer in their order, over the newest records of each."""
     history, now, end = daemon.history(), daemon.clock.now(), offset + limit
     everybody = seen.all("jobs", "usage")
-    keys = [key for key in history.keys if everybody or key.user == seen.asker.name]
+    keys = [key for key in history.keys if (everybody or key.user == seen.asker.name) and user in (None, key.user)]
     return schemas.CalibrationView(
         checkpointers=tuple(
             schemas.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))

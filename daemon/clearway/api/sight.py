@@ -6,7 +6,7 @@ The name of a placement is told to viewers alone: who knows it could submit othe
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -75,11 +75,12 @@ class Own:
     def summary(self, eviction: E) -> E:
         return eviction.model_copy(update={"placement": "", "outcome": self.told(eviction.outcome)})
 
+    def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
+        own = {"reason": self.told(preemption.reason), "note": self.told(preemption.note)}
+        return preemption.model_copy(update=own)
+
     def eviction(self, eviction: s.EvictionView) -> s.EvictionView:
-        own = (each for each in eviction.preemptions if self.has(each.job_id))
-        told = tuple(
-            each.model_copy(update={"reason": self.told(each.reason), "note": self.told(each.note)}) for each in own
-        )
+        told = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
         return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": told})
 
     def steps(self, steps: Iterable[s.StepView]) -> tuple[s.StepView, ...]:
@@ -124,12 +125,21 @@ class Sight:
         others = {word for job in known if job.user != user for word in (job.job_id, job.display_id, job.user)}
         return Own(own, frozenset(others | set(ids)) - own - set(told) - {""})
 
+    def part_of(self, operation: Operation) -> Own | None:
+        """None where nothing of it is the asker's."""
+        own = self.of_operation(operation)
+        return own if own.jobs is None or own.jobs or operation.subject.user == self.asker.name else None
+
     def eviction(self, operation: Operation) -> Own:
         """Raises 404, as for one that does not exist, where nothing of it is the asker's."""
-        own = self.of_operation(operation)
-        if own.jobs is not None and not own.jobs and operation.subject.user != self.asker.name:
+        own = self.part_of(operation)
+        if own is None:
             raise HTTPException(404, f"no eviction {operation.eviction_id}")
         return own
+
+    def involvement(self, load: Callable[[], Operation]) -> Own:
+        """As ``of_operation``, for an operation that is loaded only where its jobs' names matter."""
+        return self._own(()) if self.all("jobs") else self.of_operation(load())
 
     def waiting(self, report: CycleReport) -> list[Waiting]:
         """The urgent jobs of the asker, and those that the asker's jobs leave for."""

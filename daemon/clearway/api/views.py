@@ -129,7 +129,7 @@ def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
 
 
 def eviction_view(e: Operation) -> s.EvictionView:
-    preemptions = tuple(_preemption_view(each) for each in e.preemptions)
+    preemptions = tuple(preemption_view(each) for each in e.preemptions)
     return eviction_summary(e, s.EvictionView, plan=plan_view(e.plan, p.PlanView), preemptions=preemptions)
 
 
@@ -158,7 +158,7 @@ def _drain_view(e: Operation) -> s.DrainView | None:
     return view(s.DrainView, e.order, _NO_ORDER, move=e.order if isinstance(e, Relocation) else None)
 
 
-def _preemption_view(one: Preemption) -> s.PreemptionView:
+def preemption_view(one: Preemption) -> s.PreemptionView:
     return view(
         s.PreemptionView,
         one,

@@ -7,12 +7,13 @@ from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
+from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.model.rolling import RollingDrain
+from clearway.model.rolling import RollingDrain, RollingState
 from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
 
@@ -75,10 +76,24 @@ class Store(HistoryStore, Protocol):
         *,
         states: Sequence[EvictionState] | None = None,
         user: str | None = None,
+        job: str | None = None,
+        own: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``user``: those that serve a job of this user, or that such a job leaves for."""
+        """Newest first; ``user``: those that serve a job of this user, or that such a job leaves for.
+
+        ``job``: likewise of a job, by either form of its id. ``own``: only what concerns this user, to whom the jobs
+        of others that leave are not known.
+        """
+
+    def involvements(
+        self, job: str, *, own: str | None = None, limit: int = 10, offset: int = 0
+    ) -> tuple[Involvement, ...]:
+        """What operations have to do with a job (by either form of its id), newest first.
+
+        ``own``: only where the job was this user's, for job ids come again.
+        """
 
     def forget_plans(self, eviction_id: int, before_revision: int) -> None:
         """Delete the plans that a proposal had before this revision, with their explanations."""
@@ -142,8 +157,10 @@ class Store(HistoryStore, Protocol):
     def open_rolling_drains(self) -> tuple[RollingDrain, ...]:
         """All that are not in a terminal state, by id."""
 
-    def rolling_drains(self, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
-        """Newest first."""
+    def rolling_drains(
+        self, *, state: RollingState | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[RollingDrain, ...]:
+        """Newest first; ``state``: those in this state alone."""
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
@@ -25,6 +25,7 @@ from clearway.store import (
     audit_rows,
     explanation_rows,
     history_rows,
+    involvement_rows,
     migrate,
     preemption_rows,
     proposal_rows,
@@ -38,7 +39,7 @@ from clearway.store.database import open_database
 from clearway.store.leased_store import LeasedStore, method
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, PREEMPTIONS, REQUESTS, ROLLING_DRAINS, STEPS
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, REQUESTS, ROLLING_DRAINS, STEPS
 from clearway.store.types import UtcDateTime
 
 _OPEN = [state for state in EvictionState if not state.terminal]
@@ -169,17 +170,19 @@ class SqlStore(LeasedStore):
         *,
         states: Sequence[EvictionState] | None = None,
         user: str | None = None,
+        job: str | None = None,
+        own: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> tuple[Operation, ...]:
         query = select(EVICTIONS).order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
-        if user is not None:
-            left = select(PREEMPTIONS.c.eviction_id).where(PREEMPTIONS.c.user == user)
-            query = query.where(or_(EVICTIONS.c.preemptor_user == user, EVICTIONS.c.eviction_id.in_(left)))
+        query = query.where(*involvement_rows.concerning(user=user, job=job, own=own))
         with self._database.reading() as connection:
             return self._operations(connection, query)
+
+    involvements = method(involvement_rows.of_job)
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""

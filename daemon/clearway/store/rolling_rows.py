@@ -44,8 +44,11 @@ def open_ones(connection: Connection) -> tuple[RollingDrain, ...]:
     return _read(connection, select(TABLE).where(TABLE.c.state.in_(OPEN)).order_by(TABLE.c.rolling_id))
 
 
-def newest(connection: Connection, *, limit: int = 50, offset: int = 0) -> tuple[RollingDrain, ...]:
-    return _read(connection, select(TABLE).order_by(TABLE.c.rolling_id.desc()).limit(limit).offset(offset))
+def newest(
+    connection: Connection, *, state: RollingState | None = None, limit: int = 50, offset: int = 0
+) -> tuple[RollingDrain, ...]:
+    query = select(TABLE).order_by(TABLE.c.rolling_id.desc()).limit(limit).offset(offset)
+    return _read(connection, query if state is None else query.where(TABLE.c.state == state))
 
 
 def prune(connection: Connection, before: datetime) -> None:

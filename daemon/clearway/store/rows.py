@@ -38,6 +38,7 @@ def eviction_values(eviction: Operation) -> Values:
     return fields_of(eviction, _EVICTION_FIELDS) | {
         "kind": eviction.kind,
         "preemptor_job_id": subject.job_id,
+        "preemptor_display_id": subject.display_id,
         "preemptor_user": subject.user,
         "preemptor_account": subject.account,
         "rule": eviction.plan.rule if isinstance(eviction, Eviction) else "",
@@ -67,6 +68,7 @@ def preemption_values(preemption: Preemption) -> Values:
     job = preemption.job
     return fields_of(preemption, _PREEMPTION_FIELDS) | {
         "job_id": job.job_id,
+        "display_id": job.display_id,
         "user": job.user,
         "account": job.account,
         "num_nodes": job.num_nodes,

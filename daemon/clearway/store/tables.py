@@ -49,6 +49,7 @@ EVICTIONS = _table(
     _given("revision", Integer),
     _given("version", Integer, server_default="0"),  # grows with every change of the row or its preemptions
     _given("preemptor_job_id", Name(ID_LENGTH)),
+    Column("preemptor_display_id", Name(ID_LENGTH)),  # as users know it; NULL: from before it was kept
     _given("preemptor_user", Name()),
     _given("preemptor_account", Name()),
     Column("rule", Name()),  # that made the preemptor urgent; NULL: from before it was kept
@@ -68,6 +69,8 @@ EVICTIONS = _table(
     _given("actual_lost_node_s", Figure),
     Index(None, "state"),
     Index(None, "finished_at"),
+    Index(None, "preemptor_job_id"),
+    Index(None, "preemptor_display_id"),
     sqlite_autoincrement=True,
 )
 
@@ -100,6 +103,7 @@ PREEMPTIONS = _table(
     Column("eviction_id", Integer, _of_eviction(), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     _given("job_id", Name(ID_LENGTH)),
+    Column("display_id", Name(ID_LENGTH)),  # as users know it; NULL: from before it was kept
     _given("user", Name()),
     _given("account", Name()),
     _given("num_nodes", Integer),
@@ -123,6 +127,7 @@ PREEMPTIONS = _table(
     _given("note", LongText),
     _given("job", LongText),  # ``model.Job`` as seen when it was chosen
     Index(None, "job_id"),
+    Index(None, "display_id"),
     Index(None, "requeued_at"),
 )
 

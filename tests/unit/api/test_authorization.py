@@ -30,6 +30,8 @@ READING = (
     "/api/v1/requests/1",
     "/api/v1/rolling-drains",
     "/api/v1/calibration",
+    "/api/v1/jobs",
+    "/api/v1/jobs/1",
 )
 
 

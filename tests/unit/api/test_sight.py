@@ -84,11 +84,39 @@ def test_no_answer_names_the_job_or_the_user_of_another(busy: Busy) -> None:
         "evictions/1/plans",
         "evictions/1/verdicts",
         "calibration",
+        "jobs",
     )
-    for user in ("ursula", "user1"):
-        text = "".join(busy.get(user, path).text for path in paths) + str(busy.what_if(user))
+    for user, job in {"ursula": busy.urgent, "user1": busy.leaving["user1"]}.items():
+        own = (*paths, f"jobs/{job}")
+        text = "".join(busy.get(user, path).text for path in own) + str(busy.what_if(user))
         others = {f"user{n}" for n in range(1, 9)} - {user}
         assert not [other for other in others if f'"{other}"' in text or f"'{other}'" in text]
+
+
+def test_jobs_of_others_are_as_if_they_were_not_there(busy: Busy) -> None:
+    own, other = busy.leaving["user1"], busy.leaving["user2"]
+    told = busy.get("user1", f"jobs/{own}").json()
+    assert [each["for_job_id"] for each in told["operations"]] == [busy.urgent], "what it leaves for is told"
+    assert [each["job_id"] for each in busy.get("user1", "jobs").json()["items"]] == [own]
+    assert busy.get("user1", "jobs?user=user2").json()["items"] == []
+    hidden = busy.get("user1", f"jobs/{other}")
+    assert (hidden.status_code, hidden.json()["detail"]) == (
+        404,
+        f"Clearway knows nothing of job {other}: neither the queue nor its database has it",
+    )
+    assert busy.get("olga", f"jobs/{other}").status_code == 200
+
+
+def test_filters_tell_nothing_of_others(busy: Busy) -> None:
+    """Whether another user's job left for the same urgent job cannot be found out by asking for it."""
+    other = busy.leaving["user2"]
+    for asked in (f"job_id={other}", "user=user2"):
+        assert busy.get("user1", f"evictions?{asked}").json()["items"] == []
+        assert len(busy.get("olga", f"evictions?{asked}").json()["items"]) == 1
+    for asked in (f"job_id={busy.urgent}", "user=ursula", f"job_id={busy.leaving['user1']}", "user=user1"):
+        assert len(busy.get("user1", f"evictions?{asked}").json()["items"]) == 1, asked
+    assert len(busy.get("olga", f"preemptors?job_id={busy.urgent}&user=ursula").json()["items"]) == 1
+    assert busy.get("olga", "preemptors?user=user1").json()["items"] == []
 
 
 def test_without_private_data_every_user_sees_every_job(busy: Busy) -> None:

@@ -1,0 +1,141 @@
+"""Read: jobs, as the newest snapshot shows them, and what Clearway has to do with each."""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query
+
+from clearway.api import job_schemas, job_views, schemas
+from clearway.api.authorization import needs
+from clearway.api.context import Context, Daemon, Report
+from clearway.api.filters import JOB_ID, LONGEST_NAME, UserFilter
+from clearway.api.job_parts import Part, parts_of
+from clearway.api.job_schemas import JobRole
+from clearway.api.sight import Own, Seen, Sight
+from clearway.eligibility.context import PlanningContext
+from clearway.model.cluster import Job, JobState
+from clearway.model.identity import Role
+from clearway.model.involvement import Involvement
+from clearway.model.operations import OperationKind
+from clearway.model.plan import Explanation
+from clearway.model.report import CycleReport
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])
+
+JobId = Annotated[
+    str,
+    Path(
+        pattern=JOB_ID,
+        description="Slurm's own numeric id, or the id as users know it: 123_4 (array task), 123+1 (heterogeneous)",
+    ),
+]
+
+
+@router.get("")
+def jobs(
+    daemon: Daemon,
+    seen: Seen,
+    report: Report,
+    user: UserFilter = None,
+    state: Annotated[JobState | None, Query(description="jobs in this state alone")] = None,
+    node: Annotated[str | None, Query(max_length=LONGEST_NAME, description="jobs that hold this node alone")] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of jobs")] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of jobs to skip")] = 0,
+) -> job_schemas.JobList:
+    """The jobs of the newest snapshot: whether each can be saved, what it would lose now, what is done with it."""
+    own = seen.own_alone
+    listed = report.snapshot.jobs if node is None else report.snapshot.jobs_on.get(node, ())
+    found = [
+        job
+        for job in listed
+        if own in (None, job.user) and user in (None, job.user) and (state is None or job.state is state)
+    ]
+    end = offset + limit
+    page = sorted(found, key=_by_number)[offset:end]
+    context = daemon.planning_context(report, page)
+    known = _known(page, seen, report)
+    items = tuple(job_views.row(known[job.job_id], context) for job in page)
+    return job_schemas.JobList(
+        taken_at=report.snapshot.taken_at, items=items, next_offset=end if len(found) > end else None
+    )
+
+
+def _by_number(job: Job) -> tuple[int, str]:
+    return (int(job.job_id) if job.job_id.isdigit() else 0, job.job_id)
+
+
+def _known(jobs: Collection[Job], seen: Sight, report: CycleReport) -> Mapping[str, job_views.Known]:
+    """What the newest cycle makes of these jobs, as far as the asker may see it."""
+    waiting = {each.preemptor.job.job_id: each for each in seen.waiting(report)}
+    parts = parts_of(jobs, report)
+    operations = {part.operation.eviction_id: part.operation for found in parts.values() for part in found}
+    owns = {number: seen.part_of(operation) for number, operation in operations.items()}
+    told = seen.of_snapshot(report.snapshot)
+
+    def visible(found: Collection[Part]) -> tuple[tuple[Part, Own], ...]:
+        return tuple((part, own) for part in found if (own := owns[part.operation.eviction_id]) is not None)
+
+    return {
+        job.job_id: job_views.Known(
+            job,
+            visible(parts.get(job.job_id, ())),
+            mine := waiting.get(job.job_id),
+            "" if mine is None else told.told(mine.why),
+        )
+        for job in jobs
+    }
+
+
+@router.get(
+    "/{job_id}",
+    responses={404: {"model": schemas.Problem, "description": "neither the queue nor the database has such a job"}},
+)
+def job(
+    daemon: Daemon,
+    seen: Seen,
+    report: Report,
+    job_id: JobId,
+    limit: Annotated[int, Query(ge=1, le=50, description="maximum number of operations")] = 10,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest operations to skip")] = 0,
+) -> job_schemas.JobView:
+    """Everything that Clearway has to do with a job, what it would lose now, and what its owner can do about that.
+
+    The first page of its operations also has those that are under way and leave it alone.
+    """
+    found = job_views.find(job_id, report.snapshot)
+    if found is not None and seen.own_alone not in (None, found.user):
+        found = None
+    key = found.job_id if found is not None and job_id == found.display_id else job_id
+    involved = daemon.store.involvements(key, own=seen.own_alone, limit=limit + 1, offset=offset)
+    if found is None and not involved:
+        raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
+    next_offset = offset + limit if len(involved) > limit else None
+    involved = involved[:limit]
+    jobs = () if found is None else (found,)
+    context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
+    parts = () if found is None else known[found.job_id].parts
+    operations = [_operation(each, parts, daemon, seen, context) for each in involved]
+    if offset == 0:
+        operations += [
+            job_views.operation_in(part, own, _explanation(daemon, part.operation.eviction_id, part.operation.kind))
+            for part, own in parts
+            if part.role in (JobRole.CANDIDATE, JobRole.RESIDENT)
+        ]
+        operations.sort(key=lambda each: each.eviction_id, reverse=True)
+    if found is None:
+        return job_views.gone_view(job_id, involved, report, operations, next_offset)
+    return job_views.job_view(known[found.job_id], report, context, operations, next_offset)
+
+
+def _operation(
+    involved: Involvement, parts: Collection[tuple[Part, Own]], daemon: Context, seen: Sight, context: PlanningContext
+) -> job_schemas.JobOperationView:
+    number = involved.eviction_id
+    part = next((each for each, _ in parts if each.operation.eviction_id == number), None)
+    own = seen.involvement(lambda: daemon.store.eviction(number))
+    explanation = None if involved.preemption is None else _explanation(daemon, number, involved.kind)
+    return job_views.operation_of(involved, part, own, explanation, context)
+
+
+def _explanation(daemon: Context, eviction_id: int, kind: OperationKind) -> Explanation | None:
+    return daemon.store.explanation(eviction_id) if kind is OperationKind.EVICTION else None

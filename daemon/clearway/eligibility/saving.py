@@ -1,0 +1,153 @@
+"""How a running job can be saved, what it would lose if an urgent job came now, and what its owner can do. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.exemption import Purpose, exemption
+from clearway.eligibility.options import options_for, why_not_saved
+from clearway.eligibility.urgent import is_eternal
+from clearway.estimates.costs import lost_work_node_s
+from clearway.estimates.learning import application
+from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
+from clearway.model.cluster import Job, JobState
+from clearway.model.durations import format_duration
+from clearway.model.plan import node_hours
+from clearway.model.problem import Action, Option
+
+
+class SavingWay(StrEnum):
+    """What a job says of how it is saved."""
+
+    NOTHING = "nothing"  # no claim, or none that counts
+    SIGNAL = "signal"  # saves itself when it is signalled
+    INTERVAL = "interval"  # saves itself at its own pace
+    NONE = "none"  # says that it cannot be saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Whether a job can be saved, and by what it says."""
+
+    way: SavingWay
+    possible: bool  # Clearway would ask it to save itself, or wait for it
+    why_not: str  # a sentence without its end; empty where it is possible
+    checkpointer: str  # empty where the job says nothing
+    app: str
+    last_at: datetime | None  # the newest checkpoint of this run that can be believed
+    expected_s: float | None  # time until it is saved; None where it is not possible, or does not run
+    advice: str  # what the owner can do, in one sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IfUrgent:
+    """What would become of a running job if an urgent job needed its nodes now."""
+
+    may_leave: bool
+    code: str  # of the guard that protects it; empty where it may leave
+    why: str  # that guard's sentence, without its end
+    ways: tuple[Option, ...]  # in which it can leave, its own end left out; empty where it may not
+    lost_work_node_s: float  # that a requeue without a checkpoint would lose now
+    sentence: str
+
+
+def saving(job: Job, context: PlanningContext) -> Saving:
+    """Of a job in any state; what takes time is reckoned only where it runs."""
+    claims, error = read_claims(job)
+    way = SavingWay.NOTHING
+    if claims is not None and claims.checkpoint is not None:
+        way = SavingWay(claims.checkpoint.value)
+    ways = options_for(job, context, kill=False, shared=True) if job.state is JobState.RUNNING else ()
+    expected_s = min((option.checkpoint_s for option in ways), default=None)
+    possible, why_not = bool(ways), ""
+    if not ways and job.state is not JobState.RUNNING:
+        possible = way in (SavingWay.SIGNAL, SavingWay.INTERVAL) and job.can_be_requeued
+    if not possible:
+        why_not = f"its Comment cannot be read: {error}" if error else why_not_saved(job, context)
+    start = job.start_time
+    last = None if claims is None or start is None else last_checkpoint(claims, start, context.now)
+    return Saving(
+        way=way,
+        possible=possible,
+        why_not=why_not,
+        checkpointer=claims.checkpointer if claims is not None and way is not SavingWay.NOTHING else "",
+        app=application(job, claims),
+        last_at=None if last == start else last,
+        expected_s=expected_s,
+        advice=_advice(job, way, possible=possible, why_not=why_not, expected_s=expected_s, error=error),
+    )
+
+
+def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_s: float | None, error: str) -> str:
+    if error:
+        return f"The job's Comment counts as no claim, because it cannot be read ({error}): correct it."
+    if not job.can_be_requeued:
+        if not job.batch:
+            return "The job is interactive, so Slurm cannot start it again: run long work as a batch job."
+        return "The job was submitted with --no-requeue: with --requeue it could be saved and started again."
+    match way:
+        case SavingWay.NOTHING:
+            return (
+                "The job says nothing of checkpoints, so it loses all its work since its start: "
+                "start its program by clearway-run, which saves it and brings it back."
+            )
+        case SavingWay.NONE:
+            return (
+                "The job says that it cannot be saved, so it loses all its work since its start: "
+                "a checkpointer for its program (clearway-run --checkpointer) would change that."
+            )
+        case _ if not possible:
+            return f"The job is not asked to save itself now, because {why_not}."
+        case SavingWay.INTERVAL:
+            return (
+                "The job saves itself at its own pace and loses what it does after that where there is no time to "
+                "wait: a program that also saves itself on a signal loses nothing."
+            )
+        case _:
+            within = "" if expected_s is None else f" within {format_duration(expected_s)}"
+            return f"The job saves itself{within} when it is asked, and loses nothing where there is time for it."
+
+
+def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
+    """None for a job that does not run. No plan is made: whether an urgent job would need its nodes is not said."""
+    if job.state is not JobState.RUNNING:
+        return None
+    exempt = exemption(job, Purpose.PREEMPTION, context)
+    claims, _ = read_claims(job)
+    lost_node_s = lost_work_node_s(job, claims, context.now)
+    ways: tuple[Option, ...] = ()
+    if exempt is None:
+        kill = context.config.candidates.allow_kill and not is_eternal(job, context.config.eternal)
+        ways = options_for(job, context, kill=kill, shared=True)
+    if exempt is not None:
+        code, why = exempt
+        sentence = f"It would stay: {why}."
+    elif not ways:
+        code, why = "no_option", f"{why_not_saved(job, context)}, and it may not be requeued without a checkpoint"
+        sentence = f"It would stay: {why}."
+    else:
+        code = why = ""
+        sentence = _what_would_become(job, ways, waits=_waits(job))
+    return IfUrgent(
+        may_leave=bool(ways), code=code, why=why, ways=ways, lost_work_node_s=lost_node_s, sentence=sentence
+    )
+
+
+def _waits(job: Job) -> bool:
+    claims, _ = read_claims(job)
+    return claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+
+
+def _what_would_become(job: Job, ways: tuple[Option, ...], *, waits: bool) -> str:
+    saved = next((option for option in ways if option.action is not Action.KILL), None)
+    killed = next((option for option in ways if option.action is Action.KILL), None)
+    leaves = "be requeued" if job.can_be_requeued else "be cancelled for good"
+    if saved is None:
+        assert killed is not None  # noqa: S101 - there is at least one way
+        return f"It would {leaves} without a checkpoint and lose {node_hours(killed.lost_work_node_s)}."
+    after = "once it has next saved itself" if waits else "once it has saved itself"
+    told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, and lose nothing"
+    if killed is None:
+        return f"{told}."
+    return f"{told}; where there is no time for that, it would lose {node_hours(killed.lost_work_node_s)}."

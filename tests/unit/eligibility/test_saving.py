@@ -1,0 +1,80 @@
+"""How a job can be saved, what it would lose now, and what its owner is told to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.saving import SavingWay, if_urgent, saving
+from clearway.model.cluster import Job, JobState
+from tests.builders import NOW, job, snapshot
+from tests.simulation.world import config
+
+
+def context(of: Job, **fields: Any) -> PlanningContext:
+    return PlanningContext(snapshot=snapshot([of]), config=config(**fields.pop("sections", {})), now=NOW, **fields)
+
+
+@pytest.mark.parametrize(
+    ("comment", "way", "possible", "advice"),
+    [
+        ("", SavingWay.NOTHING, False, "says nothing of checkpoints"),
+        ("clearway:checkpoint=none", SavingWay.NONE, False, "says that it cannot be saved"),
+        ("clearway:checkpoint=signal,took=38s", SavingWay.SIGNAL, True, "saves itself within 40s when it is asked"),
+        ("clearway:checkpoint=interval,interval=1h", SavingWay.INTERVAL, True, "at its own pace"),
+        ("clearway:checkpoint=signal,state=failed,run=0", SavingWay.SIGNAL, False, "its last checkpoint failed"),
+        ("clearway:checkpointer=magic,checkpoint=signal", SavingWay.SIGNAL, False, "not one that the daemon knows"),
+        ("clearway:chekpoint=signal", SavingWay.NOTHING, False, "cannot be read (clearway: unknown key"),
+    ],
+)
+def test_what_a_job_says(comment: str, way: SavingWay, possible: bool, advice: str) -> None:
+    of = job(comment=comment)
+    found = saving(of, context(of))
+    assert (found.way, found.possible) == (way, possible)
+    assert bool(found.why_not) is not possible
+    assert advice in found.advice
+    assert found.advice.endswith(".")
+    assert found.advice.count("\n") == 0
+
+
+def test_a_job_that_slurm_cannot_start_again() -> None:
+    for fields, told in (({"requeueable": False}, "--requeue"), ({"batch": False}, "batch job")):
+        of = job(comment="clearway:checkpoint=signal", **fields)
+        found = saving(of, context(of))
+        assert not found.possible
+        assert told in found.advice
+
+
+def test_a_waiting_job_is_told_by_what_it_says() -> None:
+    of = job(state=JobState.PENDING, comment="clearway:checkpoint=signal")
+    found = saving(of, context(of))
+    assert (found.possible, found.expected_s) == (True, None)
+    assert if_urgent(of, context(of)) is None
+
+
+def test_if_an_urgent_job_came_now() -> None:
+    of = job(nodes=4)
+    told = if_urgent(of, context(of))
+    assert told is not None
+    assert (told.may_leave, told.lost_work_node_s) == (True, 4 * 3_600)
+    assert told.sentence == "It would be requeued without a checkpoint and lose 4.0 node-hours."
+    saved = job(nodes=4, comment="clearway:checkpoint=signal,took=38s")
+    told = if_urgent(saved, context(saved))
+    assert told is not None
+    assert told.sentence == (
+        "It would be requeued once it has saved itself, within 40s, and lose nothing; "
+        "where there is no time for that, it would lose 4.0 node-hours."
+    )
+
+
+def test_what_protects_a_job_is_named() -> None:
+    of = job(qos="vip")
+    told = if_urgent(of, context(of, sections={"candidates": {"protected_qos": ["vip"]}}))
+    assert told is not None
+    assert (told.may_leave, told.code, told.ways) == (False, "protected_qos", ())
+    assert told.sentence == "It would stay: its QoS vip is protected."
+    no_kill = if_urgent(job(), context(job(), sections={"candidates": {"allow_kill": False}}))
+    assert no_kill is not None
+    assert (no_kill.may_leave, no_kill.code) == (False, "no_option")
