@@ -16,6 +16,7 @@ HELPER = Path("/etc/clearway/clearway-criu")
 @contextmanager
 def criu_site(cluster: SlurmCluster, images: Path) -> Iterator[None]:
     """CRIU's helper for this cluster, and no sudo rule or image left behind."""
+    images.mkdir(parents=True, exist_ok=True)  # in a folder that others may write to, it has to be there and root's
     shutil.copy(launcher.source(launcher.ROOT_HELPER), HELPER)
     HELPER.chmod(0o755)
     Path("/etc/clearway/criu.conf").write_text(f"images={images}\nslurm_conf={cluster.conf}\nlimit_mib=0\n")
