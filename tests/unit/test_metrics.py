@@ -68,7 +68,7 @@ def test_what_is_passed_over_is_counted_and_shown(metrics: Metrics) -> None:
 def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
     metrics.configured(Config())
     metrics.record(report())
-    metrics.record(JobLeft(preemption(actual_lost_node_s=1.0), "batch"))
+    metrics.record(JobLeft(preemption(actual_lost_node_s=1.0), "batch", eviction()))
     for family in text_string_to_metric_families(metrics.text().decode()):
         if family.name.startswith("process_"):
             continue
@@ -82,7 +82,7 @@ def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
         for sample in family.samples:
             assert sample.labels.keys() <= {
                 "action", "partition", "result", "state", "kind", "mode", "le", "name", "version", "python",
-                "checkpointer", "outcome", "restart", "rule", "lane", "reason",
+                "checkpointer", "outcome", "restart", "rule", "account", "lane", "reason",
             }  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def left(action: Action = Action.APP_CHECKPOINT, **fields: object) -> Preemption
 
 
 def test_work_that_a_kill_loses(metrics: Metrics) -> None:
-    metrics.record(JobLeft(left(Action.KILL, actual_lost_node_s=7_260.0), "batch"))
+    metrics.record(JobLeft(left(Action.KILL, actual_lost_node_s=7_260.0), "batch", eviction()))
     found = samples(metrics)
     assert found["clearway_preemptions_total{action=kill,partition=batch}"] == 1
     assert found["clearway_lost_work_node_seconds_total{action=kill}"] == 7_260
@@ -157,7 +157,7 @@ def test_work_that_a_kill_loses(metrics: Metrics) -> None:
 
 def test_work_that_a_checkpoint_saves(metrics: Metrics) -> None:
     saved = left(asked_at=NOW, actual_lost_node_s=20.0, actual_checkpoint_s=20.0)
-    metrics.record(JobLeft(saved, "batch"))
+    metrics.record(JobLeft(saved, "batch", eviction()))
     found = samples(metrics)
     # A kill when it was asked would have lost an hour on two nodes; 20 node-seconds were lost after all.
     assert found["clearway_saved_work_node_seconds_total"] == 2 * 3_600 - 20

@@ -55,6 +55,11 @@ class AccessConfig(Section):
         "what needs no identity. health: health, metrics and the OpenAPI document. reading: everything that only "
         "reads, jobs of all users included",
     )
+    account_metrics: bool = key(
+        False,
+        "whether /metrics, which needs no identity, names the accounts that cause preemptions and suffer them. false: "
+        "each is other",
+    )
     slurm_tokens: bool = key(True, "whether tokens that `scontrol token` makes (Slurm's auth/jwt) are an identity")
     slurm_roles: bool = key(
         True, "whether operators of Slurm's accounting have the role operator, and its administrators and root admin"

@@ -261,7 +261,7 @@ class Executor:
             self._operations.save(before)
             return before
         if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
-            self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else ""))
+            self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else "", e))
         if step.command is not None:
             answered = error is None
             e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))

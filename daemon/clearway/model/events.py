@@ -38,6 +38,7 @@ class JobLeft(NamedTuple):
 
     preemption: Preemption
     partition: str
+    operation: Operation  # for which it leaves
 
 
 class OperationFinished(NamedTuple):

@@ -70,6 +70,15 @@ _COUNTERS = {
     ),
     "preemptions": "Jobs that passed their point of no return.",
     "lost_work_node_seconds": "Node-seconds of work that preemption lost, by action.",
+    "caused_preemptions": (
+        "Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain, compaction "
+        "or promotion: for no job."
+    ),
+    "caused_lost_work_node_seconds": "Node-seconds of work lost by jobs that had to leave, by what they left for.",
+    "suffered_preemptions": "Jobs that had to leave, by their own account and partition.",
+    "suffered_lost_work_node_seconds": (
+        "Node-seconds of work lost by jobs that had to leave, by their own account and partition."
+    ),
     "saved_work_node_seconds": (
         "Node-seconds of work that checkpoints saved: what a kill would have lost, less what was lost."
     ),
@@ -157,6 +166,10 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "move_gain_node_seconds": {"kind": MoveKind},
     "rolling_drain_nodes": {"state": TurnState},
     "preemptions": {"action": (), "partition": ()},
+    "caused_preemptions": {"rule": (), "account": (), "partition": ()},
+    "caused_lost_work_node_seconds": {"rule": (), "account": (), "partition": ()},
+    "suffered_preemptions": {"account": (), "partition": ()},
+    "suffered_lost_work_node_seconds": {"account": (), "partition": ()},
     "lost_work_node_seconds": {"action": PREEMPTING},
     "budget_jobs": {"kind": ("used",)},
     "budget_lost_node_seconds": {"kind": ("used",)},

@@ -17,6 +17,7 @@ from clearway.model.claims import read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.events import CommandGiven, CycleCut, CycleFailed, Event, HandlingFailed
 from clearway.model.report import CycleReport
+from clearway.telemetry.account_metrics import AccountMetrics
 from clearway.telemetry.families import CUTS, FAILURES, RECORDS, Families
 from clearway.telemetry.operation_metrics import OperationMetrics
 from clearway.telemetry.work_metrics import WorkMetrics
@@ -40,12 +41,14 @@ class Metrics:
         families = Families(self.registry)
         self._daemon = _DaemonMetrics(families, wall or SystemClock())
         self._work = WorkMetrics(families, checkpointers)
-        self._parts = (self._daemon, self._work, OperationMetrics(families, clock.now()))
+        self._accounts = AccountMetrics(families)
+        self._parts = (self._daemon, self._work, OperationMetrics(families, clock.now()), self._accounts)
 
     def configured(self, config: Config) -> None:
-        """Show mode and limits."""
+        """Show mode and limits, and name accounts or not."""
         self._daemon.configured(config)
         self._work.configured(config)
+        self._accounts.configured(config)
 
     def count_restarts(self, restarts: Callable[[], int]) -> None:
         """Show how often the backend's own process had to be started again; 0 for one without such a process."""
