@@ -111,9 +111,12 @@ class Simulated:
 
 
 @contextmanager
-def running_here(folder: Path, mode: str = "automatic", extra: str = "") -> Iterator[tuple[Simulated, str]]:
+def running_here(
+    folder: Path, mode: str = "automatic", extra: str = "", public: str = "reading"
+) -> Iterator[tuple[Simulated, str]]:
     """The daemon in threads of this process, with its address."""
     path = write_config(folder, mode)
+    path.write_text(path.read_text().replace('public = "reading"', f'public = "{public}"'))
     simulated = Simulated(parse_config(path.read_text() + extra, str(path)), path)
     with server.background(simulated.service()) as service:
         yield simulated, service.address

@@ -32,6 +32,7 @@ def api(make_api: Callable[..., ApiWorld]) -> ApiWorld:
     api.fill()
     api.urgent(2)
     api.tick()
+    api.app.state.context.feed.close()  # else a stream would be waited for to its end
     return api
 
 

@@ -6,7 +6,8 @@ as there are, so that none waits for another: the daemon's metrics and its opera
 what-if plans or read. Its health needs no thread and no lane.
 
 A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
-place.
+place. Streams are the exception: each holds a place of their lane to its end, and a thread only until its asker is
+known.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ class Lane(StrEnum):
     OPERATORS = "operators"  # changes by callers who say who they are
     READING = "reading"  # everything else
     WHAT_IF = "what_if"
+    LISTENING = "listening"  # streams: a thread until the asker is known, then none
 
 
 class Places(NamedTuple):
@@ -46,6 +48,7 @@ PLACES = {
     Lane.OPERATORS: Places(4, 28),
     Lane.READING: Places(4, 60),
     Lane.WHAT_IF: Places(1, 0),
+    Lane.LISTENING: Places(1, 63),
 }
 THREADS = sum(places.threads for places in PLACES.values())
 _HEALTH = ("/health", "/liveness")
@@ -60,6 +63,8 @@ def lane_of(scope: Scope) -> Lane | None:
         return None
     if path == "/metrics":
         return Lane.METRICS
+    if path.endswith("/stream"):
+        return Lane.LISTENING
     if not reads and path.endswith("/what-if"):
         return Lane.WHAT_IF
     named = any(name == b"authorization" for name, _ in scope["headers"])
@@ -98,8 +103,11 @@ class Lanes:
         self._inside[lane] += 1
         self._of_peer[lane, peer] += 1
         try:
-            async with self._turns[lane]:
-                await self._app(scope, receive, keep)
+            if lane is Lane.LISTENING:
+                await self._listen(scope, receive, send)
+            else:
+                async with self._turns[lane]:
+                    await self._app(scope, receive, keep)
         finally:
             self._inside[lane] -= 1
             self._of_peer[lane, peer] -= 1
@@ -107,6 +115,25 @@ class Lanes:
                 del self._of_peer[lane, peer]
         for message in answer:
             await send(message)
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
+        turn = self._turns[Lane.LISTENING]
+        begun = False
+
+        async def begin(message: Message) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                turn.release()
+            await send(message)
+
+        await turn.acquire()
+        try:
+            await self._app(scope, receive, begin)
+        finally:
+            if not begun:
+                turn.release()
 
 
 class BoundedBody:

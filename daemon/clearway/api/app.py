@@ -18,6 +18,7 @@ from clearway.api import (
     eviction_routes,
     health_routes,
     job_routes,
+    now_routes,
     reading_routes,
     request_routes,
     schemas,
@@ -64,6 +65,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
     )
     app.state.context = context
     for router in (
+        now_routes.router,
         reading_routes.snapshot,
         job_routes.router,
         eviction_routes.router,

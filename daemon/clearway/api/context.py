@@ -1,11 +1,12 @@
 """What the routes need of the daemon, and nothing more of it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
 
+from clearway.api.feed import Feed
 from clearway.api.logins import Logins
 from clearway.api.refusals import Refusals
 from clearway.config.configuration import Config
@@ -58,6 +59,7 @@ class Context:
     wake: Callable[[], None] = lambda: None
     leads: Callable[[], bool] = lambda: False
     backend: str = ""
+    feed: Feed = field(default_factory=Feed)
 
     def planning_context(self, report: CycleReport, jobs: Iterable[Job] | None = None) -> PlanningContext:
         """What the loop would plan from in its next cycle if nothing changed; ``jobs``: as far as these concern."""

@@ -12,7 +12,7 @@ router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 _UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "description": "no"}}
 
 
-def _health(daemon: Context) -> schemas.Health:
+def health_of(daemon: Context) -> schemas.Health:
     report, config, age_s = daemon.report(), daemon.config(), daemon.pulse.age_s
     stale_after_s = config.daemon.stale_after
     return schemas.Health(
@@ -32,13 +32,13 @@ def _health(daemon: Context) -> schemas.Health:
 @router.get("/health")
 async def health(daemon: Daemon) -> schemas.Health:
     """Always 200 while the process answers; the body says more."""
-    return _health(daemon)
+    return health_of(daemon)
 
 
 @router.get("/liveness", responses=_UNWELL)
 async def liveness(daemon: Daemon) -> schemas.Health:
     """503 when the last cycle that succeeded is older than daemon.stale_after."""
-    found = _health(daemon)
+    found = health_of(daemon)
     if found.status == "stale":
         raise HTTPException(
             503, f"no cycle has succeeded for {found.last_cycle_age_s:.0f} s (stale after {found.stale_after_s:.0f} s)"
@@ -51,7 +51,7 @@ async def leader(daemon: Daemon) -> schemas.Health:
     """200 on the daemon that acts, 503 on one that stands by: for load balancers."""
     if not daemon.leads():
         raise HTTPException(503, "another daemon acts on this database, or none")
-    return _health(daemon)
+    return health_of(daemon)
 
 
 @router.get("/readiness", responses=_UNWELL)
@@ -60,7 +60,7 @@ def readiness(daemon: Daemon) -> schemas.Health:
     if not daemon.pulse.beaten:
         raise HTTPException(503, "no cycle has succeeded yet")
     daemon.store.get_value("paused")  # raises StoreError, which is answered with 503
-    return _health(daemon)
+    return health_of(daemon)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

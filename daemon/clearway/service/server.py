@@ -22,7 +22,9 @@ import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse
+from clearway.api.feed import Feed
 from clearway.api.logins import Directory, Logins
+from clearway.api.now_views import shown
 from clearway.api.refusals import Refusals
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
@@ -33,6 +35,7 @@ from clearway.service.listening import known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
+from clearway.web import page
 
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 _NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
@@ -106,8 +109,10 @@ class Service:
         self.pulse = Pulse(loop.parts.clock)
         self._listener = listen(self._config.api)
         context = api_context(loop, pulse=self.pulse, logins=self._logins, metrics=metrics)
+        self._feed = context.feed
         app = create_app(context, known_hosts(self._config.api))
-        self._http = _HttpServer(app, self._on_tick, self._listener.tls)
+        page.mount(app)
+        self._http = _HttpServer(app, self._on_tick, self._feed, self._listener.tls)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
@@ -159,6 +164,8 @@ class Service:
         self.pulse.beat()
         self._notifier.beat(self._status())
         report = self._loop.report
+        if report is not None:
+            self._feed.look(lambda: (self._config.daemon.mode, shown(report)))
         if report is not None and report.halted != self._halted:
             with contextlib.suppress(StoreError):  # then after the next cycle
                 self._record.halted(report.halted)
@@ -265,7 +272,7 @@ class _HttpConfig(uvicorn.Config):
 class _HttpServer(uvicorn.Server):
     """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
-    def __init__(self, app: object, tick: Callable[[], None], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
         config = _HttpConfig(
             app,  # type: ignore[arg-type]  # any ASGI application
             log_config=None,
@@ -282,6 +289,11 @@ class _HttpServer(uvicorn.Server):
         config.tls = tls
         super().__init__(config)
         self._tick = tick
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()  # else it would wait for those who listen
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

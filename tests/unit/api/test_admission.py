@@ -31,6 +31,8 @@ def scope(path: str, method: str = "GET", peer: str = "10.0.0.1", headers: Any =
         ("/api/v1/pause", "POST", [], Lane.READING),
         ("/api/v1/what-if", "POST", NAMED, Lane.WHAT_IF),
         ("/api/v1/drains/what-if", "POST", [], Lane.WHAT_IF),
+        ("/api/v1/stream", "GET", NAMED, Lane.LISTENING),
+        ("/", "GET", [], Lane.READING),
     ],
 )
 def test_which_lane(path: str, method: str, headers: Any, lane: Lane | None) -> None:
@@ -154,5 +156,38 @@ def test_a_slow_reader_holds_no_place() -> None:
         assert (await crowd.ask(asked))[0] == 200
         never.set()
         await sending
+
+    asyncio.run(scenario())
+
+
+def test_streams_are_bounded_and_hold_no_thread() -> None:
+    """A stream keeps its place to its end, but lets another begin as soon as its answer does."""
+
+    async def scenario() -> None:
+        places = PLACES[Lane.LISTENING]
+        end, begun, refused = asyncio.Event(), [], []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await end.wait()
+
+        async def listen(peer: str) -> None:
+            async def send(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    begun.append(message["status"])
+
+            await lanes(scope("/api/v1/stream", peer=peer), None, send)  # type: ignore[arg-type]
+
+        lanes = Lanes(app, refused.append)
+        tasks = [asyncio.create_task(listen(f"10.0.0.{n % 9}")) for n in range(sum(places) + 3)]
+        for _ in range(20 * len(tasks)):
+            await asyncio.sleep(0)
+        assert sorted(begun) == [200] * sum(places) + [429] * 3
+        assert refused == [Lane.LISTENING] * 3
+        end.set()
+        await asyncio.gather(*tasks)
+        again = asyncio.create_task(listen("10.0.0.1"))
+        await again
+        assert begun[-1] == 200
 
     asyncio.run(scenario())

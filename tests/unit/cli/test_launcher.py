@@ -68,6 +68,10 @@ def test_from_a_wheel(tmp_path: Path) -> None:
         wheel.extractall(tmp_path / "site")
     templates = {file.name for file in (tmp_path / "site/clearway/experiments/templates").iterdir()}
     assert templates == {file.name for file in (ROOT / "daemon/clearway/experiments/templates").iterdir()}
+    page = ROOT / "daemon/clearway/web/static"
+    wanted = {file.relative_to(page) for file in page.rglob("*") if file.is_file()}
+    shipped = tmp_path / "site/clearway/web/static"
+    assert {file.relative_to(shipped) for file in shipped.rglob("*") if file.is_file()} == wanted
     launcher.install(tmp_path / "bin", tmp_path / "site" / "clearway_checkpoint")
     assert runs(tmp_path / "bin") == 5
     (tmp_path / "bin" / "clearway-generations").unlink()
