@@ -57,10 +57,19 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
+_EVENT = {  # of each of them
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["changed", "alive"]},
+        "data": {"type": "string", "description": "JSON: status, last_cycle_age_s"},
+    },
+}
+
+
 @router.get(
     "/stream",
     response_class=EventStream,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "server-sent events"}},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}, "description": "server-sent events"}},
 )
 async def stream(daemon: Daemon) -> EventStream:
     """Server-sent events without data of jobs: `changed` when `/now` has changed, `alive` every 15 s.

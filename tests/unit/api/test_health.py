@@ -80,7 +80,7 @@ def test_the_document_describes_every_operation_and_every_number(api: ApiWorld) 
         "curve",
     }
     plain |= {"plan", "preemptions", "nodes", "budget", "mode", "placement", "partition", "detail", "intended_at"}
-    plain |= {"backend", "paused", "standby", "health", "cluster"}
+    plain |= {"backend", "paused", "standby", "health", "cluster", "kind"}
     schemas = {
         name: schema
         for name, schema in document["components"]["schemas"].items()
