@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from clearway.api import now_schemas, now_views, views
@@ -68,7 +68,7 @@ _EVENT = {  # of each of them
 
 @router.get(
     "/stream",
-    response_class=EventStream,
+    response_class=Response,  # of no media type: its refusals are JSON
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}, "description": "server-sent events"}},
 )
 async def stream(daemon: Daemon) -> EventStream:
