@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
@@ -52,7 +52,7 @@ class CurveView(Answer):
     planner: str = Field(description="which planner made it")
     exact: bool = Field(description="whether every point is proven to be the cheapest")
     gap_ratio: float = Field(
-        validation_alias="gap",
+        validation_alias=AliasChoices("gap", "gap_ratio"),  # a curve has the first, an answer the second
         description="unless exact: share of a point's lost work that may be needless; 0: not known",
     )
     points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")

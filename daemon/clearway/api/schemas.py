@@ -301,6 +301,8 @@ class WhatIfView(Answer):
     plan: WholePlanView | None = Field(description="what would be done; null when not feasible")
     curve: CurveView | None = Field(description="the trade-off between delay and lost work, where there is one")
     verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
+    rule: str = Field("", description="the configuration's rule that makes such a job urgent; empty: none does")
+    max_delay_s: float | None = Field(None, description="how long the job may wait, seconds; null: not known, no job")
 
 
 class LeaderView(Answer):

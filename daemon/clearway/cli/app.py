@@ -17,6 +17,7 @@ from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import show as show_calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.experiment import experiment_app
+from clearway.cli.job import job, preview
 from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
@@ -57,6 +58,8 @@ app.add_typer(experiment_app, name="experiment")
 app.add_typer(rolling_app, name="rolling")
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
+app.command()(job)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(preview)
 app.command()(compact)
 app.command()(promote)
 app.command("token")(make_token)

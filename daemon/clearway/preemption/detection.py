@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
@@ -42,9 +43,7 @@ def preemptor_of(
     rule = matching_rule(job, rules)
     if rule is None:
         return None
-    claims, _ = read_claims(job)
-    claimed = claims.max_delay_s if claims else None
-    max_delay_s = rule.max_delay if claimed is None else claimed
+    max_delay_s = max_delay_of(job, rule)
     return Preemptor(
         job=job,
         rule=rule.name or f"rule {rules.index(rule) + 1}",
@@ -52,6 +51,13 @@ def preemptor_of(
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
         obstacle=obstacle(job, own_placements, topology),
     )
+
+
+def max_delay_of(job: Job, rule: PreemptorRule) -> float:
+    """Seconds that a job of this rule may wait: as it claims, else as the rule says."""
+    claims, _ = read_claims(job)
+    claimed = claims.max_delay_s if claims else None
+    return rule.max_delay if claimed is None else claimed
 
 
 def waits_since(job: Job) -> datetime:
@@ -89,18 +95,20 @@ def _complex(features: str) -> bool:
     return any(character in features for character in "|[]()*!,:")
 
 
-def imagined(nodes: int, max_delay_s: float, partitions: tuple[str, ...], now: datetime) -> Preemptor:
-    """A preemptor that is not submitted, for questions of the form "what if"."""
-    job = Job(
-        job_id="what-if",
-        user="",
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        partitions=partitions,
-        num_nodes=nodes,
-        submit_time=now,
-    )
-    return Preemptor(job, "what if", max_delay_s, now + timedelta(seconds=max_delay_s))
+def imagined_job(nodes: int, partitions: tuple[str, ...], now: datetime, **asked: Any) -> Job:
+    """A job that is not submitted; ``asked`` are fields of ``Job``. Without them it asks for any whole nodes."""
+    defaults: dict[str, Any] = {"job_id": "what-if", "user": "", "state": JobState.PENDING, "raw_state": "PENDING"}
+    defaults |= {"partitions": partitions, "num_nodes": nodes, "submit_time": now, "priority": 1}
+    return Job(**(defaults | asked))
+
+
+def imagined(
+    nodes: int, max_delay_s: float, partitions: tuple[str, ...], now: datetime, job: Job | None = None
+) -> Preemptor:
+    """A preemptor that is not submitted, for questions of the form "what if"; ``job``: as ``imagined_job`` makes it."""
+    job = job or imagined_job(nodes, partitions, now)
+    deadline = now + timedelta(seconds=max_delay_s)
+    return Preemptor(job, "what if", max_delay_s, deadline, obstacle(job, frozenset(), Topology()))
 
 
 def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -> str:

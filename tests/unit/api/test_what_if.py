@@ -89,3 +89,31 @@ def test_nodes_of_an_eviction_under_way_are_not_promised_twice(api: ApiWorld) ->
     answer = api.client.post(WHAT_IF, json={"nodes": 4, "max_delay": 60}).json()
 
     assert not under_way & set(expand(answer["plan"]["placement_nodes"]))
+
+
+def test_a_job_as_it_would_be_submitted(api: ApiWorld) -> None:
+    """Its rule, its delay and its number of nodes follow from what it asks for."""
+    api.fill()
+    api.tick()
+
+    def asked(**question: object) -> dict[str, object]:
+        answer = api.client.post(WHAT_IF, json=question)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, object] = answer.json()
+        return told
+
+    urgent = asked(tasks=9, partition="urgent")
+    assert (urgent["rule"], urgent["max_delay_s"], urgent["feasible"]) == ("rule 1", 60, True)
+    plan = urgent["plan"]
+    assert isinstance(plan, dict)
+    assert plan["nodes_needed"] == 3, "nine processors on nodes of four"
+    assert asked(nodes=2, partition="urgent", comment="clearway:max_delay=30s")["max_delay_s"] == 30
+    ordinary = asked(nodes=2, partition="batch")
+    assert (ordinary["rule"], ordinary["feasible"]) == ("", False)
+    assert "no rule makes such a job urgent" in str(ordinary["why"])
+    assert asked(nodes=2, partition="batch", max_delay=60)["feasible"] is True
+    assert "more than names joined by &" in str(asked(nodes=2, max_delay=60, constraint="a|b")["why"])
+    assert asked(nodes=1, max_delay=60, constraint="haswell")["feasible"] is False
+    assert asked(nodes=1, max_delay=60, tasks=1, gpus={"": 1})["feasible"] is False
+    for wrong in ({}, {"nodes": 99, "max_delay": 1}, {"nodes": 1, "tasks": -1}, {"tasks": 1, "gpus": {"a": 0}}):
+        assert api.client.post(WHAT_IF, json=wrong).status_code == 422, wrong

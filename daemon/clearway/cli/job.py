@@ -1,0 +1,238 @@
+"""``clearway job`` and ``clearway preview``: what Clearway has to do with a job, and what an urgent one would cost."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from clearway.api.filters import JOB_ID
+from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
+from clearway.api.schemas import PreemptionView, WhatIfView
+from clearway.cli import options, render, sbatch
+from clearway.cli.daemon_api import DaemonApi, address, token
+from clearway.model.durations import format_duration
+from clearway.model.errors import RequestError
+from clearway.model.operations import OperationKind
+from clearway.model.plan import node_hours
+from clearway.model.problem import Action
+
+_JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
+_ENDS_OF_STORY = {"returned_at": "ran again", "vacated_at": "was off its nodes", "requeued_at": "left its nodes"}
+
+
+def daemon(config: Path) -> DaemonApi:
+    return DaemonApi(address(config), token())
+
+
+def job(
+    job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """What Clearway has to do with a job: planned, saved, lost, back when; and what it would lose now.
+
+    It asks the daemon over REST: CLEARWAY_URL names the address where the configuration cannot be read,
+    CLEARWAY_TOKEN a token where `scontrol token` makes none.
+    """
+    with options.errors(options.BAD_INPUT):
+        if not re.fullmatch(JOB_ID, job_id):
+            raise RequestError(f"{job_id[:40]!r} is no job id: give a number, 123_4 or 123+1")
+    with options.errors():
+        found = daemon(config).get(JobView, f"jobs/{job_id}")
+        if output is options.Output.JSON:
+            print(found.model_dump_json(indent=2))
+            return
+        render.console().print(Group(*_told(found)))
+
+
+def _told(found: JobView) -> list[RenderableType]:
+    state = "no longer in the queue" if found.state is None else found.state.value
+    where = f" on {found.node_names}" if found.node_names else ""
+    name = f" ({found.name})" if found.name else ""
+    head = f"Job {found.display_id}{name} of {found.user}: {state}{where}."
+    lines: list[RenderableType] = [_plain(head)]
+    if found.urgent:
+        lines.append(_plain(f"It is an urgent job, by {found.urgent}."))
+    if found.waiting is not None:
+        left = "has passed" if found.waiting.left_s < 0 else f"in {format_duration(found.waiting.left_s)}"
+        lines.append(_plain(f"It should run by {render.when(found.waiting.deadline)} ({left})."))
+    if found.doing:
+        lines.append(_plain(found.doing))
+    if found.if_urgent is not None:
+        lines += ["", _plain(f"If an urgent job came now: {_small(found.if_urgent.sentence)}")]
+        if not found.if_urgent.may_leave and found.would_lose_node_s:
+            lost = node_hours(found.would_lose_node_s)
+            lines.append(_plain(f"Without a checkpoint {lost} would be lost."))
+        lines += _ways(found.if_urgent)
+    if found.saving is not None:
+        lines += ["", *_saving(found.saving)]
+    if found.operations:
+        lines += ["", _story(found.operations)]
+        lines += [part for each in found.operations for part in _details(each)]
+    elif found.state is not None:
+        lines += ["", _plain("Clearway has had nothing to do with it so far.")]
+    if found.next_offset is not None:
+        lines.append(_plain("Older ones are told by REST (offset)."))
+    return lines
+
+
+def _plain(text: str) -> Text:
+    return Text(render.visible(text))
+
+
+def _small(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _ways(found: IfUrgentView) -> list[RenderableType]:
+    if len(found.ways) < 2:
+        return []
+    made = render.table("way", ">node-hours lost", ">saved within", ">node-hours to return")
+    for way in found.ways:
+        within = format_duration(way.checkpoint_s) if way.checkpoint_s else "-"
+        lost, back = render.node_hours(way.lost_work_node_s), render.node_hours(way.return_node_s)
+        made.add_row(way.action.shown, lost, within, back)
+    return [made]
+
+
+def _saving(found: SavingView) -> list[RenderableType]:
+    lines: list[RenderableType] = [_plain(found.advice)]
+    if found.last_at is not None:
+        lines.append(_plain(f"Its newest checkpoint in this run is of {render.when(found.last_at)}."))
+    return lines
+
+
+def _story(operations: tuple[JobOperationView, ...]) -> Table:
+    made = render.table(">no.", "kind", "part", "state", "for", "planned", ">node-h\nlost", "outcome")
+    for each in operations:
+        lost = None if each.preemption is None else each.preemption.actual_lost_work_node_s
+        made.add_row(
+            each.eviction_id,
+            each.kind.value,
+            each.role.value,
+            each.state.value,
+            _goal(each),
+            f"{each.created_at.astimezone():%m-%d %H:%M}",
+            render.node_hours(lost),
+            each.outcome,
+        )
+    return made
+
+
+def _goal(each: JobOperationView) -> str:
+    if each.kind is not OperationKind.EVICTION:
+        return each.for_user
+    return "itself" if each.role is JobRole.PREEMPTOR else f"{each.for_display_id} {each.for_user}"
+
+
+def _details(each: JobOperationView) -> list[RenderableType]:
+    """What happened to the job, and why it and not another."""
+    sentences = []
+    if each.preemption is not None:
+        sentences += _happened(each.preemption)
+    elif each.verdict is not None and each.verdict.reason:
+        sentences.append(f"{each.verdict.choice.value}: {each.verdict.reason}.")
+    if each.sparing is not None and each.sparing.sentence:
+        sentences.append(each.sparing.sentence)
+    if each.runs_again_at is not None:
+        sentences.append(f"Expected to run again at {render.when(each.runs_again_at)}.")
+    if each.runs_again_why:
+        sentences.append(each.runs_again_why)
+    return [_plain(f"\n{each.kind.value.capitalize()} {each.eviction_id}: {' '.join(sentences)}")] if sentences else []
+
+
+def _happened(p: PreemptionView) -> list[str]:
+    told = [f"{p.action.shown}, {p.state.value}: {p.reason}."]
+    if p.asked_at is not None:
+        told.append(f"Asked to save itself at {render.when(p.asked_at)}.")
+    if p.checkpointed_at is not None:
+        took = "" if p.actual_checkpoint_s is None else f", in {format_duration(p.actual_checkpoint_s)}"
+        told.append(f"Saved at {render.when(p.checkpointed_at)}{took}.")
+    for field, happened in _ENDS_OF_STORY.items():
+        if (at := getattr(p, field)) is not None:
+            told.append(f"It {happened} at {render.when(at)}.")
+            break
+    if p.actual_lost_work_node_s is not None and p.action is not Action.END:
+        told.append(f"It lost {node_hours(p.actual_lost_work_node_s)}.")
+    if p.note:
+        told.append(f"{p.note[:1].upper()}{p.note[1:]}.")
+    return told
+
+
+def preview(
+    context: typer.Context,
+    script: Annotated[Path, typer.Option(help="Batch script whose #SBATCH lines are read.", metavar="FILE")],
+    max_delay: Annotated[
+        str | None, typer.Option(help="How long the job may wait (90s, 10m, 1h30m); default: as its rule says.")
+    ] = None,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """What would happen if this script were submitted as an urgent job. Further arguments are sbatch's own.
+
+    Nothing is submitted. Give sbatch's arguments after `--` where their names are also names of options here.
+    """
+    with options.errors(options.BAD_INPUT):
+        question, passed_over = sbatch.question(_read(script), script.name, context.args)
+    if max_delay is not None:
+        question["max_delay"] = max_delay
+    with options.errors():
+        answer = daemon(config).post(WhatIfView, "what-if", question)
+        if output is options.Output.JSON:
+            print(answer.model_dump_json(indent=2))
+            return
+        render.console().print(Group(*_foreseen(answer, passed_over)))
+
+
+def _read(script: Path) -> str:
+    try:
+        with script.open("rb") as opened:
+            text = opened.read(sbatch.LARGEST_SCRIPT + 1)
+    except OSError as error:
+        raise RequestError(f"{script}: cannot be read: {error.strerror}") from None
+    if len(text) > sbatch.LARGEST_SCRIPT:
+        raise RequestError(f"{script}: is larger than {sbatch.LARGEST_SCRIPT} bytes")
+    return text.decode(errors="replace")
+
+
+def _foreseen(answer: WhatIfView, passed_over: list[str]) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    if answer.rule:
+        lines.append(_plain(f"It would be urgent, by {answer.rule}."))
+    elif answer.feasible:
+        lines.append(_plain("No rule makes it urgent: this is what would happen if one did."))
+    if answer.max_delay_s is not None:
+        lines.append(_plain(f"It may wait {format_duration(answer.max_delay_s)}."))
+    plan = answer.plan
+    if plan is None:
+        lines.append(_plain(f"Not possible: {answer.why}."))
+    else:
+        leave = [each for each in plan.chosen.actions if each.action is not Action.END]
+        lost = node_hours(plan.chosen.lost_work_node_s or 0.0)
+        lines.append(
+            _plain(
+                f"It would start on {plan.placement_nodes} at about {render.when(plan.predicted_nodes_free_at)}: "
+                f"{len(leave)} job{'s' * (len(leave) != 1)} would leave, and {lost} would be lost."
+            )
+        )
+        if answer.budget:
+            lines.append(_plain(f"An operator would have to approve it: {answer.budget}."))
+        if plan.chosen.actions:
+            made = render.table("job", "how", ">node-hours lost", ">saved within", "why")
+            why = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
+            for each in plan.chosen.actions:
+                within = format_duration(each.checkpoint_s) if each.checkpoint_s else "-"
+                lost = render.node_hours(each.lost_work_node_s)
+                made.add_row(each.job_id, each.action.shown, lost, within, why.get(each.job_id, ""))
+            lines += ["", made]
+    matters = [each for each in passed_over if each in sbatch.MATTERS]
+    others = [each for each in passed_over if each not in sbatch.MATTERS]
+    if matters:
+        lines += ["", _plain(f"Not looked at, though the plan depends on it: {', '.join(matters)}.")]
+    if others:
+        lines += ["", _plain(f"Not looked at, for no plan depends on it: {', '.join(others)}.")]
+    return lines

@@ -1,0 +1,253 @@
+"""What a batch script and sbatch's arguments ask for, as far as a plan depends on it.
+
+sbatch reads ``#SBATCH`` lines up to the first line that is a command; its arguments come before them, and of a script
+the last line counts. Options that are not looked at are named, so that no one takes them for looked at.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import Any
+
+from clearway.model.errors import RequestError
+from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.fields import duration_s as slurm_duration_s
+
+LARGEST_SCRIPT = 4 * 2**20  # bytes; Slurm's own limit (max_script_size) is that by default
+_MIB = {"": 1.0, "K": 1 / 1_024, "M": 1.0, "G": 1_024.0, "T": 1_024.0**2}
+_SHORT = {
+    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "t": "time", "p": "partition", "q": "qos",
+    "A": "account", "C": "constraint", "J": "job-name", "a": "array", "H": "hold", "O": "overcommit",
+    "s": "oversubscribe", "Q": "quiet", "v": "verbose", "W": "wait", "k": "no-kill", "w": "nodelist", "x": "exclude",
+    "F": "nodefile", "L": "licenses", "d": "dependency", "b": "begin",
+}  # fmt: skip
+# Options without a value, or with one after an equals sign alone.
+_ALONE = frozenset({
+    "exclusive", "hold", "overcommit", "oversubscribe", "quiet", "verbose", "wait", "no-kill", "requeue", "no-requeue",
+    "contiguous", "parsable", "test-only", "spread-job", "use-min-nodes", "ignore-pbs", "reboot", "get-user-env",
+    "propagate", "nice", "stepmgr", "resv-ports",
+})  # fmt: skip
+_PLANNED_SINGLY = "Clearway plans for single jobs alone"
+_WAITS = "the job would wait for more than nodes, and Clearway leaves it to Slurm meanwhile"
+MATTERS = frozenset({"--nodelist", "--exclude", "--nodefile", "--contiguous", "--switches", "--mem-per-gpu"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One option, where it stands, and its value; None: it has none."""
+
+    where: str
+    name: str
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the options ask for together; ``passed_over`` are options that are not looked at, in their order."""
+
+    known: dict[str, Any] = field(default_factory=dict)
+    passed_over: list[str] = field(default_factory=list)
+
+
+def question(script: str, name: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The body of a what-if question, and the options that it does not tell; a plan depends on those of ``MATTERS``.
+
+    Raises:
+        RequestError: one line with the place of what is wrong.
+    """
+    asked = Asked()
+    for given in (*_in_script(script, name), *_options(list(arguments), "argument")):
+        read = _READERS.get(given.name)
+        if read is None:
+            shown = given.name if given.name.startswith("-") else f"--{given.name[:40]}"
+            if shown not in asked.passed_over:
+                asked.passed_over.append(shown)
+            continue
+        try:
+            read(given.value or "", asked.known)
+        except (ValueError, FieldError) as error:
+            shown = f"--{given.name}={given.value}" if given.value else f"--{given.name}"
+            raise RequestError(f"{given.where}: {shown[:80]}: {error}") from None
+    body = _body(asked.known)
+    if body.get("nodes") != 1 and asked.known.keys() & {"gpus_in_all", "gpus_per_task"}:
+        raise RequestError(
+            "GPUs per job or per task on several nodes: Slurm decides how many that is on each; use --gpus-per-node"
+        )
+    return body, asked.passed_over
+
+
+def _in_script(script: str, name: str) -> Iterator[Given]:
+    lines = script.splitlines()
+    if not lines or not lines[0].startswith("#!"):
+        raise RequestError(f"{name}:1: a batch script begins with #!, such as #!/bin/sh")
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith("#"):
+            return
+        if re.match(r"#SBATCH(\s|$)", line):
+            where = f"{name}:{number}"
+            try:
+                words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            except ValueError as error:
+                raise RequestError(f"{where}: {error}") from None
+            if words[:1] in (["hetjob"], ["packjob"]):
+                raise RequestError(f"{where}: a heterogeneous job: {_PLANNED_SINGLY}")
+            yield from _options(words, where)
+
+
+def _options(words: list[str], where: str) -> Iterator[Given]:
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            if not equals and name not in _ALONE:
+                value = _next(rest, word, where)
+            yield Given(where, name, value or None)
+        elif word.startswith("-") and len(word) > 1:
+            name, value = _SHORT.get(word[1], word[:2]), word[2:].removeprefix("=")
+            if not value and name not in _ALONE:
+                value = _next(rest, word, where)
+            yield Given(where, name, value or None)
+        else:
+            raise RequestError(f"{where}: {word[:60]!r}: options begin with -; name the script by --script")
+
+
+def _next(rest: Iterator[str], word: str, where: str) -> str:
+    value = next(rest, None)
+    if value is None:
+        raise RequestError(f"{where}: {word[:60]}: a value is missing")
+    return value
+
+
+def _body(known: Mapping[str, Any]) -> dict[str, Any]:
+    """By the names of the REST question. Slurm runs one task on each node unless told otherwise."""
+    body = {name: known[name] for name in _PASSED_ON if name in known}
+    per_node, nodes, tasks = known.get("ntasks_per_node"), known.get("nodes"), known.get("tasks")
+    if nodes is None and tasks and per_node:
+        nodes = ceil(tasks / per_node)
+    if nodes is None and tasks is None:
+        nodes = 1
+    if tasks is None:
+        tasks = (per_node or 1) * (nodes or 1)
+    if nodes is not None:
+        body["nodes"] = nodes
+    body["tasks"] = tasks
+    gpus = dict(known.get("gpus", {}))
+    if not gpus and "gpus_in_all" in known:
+        gpus = dict(known["gpus_in_all"])
+    if not gpus and "gpus_per_task" in known:
+        gpus = {kind: count * tasks for kind, count in known["gpus_per_task"].items()}
+    if gpus:
+        body["gpus"] = gpus
+    if "memory_mib" not in known and "mib_per_cpu" in known:
+        cpus = ceil(tasks / (nodes or 1)) * known.get("cpus_per_task", 1)
+        body["memory_mib"] = ceil(known["mib_per_cpu"] * cpus)
+    return body
+
+
+_PASSED_ON = (
+    "cpus_per_task", "memory_mib", "exclusive", "constraint", "qos", "account", "job_name", "comment", "partition",
+)  # fmt: skip
+
+
+def _count(value: str) -> int:
+    """``4``, ``1k``; of ``2-4`` the least, which is what Slurm starts the job with."""
+    match = re.fullmatch(r"([0-9]{1,9})([kKmM]?)(-[0-9]{1,9}[kKmM]?)?(:[0-9]+)?", value)
+    number = int(match[1]) * {"": 1, "k": 1_024, "m": 1_024**2}[match[2].lower()] if match else 0
+    if number < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return number
+
+
+def _mib(value: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,12})([KMGT]?)B?", value.upper())
+    if match is None:
+        raise ValueError("must be a size such as 4000M or 16G")
+    return ceil(int(match[1]) * _MIB[match[2]])
+
+
+def _gpus(value: str) -> dict[str, int]:
+    """``4``, ``a100:4``, ``a100:2,v100:2``."""
+    found: dict[str, int] = {}
+    for item in value.split(","):
+        kind, colon, count = item.rpartition(":")
+        if not colon and not item.isdecimal():
+            kind, count = item, "1"
+        found[kind] = found.get(kind, 0) + _count(count)
+    return found
+
+
+def _gres(value: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in value.split(","):
+        name, _, rest = item.partition(":")
+        if name.removeprefix("gres/") != "gpu":
+            raise ValueError("of generic resources only GPUs can be planned for")
+        for kind, count in _gpus(rest or "1").items():
+            found[kind] = found.get(kind, 0) + count
+    return found
+
+
+def _set(key: str, read: Callable[[str], Any], value: str, known: dict[str, Any]) -> None:
+    known[key] = read(value)
+
+
+def _name(value: str) -> str:
+    if not value:
+        raise ValueError("a value is missing")
+    return value
+
+
+def _partition(value: str, known: dict[str, Any]) -> None:
+    if "," in value:
+        raise ValueError("a plan is made for one partition: name one with --partition as an argument")
+    known["partition"] = _name(value)
+
+
+def _exclusive(value: str, known: dict[str, Any]) -> None:
+    known["exclusive"] = not value  # =user and =mcs share nodes
+
+
+def _memory(value: str, known: dict[str, Any]) -> None:
+    known["memory_mib"] = _mib(value)
+    if not known["memory_mib"]:  # all that a node has
+        known["exclusive"] = True
+
+
+def _time(value: str, _: dict[str, Any]) -> None:
+    """It changes no plan, but sbatch would refuse a wrong one."""
+    slurm_duration_s(_name(value), "it")
+
+
+def _refused(why: str, _value: str, _known: dict[str, Any]) -> None:
+    raise ValueError(why)
+
+
+_READERS: dict[str, Callable[[str, dict[str, Any]], None]] = {
+    "nodes": partial(_set, "nodes", _count),
+    "ntasks": partial(_set, "tasks", _count),
+    "ntasks-per-node": partial(_set, "ntasks_per_node", _count),
+    "cpus-per-task": partial(_set, "cpus_per_task", _count),
+    "mem": _memory,
+    "mem-per-cpu": partial(_set, "mib_per_cpu", _mib),
+    "gres": partial(_set, "gpus", _gres),
+    "gpus-per-node": partial(_set, "gpus", _gpus),
+    "gpus": partial(_set, "gpus_in_all", _gpus),
+    "gpus-per-task": partial(_set, "gpus_per_task", _gpus),
+    "time": _time,
+    "partition": _partition,
+    "qos": partial(_set, "qos", _name),
+    "account": partial(_set, "account", _name),
+    "constraint": partial(_set, "constraint", _name),
+    "job-name": partial(_set, "job_name", _name),
+    "comment": partial(_set, "comment", str),
+    "exclusive": _exclusive,
+    "licenses": partial(_refused, "it is not known whether enough licenses become free: the job is left to Slurm"),
+    "reservation": partial(_refused, "the placement is a reservation too: the job is left to Slurm"),
+    "dependency": partial(_refused, _WAITS),
+    "begin": partial(_refused, _WAITS),
+    "hold": partial(_refused, _WAITS),
+    "array": partial(_refused, f"an array of tasks: {_PLANNED_SINGLY}"),
+}
