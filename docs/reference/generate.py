@@ -277,12 +277,14 @@ def info_labels(metric: Any) -> tuple[str, ...]:
 ABOUT_CLI = """\
 # Command line
 
-Every command has `--help`. The commands read the database that the configuration names and write requests to it. None
+Every command has `-h`. The commands read the database that the configuration names and write requests to it. None
 of them changes anything in Slurm (`clearway plan --nodes` reads Slurm). So their user must be able to read the
 configuration and the database (with SQLite also write it): usually `sudo -u clearway clearway ...`.
 
 The exit status is 0 when the command is done, 1 when it is refused or the daemon does not answer within 15 s, and 2
-when a file or an option cannot be used; one line on standard error then names the key.
+when a file or an option cannot be used; one line on standard error then names the key. `clearway status` ends with 3
+when no daemon leads. `-o json` prints the documents of the [REST API](rest.md). `clearway --install-completion` lets
+the shell complete commands.
 """
 
 

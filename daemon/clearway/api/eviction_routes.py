@@ -59,7 +59,7 @@ def evictions(
 def eviction(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> schemas.EvictionView:
     """One eviction: its plan with its curve, its preemptions with their times, predicted and actual."""
     found = daemon.store.eviction(eviction_id)
-    return seen.eviction(found).eviction(views.eviction_view(found))
+    return seen.eviction(found).eviction(views.eviction_view(found, daemon.store))
 
 
 @router.get("/{eviction_id}/verdicts", responses=NOT_FOUND)
@@ -92,7 +92,7 @@ def explanation(daemon: Daemon, seen: Seen, eviction_id: EvictionId) -> plan_sch
     explained = daemon.store.explanation(eviction_id)
     if explained is None:
         raise HTTPException(404, f"eviction {eviction_id} is not explained yet")
-    whole = views.view(plan_schemas.ExplanationView, found, **views.explained(found.plan, explained))
+    whole = views.explanation_view(eviction_id, found.plan, explained)
     return whole.model_copy(update={"alternatives": tuple(a for a in whole.alternatives if own.has(a.job_id))})
 
 

@@ -22,6 +22,7 @@ class Answer(BaseModel):
 
 class ActionView(Answer):
     job_id: str
+    display_id: str = Field(description="the id as users know it, such as 123_4")
     action: Action = Field(
         description="how the job leaves; end: its own time limit ends it in time; kill: requeue without checkpoint"
     )
@@ -106,6 +107,11 @@ class CostView(Answer):
 class AlternativeView(Answer):
     job_id: str
     choice: Choice = Field(description="what the plan does with it: chosen or spared")
+    nodes: int = Field(description="nodes that it runs on")
+    action: Action | None = Field(
+        description="how it leaves, or would leave at the least loss; null: unknown, or in no way in time"
+    )
+    own_lost_work_node_s: float | None = Field(description="its own work that is lost by that, node-seconds")
     known: bool = Field(description="false: there was no time to find out")
     cost: CostView | None = Field(
         description="of the best plan that spares it (chosen) or preempts it (spared); null: unknown, or there is none"
@@ -125,7 +131,7 @@ class RuleOutcomeView(Answer):
 
 
 class ExplanationView(Answer):
-    eviction_id: int
+    eviction_id: int = Field(description="number of the eviction; 0: of a plan that nothing follows from")
     planner: str = Field(description="which planner made the plan and answered for the alternatives")
     exact: bool = Field(description="whether its answers are proven to be the cheapest")
     gap_ratio: float = Field(description="unless exact: share of the lost work that may be needless; 0: not known")

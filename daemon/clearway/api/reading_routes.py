@@ -10,6 +10,8 @@ from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
 from clearway.api.filters import JobFilter, UserFilter
 from clearway.api.sight import Seen
+from clearway.api.status import read_status
+from clearway.api.status_schemas import StatusView
 from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.identity import Role
 
@@ -43,6 +45,19 @@ def preemptors(seen: Seen, report: Report, job_id: JobFilter = None, user: UserF
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
 
+@snapshot.get("/status")
+def status(daemon: Daemon, seen: Seen) -> StatusView:
+    """Whether a daemon leads, in which mode, the urgent jobs that wait, and what is planned or under way.
+
+    Any daemon of the database answers, also one that stands by.
+    """
+    report, leads = daemon.report(), daemon.leads()
+    operations = report.open_evictions if report is not None and leads else daemon.store.open_evictions()
+    halted = report.halted if report is not None and leads else ""
+    found = read_status(daemon.store, daemon.clock.now(), daemon.config().daemon, operations)
+    return seen.status(found.model_copy(update={"halted": halted or found.halted}), operations)
+
+
 @snapshot.get("/leaders")
 def leaders(
     daemon: Daemon,
@@ -64,17 +79,9 @@ def calibration(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of applications to skip")] = 0,
 ) -> schemas.CalibrationView:
     """By checkpointer, and by user, application and checkpointer in their order, over the newest records of each."""
-    history, now, end = daemon.history(), daemon.clock.now(), offset + limit
-    everybody = seen.all("jobs", "usage")
+    history, everybody = daemon.history(), seen.all("jobs", "usage")
     keys = [key for key in history.keys if (everybody or key.user == seen.asker.name) and user in (None, key.user)]
-    return schemas.CalibrationView(
-        checkpointers=tuple(
-            schemas.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))
-            for name in history.checkpointers[:limit]
-        ),
-        items=tuple(views.application_calibration(key, history, now) for key in keys[offset:end]),
-        next_offset=end if len(keys) > end else None,
-    )
+    return views.calibration_view(history, keys, daemon.clock.now(), limit, offset)
 
 
 @learned.get(

@@ -42,7 +42,9 @@ class Asking:
         self.daemon.wake()
         self.response.headers["Location"] = f"/api/v1/requests/{request_id}"
         asked = {"kind": kind, "eviction_id": eviction_id, "rolling_id": rolling_id, "created_at": now}
-        return views.view(schemas.RequestView, self, request_id=request_id, **asked, handled_at=None, result="")
+        return views.view(
+            schemas.RequestView, self, request_id=request_id, **asked, handled_at=None, code=None, result=""
+        )
 
 
 Ask = Annotated[Asking, Depends()]

@@ -13,6 +13,7 @@ from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome
+from clearway.model.requests import RequestResult
 from clearway.model.rolling import RollingState, TurnState
 
 
@@ -174,6 +175,9 @@ class EvictionSummary(Answer):
 
 
 class EvictionView(EvictionSummary):
+    replaced_by: int | None = Field(
+        description="of one that was superseded: the next eviction planned for the same preemptor; null: none so far"
+    )
     plan: PlanView
     preemptions: tuple[PreemptionView, ...]
 
@@ -248,6 +252,9 @@ class RequestView(Answer):
     actor: str = Field(description="name of the token or user that asked")
     created_at: datetime
     handled_at: datetime | None = Field(description="when the loop handled it; null: not yet")
+    code: RequestResult | None = Field(
+        description="done (or begun), refused (nothing was changed) or failed; null: not handled yet"
+    )
     result: str = Field(description="the result in one line; empty while the request waits")
 
 
@@ -295,6 +302,9 @@ class RollingWhatIf(Answer):
 
 class WhatIfView(Answer):
     taken_at: datetime = Field(description="time of the snapshot that this is based on")
+    drain: DrainView | None = Field(
+        description="the drain or the moves that would be done; null: not feasible, or for an urgent job"
+    )
     feasible: bool = Field(description="whether the nodes can be freed within the max delay")
     why: str = Field(description="why not, in one sentence; empty when feasible")
     budget: str = Field(description="why the plan would need an operator's approval; empty when it fits the budget")

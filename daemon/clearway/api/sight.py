@@ -6,7 +6,7 @@ The name of a placement is told to viewers alone: who knows it could submit othe
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +17,7 @@ from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.api.authorization import Asker
 from clearway.api.context import Daemon
+from clearway.api.status_schemas import StatusView
 from clearway.execution.placement import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.identity import Identity, Role
@@ -159,6 +160,24 @@ class Sight:
         return [
             each for each in report.waiting if each.preemptor.job.user == user or each.preemptor.job.job_id in left_for
         ]
+
+    def status(self, status: StatusView, operations: Sequence[Operation]) -> StatusView:
+        """As ``waiting``, but for sentences; what serves the asker or takes from the asker; no rolling drains."""
+        if self.asker.role.includes(Role.VIEWER):
+            return status
+        user, everybody = self.asker.name, self.all("jobs")
+        own = {e.eviction_id: self.of_operation(e) for e in operations}
+        left_for = {e.subject.job_id for e in operations if own[e.eviction_id].jobs}
+        shown = {e.eviction_id for e in operations if everybody or own[e.eviction_id].jobs or e.subject.user == user}
+        waiting = [each for each in status.waiting if everybody or each.user == user or each.job_id in left_for]
+        cut = {
+            "open_evictions": tuple(
+                own[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in shown
+            ),
+            "waiting": tuple(each if everybody else each.model_copy(update={"why": ""}) for each in waiting),
+            "rolling_drains": (),
+        }
+        return status.model_copy(update=cut)
 
 
 class _Viewer(Own):

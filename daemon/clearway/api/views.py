@@ -1,6 +1,7 @@
-"""From the product's records to the API's answers. Pure."""
+"""From the product's records to the API's answers."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -10,11 +11,24 @@ from clearway.api import schemas as s
 from clearway.config.configuration import Config
 from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
-from clearway.model.operations import Drain, Operation, Preemption, Relocation
-from clearway.model.orders import DrainOrder
-from clearway.model.plan import Choice, Explanation, NoPlan, OperationPlan, Plan
+from clearway.model.operations import Drain, EvictionState, Operation, Preemption, Relocation
+from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.plan import (
+    Alternative,
+    Choice,
+    DrainPlan,
+    Explanation,
+    NoPlan,
+    OperationPlan,
+    Plan,
+    PlannedAction,
+    RelocationPlan,
+    RuleOutcome,
+)
+from clearway.model.problem import Option
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
+from clearway.store.base import Store
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
@@ -82,18 +96,28 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
-        return view(s.WhatIfView, plan, taken_at=taken_at, feasible=False, budget="", plan=None)
+        return view(s.WhatIfView, plan, taken_at=taken_at, feasible=False, budget="", plan=None, drain=None)
     made = plan_view(plan, p.WholePlanView)
-    return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, plan=made, curve=made.curve)
+    order = plan.order if isinstance(plan, DrainPlan | RelocationPlan) else None
+    # Moves have no deadline, and nodes that are empty cost nothing: then there is nothing to trade.
+    trade = isinstance(plan, Plan) or (isinstance(plan, DrainPlan) and plan.problem.candidates)
+    drain = None if order is None else _order_view(order)
+    curve = made.curve if trade else None
+    return s.WhatIfView(taken_at=taken_at, feasible=True, why="", budget=budget, drain=drain, plan=made, curve=curve)
 
 
 def plan_view(plan: OperationPlan, schema: type[P]) -> P:
     missing = max(0, plan.nodes_needed - len(plan.free_nodes))
     no_preemptor = {"switch": None, "together": (), "note": ""}
     counts = Counter(verdict.choice for verdict in plan.verdicts)
+    names = {job.job_id: job.display_id for job in plan.leaving}
+    actions = tuple(
+        view(p.ActionView, each, display_id=names.get(each.job_id, each.job_id)) for each in plan.chosen.actions
+    )
     return view(
         schema,
         plan,
+        chosen=view(p.ChosenPointView, plan.chosen, actions=actions),
         jobs_by_choice={choice: counts[choice] for choice in Choice},
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else missing,
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
@@ -101,24 +125,37 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
     )
 
 
-def explained(plan: OperationPlan, explanation: Explanation) -> dict[str, Any]:
-    """What every other decision would have cost, by the names of ``ExplanationView``."""
+def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explanation) -> p.ExplanationView:
+    """What every other decision would have cost."""
     curve, own = plan.curve, explanation.cost
+    candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
+    leaving = {planned.job_id: planned for planned in plan.chosen.actions}
 
-    def with_more(each: Any) -> dict[str, Any]:
+    def with_more(each: Alternative | RuleOutcome) -> dict[str, Any]:
         more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
         return asdict(each) | {"more_lost_work_node_s": more}
 
-    return {
-        "planner": curve.planner,
-        "exact": curve.exact,
-        "gap_ratio": curve.gap,
-        "complete": explanation.complete,
-        "cost": asdict(own),
-        "alternatives": [with_more(each) for each in explanation.alternatives],
-        "later": [asdict(each) for each in explanation.later],
-        "rules": [with_more(each) for each in explanation.rules],
-    }
+    def alternative(each: Alternative) -> dict[str, Any]:
+        candidate = candidates[each.job_id]
+        in_time = plan.problem.in_time(candidate.options) if each.known and each.cost is not None else ()
+        way: PlannedAction | Option | None = leaving.get(each.job_id) or min(
+            in_time,
+            key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s),
+            default=None,
+        )
+        ways = (None, None) if way is None else (way.action, way.lost_work_node_s)
+        return with_more(each) | {"nodes": candidate.nodes, "action": ways[0], "own_lost_work_node_s": ways[1]}
+
+    return view(
+        p.ExplanationView,
+        curve,
+        explanation,
+        eviction_id=eviction_id,
+        gap_ratio=curve.gap,
+        alternatives=[alternative(each) for each in explanation.alternatives],
+        later=[asdict(each) for each in explanation.later],
+        rules=[with_more(each) for each in explanation.rules],
+    )
 
 
 def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
@@ -128,9 +165,12 @@ def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
     return tuple(p.VerdictView.model_validate(each) for each in found)
 
 
-def eviction_view(e: Operation) -> s.EvictionView:
+def eviction_view(e: Operation, store: Store) -> s.EvictionView:
+    replaced_by = store.successor(e.eviction_id) if e.state is EvictionState.SUPERSEDED else None
     preemptions = tuple(preemption_view(each) for each in e.preemptions)
-    return eviction_summary(e, s.EvictionView, plan=plan_view(e.plan, p.PlanView), preemptions=preemptions)
+    return eviction_summary(
+        e, s.EvictionView, replaced_by=replaced_by, plan=plan_view(e.plan, p.PlanView), preemptions=preemptions
+    )
 
 
 def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
@@ -152,10 +192,12 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
 
 
 def _drain_view(e: Operation) -> s.DrainView | None:
+    return _order_view(e.order) if isinstance(e, Drain | Relocation) else None
+
+
+def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
     """A relocation is told as a drain with a move: its nodes take jobs again."""
-    if not isinstance(e, Drain | Relocation):
-        return None
-    return view(s.DrainView, e.order, _NO_ORDER, move=e.order if isinstance(e, Relocation) else None)
+    return view(s.DrainView, order, _NO_ORDER, move=order if isinstance(order, RelocationOrder) else None)
 
 
 def preemption_view(one: Preemption) -> s.PreemptionView:
@@ -169,7 +211,22 @@ def preemption_view(one: Preemption) -> s.PreemptionView:
     )
 
 
-def application_calibration(key: Key, history: History, now: datetime) -> s.ApplicationCalibration:
+def calibration_view(
+    history: History, keys: Sequence[Key], now: datetime, limit: int, offset: int
+) -> s.CalibrationView:
+    """One page of these keys."""
+    end = offset + limit
+    return s.CalibrationView(
+        checkpointers=tuple(
+            s.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))
+            for name in history.checkpointers[:limit]
+        ),
+        items=tuple(_application(key, history, now) for key in keys[offset:end]),
+        next_offset=end if len(keys) > end else None,
+    )
+
+
+def _application(key: Key, history: History, now: datetime) -> s.ApplicationCalibration:
     estimate = history.estimate(*key, 1)
     return s.ApplicationCalibration(
         **key._asdict(),

@@ -1,9 +1,6 @@
 """``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
 
-import getpass
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,53 +8,65 @@ import typer
 
 from clearway import __version__
 from clearway.cli import launcher as launcher_files
-from clearway.cli import render, walltime_chain
+from clearway.cli import walltime_chain
 from clearway.cli.audit import audit
 from clearway.cli.backup import backup, restore, verify
-from clearway.cli.calibration import show as show_calibration
+from clearway.cli.calibration import calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
+from clearway.cli.evictions import evictions_app
 from clearway.cli.experiment import experiment_app
 from clearway.cli.job import job, preview
 from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
+    DAEMON,
+    DECIDE,
     DEFAULT_CONFIG,
+    LOOK,
+    NODES,
+    STUDY,
     ConfigOption,
     EvictionId,
     Output,
     OutputOption,
+    Site,
     ask,
     commands,
     complain,
     configuration,
     errors,
-    stored,
+    source,
     with_options,
 )
 from clearway.cli.plan_file import run_plan_file
+from clearway.cli.status import status
 from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
+from clearway.cli.walltime_advice import walltime_advice
 from clearway.config.configuration import load_config
-from clearway.estimates.history import read_history
-from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.durations import parse_duration_s
-from clearway.model.errors import ClearwayError
-from clearway.model.operations import STATE_GROUPS
 from clearway.model.requests import RequestKind
 
 app = commands(
     "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-evictions_app = commands("Planned, active and past evictions.")
-app.add_typer(evictions_app, name="evictions")
-app.add_typer(walltime_app, name="walltime")
-app.add_typer(experiment_app, name="experiment")
-app.add_typer(rolling_app, name="rolling")
+app.command(rich_help_panel=LOOK)(status)
+app.add_typer(evictions_app, name="evictions", rich_help_panel=LOOK)
+app.command(rich_help_panel=LOOK)(calibration)
+app.command(rich_help_panel=LOOK)(leaders)
+app.command(rich_help_panel=LOOK)(audit)
+app.command("drain", rich_help_panel=NODES)(drain_nodes)
+app.command(rich_help_panel=NODES)(undrain)
+app.add_typer(rolling_app, name="rolling", rich_help_panel=NODES)
+app.command(rich_help_panel=NODES)(compact)
+app.command(rich_help_panel=NODES)(promote)
+app.add_typer(walltime_app, name="walltime", rich_help_panel=STUDY)
+app.add_typer(experiment_app, name="experiment", rich_help_panel=STUDY)
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
+<<<<<<< HEAD
 app.command()(job)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(preview)
 app.command()(compact)
@@ -67,12 +76,17 @@ app.command()(backup)
 app.command()(verify)
 app.command()(restore)
 app.command()(audit)
+=======
+walltime_app.command("advice")(walltime_advice)
+app.command("token", rich_help_panel=DAEMON)(make_token)
+app.command(rich_help_panel=DAEMON)(takeover)
+app.command(rich_help_panel=DAEMON)(backup)
+app.command(rich_help_panel=DAEMON)(verify)
+app.command(rich_help_panel=DAEMON)(restore)
+>>>>>>> 7685aad (Command line: status says whether a daemon runs and what waits, approve what came of it; answers are REST's)
 
 
-Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]
-
-
-@app.command()
+@app.command(rich_help_panel=DAEMON)
 def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Run the daemon."""
     from clearway import bootstrap  # noqa: PLC0415 - the other commands start quicker without
@@ -91,7 +105,7 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
         raise typer.Exit(serving)
 
 
-@app.command("check-config")
+@app.command("check-config", rich_help_panel=DAEMON)
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
     """Check a configuration file; exit status 2 names the first offending key."""
     settings = configuration(file)
@@ -103,7 +117,7 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 
 
-@app.command()
+@app.command(rich_help_panel=DAEMON)
 def launcher(
     folder: Annotated[Path, typer.Argument(help="Folder that all nodes can read, such as /usr/local/bin.")],
 ) -> None:
@@ -114,7 +128,8 @@ def launcher(
         print(launcher_files.ABOUT_THE_HELPER)
 
 
-@app.command()
+@app.command(rich_help_panel=STUDY)
+@with_options
 def plan(
     problem: Annotated[Path | None, typer.Option(help="Solve the problem in this file; needs no Slurm.")] = None,
     planner: Annotated[str, typer.Option(help="Planner for --problem.")] = "eviction-dp",
@@ -124,8 +139,9 @@ def plan(
     explain: Annotated[
         bool, typer.Option("--explain", help="With --nodes: also show what every other decision would cost.")
     ] = False,
-    config: ConfigOption = DEFAULT_CONFIG,
     output: OutputOption = Output.TABLE,
+    *,
+    site: Site,
 ) -> None:
     """Make a plan and do nothing: for a problem file, or for an urgent job on the cluster as it is now."""
     if (problem is None) == (nodes is None):
@@ -137,139 +153,57 @@ def plan(
         delay_s = parse_duration_s(max_delay)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    settings = configuration(config)
+    from clearway.cli import dry_run  # noqa: PLC0415 - see serve
+    from clearway.cli.explain import show_dry_run  # noqa: PLC0415
+
+    settings = configuration(site.config)
     with errors():
-        from clearway.cli import dry_run  # noqa: PLC0415 - see serve
-        from clearway.cli.explain import show_dry_run  # noqa: PLC0415
-
         answer = dry_run.eviction(settings, nodes or 0, delay_s, partition)
-        if explain:
-            show_dry_run(settings, answer, output.value)
-        else:
-            render.what_if(answer, output.value)
+        show_dry_run(settings, answer, output.value, explain=explain)
 
 
-@app.command()
-def status(config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE) -> None:
-    """Whether the daemon is alive, and what is under way."""
-    with stored(config) as store:
-        render.status(store, datetime.now(UTC), output.value, configuration(config).daemon.halt_file)
-
-
-@app.command()
-def calibration(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of applications.")] = 50,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
-    with stored(config) as store:
-        show_calibration(read_history(store, configuration(config)), datetime.now(UTC), limit, output.value)
-
-
-@app.command()
-def explain(
-    eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
-) -> None:
+@app.command(rich_help_panel=LOOK)
+@with_options
+def explain(eviction_id: EvictionId, output: OutputOption = Output.TABLE, *, site: Site) -> None:
     """Why these jobs and not others: what every other decision would have cost."""
     from clearway.cli.explain import show  # noqa: PLC0415 - see serve
 
-    with stored(config) as store:
-        eviction = store.eviction(eviction_id)
-        explanation = store.explanation(eviction_id)
-        if explanation is None:
-            raise ClearwayError(
-                f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles"
-            )
-        show(eviction, explanation, output.value)
+    with source(site) as asked:
+        show(asked.eviction(eviction_id), asked.explanation(eviction_id), output.value)
 
 
-@walltime_app.command("advice")
-def walltime_advice(
-    name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
-    user: Annotated[str | None, typer.Option(help="User of the jobs; default: you.")] = None,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Time limits and run times of the jobs of this name that the daemon has seen end."""
-    key = RunKey(user or getpass.getuser(), name)
-    with stored(config) as store:
-        found = advice_on(store.runs_of(key))
-        if found is None:
-            raise ClearwayError(f"no job {name!r} of user {key.user!r} has been seen to end")
-    if output is Output.JSON:
-        render.print_json(key._asdict() | asdict(found) | {"advice": sentence(found)})
-    else:
-        print(sentence(found))
-
-
-@evictions_app.command("list")
-def list_evictions(
-    which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which["all"],
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """List evictions, newest first."""
-    with stored(config) as store:
-        render.evictions(store.evictions(states=STATE_GROUPS.get(which.value), limit=limit), output.value)
-
-
-@evictions_app.command("show")
-def show_eviction(
-    eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG, output: OutputOption = Output.TABLE
-) -> None:
-    """One eviction: the plan, a reason for every job, the trade-off curve, every step."""
-    with stored(config) as store:
-        render.eviction(store.eviction(eviction_id), store.steps(eviction_id), output.value)
-
-
-@evictions_app.command()
-def approve(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Let a planned eviction be carried out."""
-    ask(RequestKind.APPROVE, config, eviction_id)
-
-
-@evictions_app.command()
-def cancel(eviction_id: EvictionId, config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Undo an eviction; jobs past their point of no return are followed until they run again."""
-    ask(RequestKind.CANCEL, config, eviction_id)
-
-
-@app.command()
-def pause(config: ConfigOption = DEFAULT_CONFIG) -> None:
+@app.command(rich_help_panel=DECIDE)
+@with_options
+def pause(*, site: Site) -> None:
     """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
-    ask(RequestKind.PAUSE, config)
+    ask(RequestKind.PAUSE, site)
 
 
-@app.command()
-def resume(config: ConfigOption = DEFAULT_CONFIG) -> None:
+@app.command(rich_help_panel=DECIDE)
+@with_options
+def resume(*, site: Site) -> None:
     """Go on after `clearway pause`."""
-    ask(RequestKind.RESUME, config)
+    ask(RequestKind.RESUME, site)
 
 
-@app.command()
-def halt(config: ConfigOption = DEFAULT_CONFIG) -> None:
+@app.command(rich_help_panel=DECIDE)
+@with_options
+def halt(*, site: Site) -> None:
     """Stop what is under way at once: no command is given to Slurm until `clearway unhalt`.
 
     When neither the database nor the daemon answers, create the file `daemon.halt_file` (/var/lib/clearway/halt).
     """
-    ask(RequestKind.HALT, config)
+    ask(RequestKind.HALT, site)
 
 
-@app.command()
-def unhalt(config: ConfigOption = DEFAULT_CONFIG) -> None:
+@app.command(rich_help_panel=DECIDE)
+@with_options
+def unhalt(*, site: Site) -> None:
     """Go on after `clearway halt`."""
-    ask(RequestKind.UNHALT, config)
+    ask(RequestKind.UNHALT, site)
 
 
-app.command()(leaders)
-app.command()(takeover)
-app.command("drain")(drain_nodes)
-app.command()(undrain)
-
-
-@app.command()
+@app.command(rich_help_panel=STUDY)
 @with_options
 def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:
     """Replay a recorded workload under one or more schedulers, and print the results."""
@@ -292,7 +226,7 @@ def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep
         simulate_site(asked, asked.config, sweep, output.value)
 
 
-@app.command("simulate-cluster")
+@app.command("simulate-cluster", rich_help_panel=STUDY)
 def simulate_cluster(
     once: Annotated[bool, typer.Option("--once", help="End after the first urgent job.")] = False,
     speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds per second.")] = 60.0,

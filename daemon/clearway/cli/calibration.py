@@ -1,53 +1,50 @@
-"""What ``clearway calibration`` prints."""
+"""``clearway calibration``: how good predictions were."""
 
-from dataclasses import asdict
-from datetime import datetime
+from typing import Annotated
 
+import typer
 from rich.console import Group
 
-from clearway.cli import render
-from clearway.estimates.learning import Calibration, History
+from clearway.api.schemas import ApplicationCalibration, Calibrated
+from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.records import CheckpointOutcome
 
 
-def show(history: History, now: datetime, limit: int, output: str) -> None:
-    """A line for each checkpointer, and for each user, application and checkpointer."""
-    keys = history.keys[:limit]
-    if output == "json":
-        render.print_json(
-            {
-                "checkpointers": {
-                    name: asdict(history.calibration(checkpointer=name)) for name in history.checkpointers
-                },
-                "applications": [
-                    key._asdict()
-                    | asdict(history.calibration(key=key))
-                    | {"trusted": history.trusted(*key, now), "failures_in_a_row": history.failures_in_a_row(*key)}
-                    for key in keys
-                ],
-            }
-        )
+@options.with_options
+def calibration(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of applications.")] = 50,
+    output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
+) -> None:
+    """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
+    with options.source(site) as asked:
+        found = asked.calibration(limit)
+    if output is options.Output.JSON:
+        render.print_document(found)
         return
-    if not history.keys:
+    if not found.items:
         print("no checkpoint has been asked for yet")
         return
     right = (">saved", ">failed", ">actual/predicted", ">in time")
     by_name = render.table("checkpointer", *right)
-    for name in history.checkpointers:
-        by_name.add_row(name, *_figures(history.calibration(checkpointer=name)))
+    for each in found.checkpointers:
+        by_name.add_row(each.checkpointer, *_figures(each))
     by_key = render.table("user", "application", "checkpointer", *right, ">next", "")
-    for key in keys:
-        estimate = history.estimate(*key, 1)
-        expected = "-" if estimate is None else format_duration(estimate.checkpoint_s)
-        why = "" if history.trusted(*key, now) else f"not asked: {history.failures_in_a_row(*key)} failures in a row"
-        by_key.add_row(*key, *_figures(history.calibration(key=key)), expected, why)
-    render.console().print(Group(by_name, "", by_key))
-    if len(history.keys) > limit:
-        print(f"... and {len(history.keys) - limit} more")
+    for one in found.items:
+        by_key.add_row(one.user, one.app, one.checkpointer, *_figures(one), *_next(one))
+    render.console(output.value).print(Group(by_name, "", by_key))
+    if found.next_offset is not None:
+        print(f"... and more (--limit); {limit} are shown")
 
 
-def _figures(of: Calibration) -> tuple[str, str, str, str]:
+def _next(of: ApplicationCalibration) -> tuple[str, str]:
+    expected = "-" if of.expected_s is None else format_duration(of.expected_s)
+    return expected, "" if of.trusted else f"not asked: {of.failures_in_a_row} failures in a row"
+
+
+def _figures(of: Calibrated) -> tuple[str, str, str, str]:
     """Median of actual over predicted seconds, and the share of checkpoints that took no longer."""
     count = of.checkpoints
     return (

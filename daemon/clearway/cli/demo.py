@@ -16,8 +16,11 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
+from clearway.api.plan_schemas import WholePlanView
 from clearway.api.tokens import Tokens
+from clearway.api.views import plan_view
 from clearway.cli import render
+from clearway.cli.eviction_view import curve_table, verdict_table
 from clearway.model.clock import ScaledClock
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
@@ -96,8 +99,8 @@ class Story:
         if not self._until(lambda: bool(self.daemon.store.evictions(limit=1))):
             return self._fail("no plan was made")
         eviction = self._newest()
-        curve = render.curve_table(eviction.plan.curve, eviction.plan.chosen)
-        out.print(Group("", curve, "", render.verdict_table(eviction.plan.verdicts, {}), ""))
+        shown = plan_view(eviction.plan, WholePlanView)
+        out.print(Group("", curve_table(shown.curve, shown.chosen), "", verdict_table(shown.verdicts, {}), ""))
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:

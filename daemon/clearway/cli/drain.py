@@ -4,21 +4,21 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+from pydantic import BaseModel
 
-from clearway.cli import options, render, rolling_view
+from clearway.api.schemas import EvictionView, RequestView, RollingView
+from clearway.cli import options, plan_view, render, rolling_view
+from clearway.cli.source import Source
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
-from clearway.model.errors import DrainError
 from clearway.model.operations import EvictionState
 from clearway.model.orders import MoveKind, Parallel
-from clearway.model.plan import NoPlan
-from clearway.model.requests import OperatorRequest, RequestKind
-from clearway.model.rolling import RollingDrain, TurnState
-from clearway.store.base import LARGEST_ID, Store
+from clearway.model.requests import RequestKind
+from clearway.model.rolling import TurnState
+from clearway.store.base import LARGEST_ID
 
 rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")
 _POLL_S = 0.5
@@ -28,6 +28,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would b
 RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
+@options.with_options
 def drain_nodes(
     nodes: Annotated[
         str,
@@ -54,11 +55,12 @@ def drain_nodes(
         typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
     dry_run: DryRunOption = False,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
-    now = datetime.now(UTC)
+    now = options.now()
     with options.errors():
         wish = new_request(
             DrainRequest,
@@ -71,85 +73,86 @@ def drain_nodes(
             rolling=rolling,
         )
     if dry_run:
-        _dry_run(wish, config, output)
-    _order(RequestKind.DRAIN, config, output, _emptied if wait else None, wish.model_dump_json())
+        _dry_run(wish, site, output)
+    _order(RequestKind.DRAIN, site, output, _emptied if wait else None, wish.model_dump_json())
 
 
+@options.with_options
 def undrain(
     nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
     with options.errors():
         wish = new_request(UndrainRequest, nodes=nodes)
-    _order(RequestKind.UNDRAIN, config, output, document=wish.model_dump_json())
+    _order(RequestKind.UNDRAIN, site, output, document=wish.model_dump_json())
 
 
+@options.with_options
 def compact(
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
     if dry_run:
-        _dry_run(MoveKind.COMPACTION, config, output)
-    _order(RequestKind.COMPACT, config, output, _arrived if wait else None)
+        _dry_run(MoveKind.COMPACTION, site, output)
+    _order(RequestKind.COMPACT, site, output, _arrived if wait else None)
 
 
+@options.with_options
 def promote(
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     if dry_run:
-        _dry_run(MoveKind.PROMOTION, config, output)
-    _order(RequestKind.PROMOTE, config, output, _arrived if wait else None)
+        _dry_run(MoveKind.PROMOTION, site, output)
+    _order(RequestKind.PROMOTE, site, output, _arrived if wait else None)
 
 
-def _dry_run(wish: DrainRequest | MoveKind, config: Path, output: options.Output) -> NoReturn:
-    from clearway.cli import dry_run  # noqa: PLC0415 - the other commands start quicker without
-
-    with options.stored(config) as store:
-        settings = options.configuration(config)
+def _dry_run(wish: DrainRequest | MoveKind, site: options.Site, output: options.Output) -> NoReturn:
+    with options.source(site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
-            found = dry_run.rolling_drain(settings, store, wish)
-            rolling_view.preview(found, output.value)
-            raise typer.Exit(options.FAILED if found.skipped else 0)
-        answer = (
-            dry_run.moves(wish, settings, store) if isinstance(wish, MoveKind) else dry_run.drain(settings, store, wish)
-        )
-        render.what_if(answer, output.value)
-        raise typer.Exit(options.FAILED if isinstance(answer, NoPlan) else 0)
+            batches = asked.rolling_what_if(wish)
+            plan_view.rolling(batches, output.value)
+            raise typer.Exit(options.FAILED if batches.skipped else 0)
+        found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
+    plan_view.what_if(found, output.value)
+    raise typer.Exit(0 if found.feasible else options.FAILED)
 
 
-Ended = tuple[dict[str, Any], str, bool]  # what it is for programs, its outcome, and whether that was wanted
+Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether as it was wanted
 
 
 def _order(
     kind: RequestKind,
-    config: Path,
+    site: options.Site,
     output: options.Output,
-    ended: Callable[[Store, OperatorRequest], Ended | None] | None = None,
+    ended: Callable[[Source, RequestView], Ended | None] | None = None,
     document: str = "",
 ) -> NoReturn:
     """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
     quiet = output is options.Output.JSON
-    request = options.ask(kind, config, document=document, quiet=quiet)
-    told, outcome, good = render.answered(request), "", not request.refused
-    if ended is not None and (request.eviction_id or request.rolling_id) is not None:
-        with options.stored(config) as store:
-            while (found := ended(store, request)) is None:
+    request = options.ask(kind, site, document=document, quiet=quiet)
+    told: BaseModel = request
+    good = not options.refused(request)
+    if good and ended is not None and (request.eviction_id or request.rolling_id) is not None:
+        with options.source(site) as asked:
+            while (found := ended(asked, request)) is None:
                 time.sleep(_POLL_S)
-        more, outcome, good = found
-        told |= more
+        told, good = found
+        if not quiet:
+            print(render.visible(found[0].outcome))
     if quiet:
-        render.print_json(told)
-    elif outcome:
-        print(render.visible(outcome))
+        render.print_document(told)
     raise typer.Exit(0 if good else options.FAILED)
 
 
@@ -166,53 +169,56 @@ def _point_in_time(text: str, now: datetime) -> datetime:
     raise typer.BadParameter(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}")
 
 
-def _emptied(store: Store, request: OperatorRequest) -> Ended | None:
+def _emptied(asked: Source, request: RequestView) -> Ended | None:
     """When the nodes are empty or the drain has ended without; of a rolling one, when its last turn is over."""
     if request.eviction_id is None:
-        rolling = _rolling(store, request.rolling_id or 0)
-        skipped = rolling.nodes(TurnState.SKIPPED)
-        return (rolling_view.summary(rolling), rolling.outcome, not skipped) if rolling.state.terminal else None
-    e = store.eviction(request.eviction_id)
+        rolling = asked.rolling_drain(request.rolling_id or 0)
+        skipped = any(turn.state is TurnState.SKIPPED for turn in rolling.turns)
+        return (rolling, not skipped) if rolling.state.terminal else None
+    e = asked.eviction(request.eviction_id)
     empty = e.started_at is not None
-    return (render.summary(e), e.outcome, empty) if empty or e.state.terminal else None
+    return (e, empty) if empty or e.state.terminal else None
 
 
-def _arrived(store: Store, request: OperatorRequest) -> Ended | None:
+def _arrived(asked: Source, request: RequestView) -> Ended | None:
     """When the jobs have arrived, or it has ended without."""
-    e = store.eviction(request.eviction_id or 0)
-    return (render.summary(e), e.outcome, e.state is EvictionState.COMPLETED) if e.state.terminal else None
-
-
-def _rolling(store: Store, rolling_id: int) -> RollingDrain:
-    found = store.rolling_drain(rolling_id)
-    if found is None:
-        raise DrainError(f"no rolling drain {rolling_id}")
-    return found
+    e = asked.eviction(request.eviction_id or 0)
+    return (e, e.state is EvictionState.COMPLETED) if e.state.terminal else None
 
 
 @rolling_app.command("list")
+@options.with_options
 def list_rolling(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """List rolling drains, newest first."""
-    with options.stored(config) as store:
-        rolling_view.several(store.rolling_drains(limit=limit), output.value)
+    with options.source(site) as asked:
+        rolling_view.several(asked.rolling_drains(limit), output.value)
 
 
 @rolling_app.command("show")
+@options.with_options
 def show_rolling(
     rolling_id: RollingId,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    watch: options.WatchOption = False,
     output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
-    with options.stored(config) as store:
-        rolling_view.one(_rolling(store, rolling_id), output.value)
+
+    def shown() -> None:
+        with options.source(site) as asked:
+            rolling_view.one(asked.rolling_drain(rolling_id), output.value)
+
+    options.watched(shown, watch=watch)
 
 
 @rolling_app.command("cancel")
-def cancel_rolling(rolling_id: RollingId, config: options.ConfigOption = options.DEFAULT_CONFIG) -> None:
+@options.with_options
+def cancel_rolling(rolling_id: RollingId, *, site: options.Site) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
-    options.ask(RequestKind.CANCEL_ROLLING, config, rolling_id=rolling_id)
+    options.ask(RequestKind.CANCEL_ROLLING, site, rolling_id=rolling_id)

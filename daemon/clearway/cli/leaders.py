@@ -1,13 +1,10 @@
 """Which daemon leads: its history, and taking the lease from it."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from clearway.cli import render
-from clearway.cli.options import DEFAULT_CONFIG, ConfigOption, Output, OutputOption, actor, ask, complain, stored
-from clearway.model.leadership import Leader
+from clearway.cli import options, render
 from clearway.model.requests import RequestKind
 
 _WARNING = (
@@ -16,16 +13,18 @@ _WARNING = (
 )
 
 
+@options.with_options
 def leaders(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of leaders, newest first.")] = 20,
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = Output.TABLE,
+    output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
 ) -> None:
     """The daemons that have acted on this database, newest first."""
-    with stored(config) as store:
-        found = store.leaders(limit=limit)
-    if output is Output.JSON:
-        render.print_json([render.picked(each, *Leader.__slots__) for each in found])
+    with options.source(site) as asked:
+        found = asked.leaders(limit)
+    if output is options.Output.JSON:
+        render.print_document(found)
         return
     columns: render.Columns = {
         ">epoch": lambda leader: leader.epoch,
@@ -34,20 +33,20 @@ def leaders(
         "until": lambda leader: render.when(leader.ended_at),
         "ended": lambda leader: f"{leader.ended or 'leads'}{f' by {leader.ended_by}' if leader.ended_by else ''}",
     }
-    render.console().print(render.listing(found, columns))
+    render.console(output.value).print(render.listing(found.items, columns))
 
 
 def takeover(
     force: Annotated[
         bool, typer.Option("--force", help="Take the lease from a daemon that does not answer, without its consent.")
     ] = False,
-    config: ConfigOption = DEFAULT_CONFIG,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
-    """Let another daemon lead: the present leader finishes its cycle and gives up the lease."""
+    """Let another daemon lead: the present leader finishes its cycle and gives up the lease. Needs the database."""
     if not force:
-        ask(RequestKind.HAND_OVER, config)
+        options.ask(RequestKind.HAND_OVER, options.Site(config=config))
         return
-    with stored(config) as store:
-        owner = store.depose(actor(), datetime.now(UTC))
-    complain(_WARNING)
+    with options.stored(config) as store:
+        owner = store.depose(options.actor(), options.now())
+    options.complain(_WARNING)
     print(render.visible(f"taken from {owner}" if owner else "no daemon had the lease"))

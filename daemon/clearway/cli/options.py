@@ -5,29 +5,42 @@ import inspect
 import os
 import pwd
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import fields, is_dataclass
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
+from clearway.api.schemas import RequestView
 from clearway.cli import render
+from clearway.cli.source import Source
 from clearway.config.configuration import load_config
 from clearway.model.errors import ClearwayError
-from clearway.model.requests import OperatorRequest, RequestKind
+from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
 
+T = TypeVar("T")
+
+_WATCH_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
 BAD_INPUT = 2
 
+LOOK, DECIDE, NODES = "See what happens", "Decide", "Empty nodes and move jobs"
+STUDY, DAEMON = "Ask what would happen, and study", "Run the daemon"
+USES = (LOOK, DECIDE, NODES, STUDY, DAEMON)  # in the order in which `clearway --help` lists them
+
 
 class Output(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 
@@ -35,11 +48,40 @@ ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
 ]
 EvictionId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the eviction.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format; wide: every column, however narrow the terminal is.")
+]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every 2 seconds, until Ctrl-C.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a command reads and asks."""
+
+    config: ConfigOption = DEFAULT_CONFIG
+
+
+class ByUse(TyperGroup):
+    """A group whose help lists its commands by what they are used for: their ``rich_help_panel``."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        uses: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                use = getattr(command, "rich_help_panel", None)
+                about = command.get_short_help_str(formatter.width)
+                uses.setdefault(use if isinstance(use, str) else "Commands", []).append((name, about))
+        for use in sorted(uses, key=lambda use: USES.index(use) if use in USES else 0):
+            with formatter.section(use):
+                formatter.write_dl(uses[use])
 
 
 def commands(about: str, **more: Any) -> typer.Typer:
-    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, **more)
+    named = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(
+        help=about, no_args_is_help=True, rich_markup_mode=None, cls=ByUse, context_settings=named, **more
+    )
 
 
 def complain(text: str) -> None:
@@ -74,6 +116,10 @@ def actor() -> str:
     return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
 
 
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
 @contextmanager
 def stored(config: Path) -> Iterator[Store]:
     settings = configuration(config)
@@ -83,25 +129,36 @@ def stored(config: Path) -> Iterator[Store]:
         yield store
 
 
+@contextmanager
+def source(site: Site, *, told: bool = True) -> Iterator[Source]:
+    """What the commands read, and ask for requests; ``told``: its errors end the command with one line."""
+    from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.cli.database import Database  # noqa: PLC0415
+
+    settings = configuration(site.config)
+    with errors() if told else nullcontext(), closing(open_store(settings)) as store:
+        yield Database(store, settings)
+
+
 def ask(
     kind: RequestKind,
-    config: Path,
+    site: Site,
     eviction_id: int | None = None,
     *,
     document: str = "",
     rolling_id: int | None = None,
     quiet: bool = False,
-) -> OperatorRequest:
-    """Write a request to the store and wait a little for the daemon's answer, which is printed unless ``quiet``.
+) -> RequestView:
+    """Store a request and wait a little for the daemon's answer, which is printed unless ``quiet``.
 
     The command ends when no answer comes in time and, unless ``quiet``, when the request is refused.
     """
-    with stored(config) as store:
-        request_id = store.add_request(kind, eviction_id, actor(), datetime.now(UTC), document, rolling_id)
+    with source(site) as asked:
+        request_id = asked.ask(kind, eviction_id, document=document, rolling_id=rolling_id)
 
-        def handled() -> OperatorRequest | None:
-            request = store.request(request_id)
-            return request if request and request.handled_at else None
+        def handled() -> RequestView | None:
+            request = asked.request(request_id)
+            return request if request.handled_at else None
 
         answer = render.wait_for(handled)
         if answer is None:
@@ -109,11 +166,31 @@ def ask(
                 f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
                 "and carried out as soon as it does"
             )
-    if not quiet:
-        print(render.visible(answer.result))
-        if answer.refused:
-            raise typer.Exit(FAILED)
+    if quiet:
+        return answer
+    if refused(answer):
+        complain(answer.result)
+        raise typer.Exit(FAILED)
+    print(render.visible(answer.result))
     return answer
+
+
+def refused(answer: RequestView) -> bool:
+    """Whether it was not done."""
+    return answer.code is not RequestResult.DONE
+
+
+def watched(show: Callable[[], T], *, watch: bool) -> T:
+    """What ``show`` returns; with ``watch`` it is called again and again, until the user ends it."""
+    while watch:
+        if sys.stdout.isatty():
+            print(_CLEAR, end="")
+        try:
+            show()
+            time.sleep(_WATCH_S)
+        except KeyboardInterrupt:
+            raise typer.Exit from None
+    return show()
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -37,9 +37,9 @@ from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
-from clearway.service.requests import BACKEND, PAUSED, RequestHandler
+from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import HALTED, Store
+from clearway.store.base import BACKEND, HALTED, PAUSED, Store
 
 _DATABASE = "database"
 

@@ -16,6 +16,7 @@ from clearway.preemption.explainer import Explainer
 from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
+from clearway.service.status_record import StatusRecord
 
 
 class Loop:
@@ -35,6 +36,7 @@ class Loop:
         self._next_config: Config | None = None
         self._wake = threading.Event()
         self._clock_watch = ClockWatch(parts.clock, parts.store.server_time)
+        self._status = StatusRecord(parts.store, parts.clock)
         self.config = config
         self.report: CycleReport | None = None
         self._alive: Callable[[], None] = lambda: None
@@ -61,6 +63,8 @@ class Loop:
         doubt = partial(self._clock_watch.doubt, under_way=under_way)
         self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
+        if self.report.epoch is not None:
+            self._cycle.quarantine.attempt_part("status", self._status.note, self.report, self.config.daemon.mode)
         return self.report
 
     def run(

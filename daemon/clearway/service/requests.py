@@ -24,9 +24,8 @@ from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
-from clearway.store.base import HALTED, Store
+from clearway.store.base import HALTED, PAUSED, Store
 
-PAUSED, BACKEND = "paused", "backend"  # small values that the daemon stores: see ``Store.set_value``
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 
@@ -122,16 +121,40 @@ class RequestHandler:
         return self.operations.get(request.eviction_id)
 
     def _approve(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        eviction, now = self._operation(request), context.now
+        """Plans that were made together count on each other's jobs, so they are approved together, or none is."""
+        eviction = self._operation(request)
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
-            raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
-        if isinstance(eviction, Eviction) and (why := may_not_approve(request.actor, eviction, context.config.access)):
-            raise RequestError(why)
+            raise RequestError(self._not_awaiting(eviction))
+        both = eviction, *self._planned_together(eviction)
+        for each in both:
+            if isinstance(each, Eviction) and (why := may_not_approve(request.actor, each, context.config.access)):
+                raise RequestError(why if each is eviction else f"planned together with {each.eviction_id}: {why}")
         told = {"outcome": "", "outcome_code": None, "why": ""}
-        approved = entered(eviction, EvictionState.PLACING, now, approved_by=request.actor, **told)
-        self.operations.save(approved)
-        self.store.add_event(eviction.eviction_id, None, now, f"Approved by {request.actor}.")
-        return Answer(sentence="approved")
+        for each in both:
+            approved = entered(each, EvictionState.PLACING, context.now, approved_by=request.actor, **told)
+            self.operations.save(approved)
+            self.store.add_event(each.eviction_id, None, context.now, f"Approved by {request.actor}.")
+        others = ", ".join(str(each.eviction_id) for each in both[1:])
+        return Answer(sentence=f"approved, with {others}: planned together" if others else "approved")
+
+    def _not_awaiting(self, eviction: Operation) -> str:
+        """With the one that replaces it, if any."""
+        replaced = eviction.state is EvictionState.SUPERSEDED
+        newer = self.store.successor(eviction.eviction_id) if replaced else None
+        instead = "" if newer is None else f"; eviction {newer} replaces it"
+        return f"eviction {eviction.eviction_id} is {eviction.state.value}{instead}"
+
+    def _planned_together(self, eviction: Operation) -> tuple[Operation, ...]:
+        """Others that await approval as well."""
+        jobs = set(eviction.plan.together) if isinstance(eviction, Eviction) else set()
+        return tuple(
+            each
+            for each in self.operations.others(eviction)
+            if isinstance(each, Eviction)
+            and each.state is EvictionState.AWAITING_APPROVAL
+            and each.preemptor.job_id in jobs
+            and eviction.subject.job_id in each.plan.together
+        )
 
     def _cancel(self, request: OperatorRequest, context: CycleContext) -> Answer:
         eviction = self._operation(request)

@@ -17,7 +17,11 @@ from clearway.model.rolling import RollingDrain, RollingState
 from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
 
-HALTED = "halted"  # the small value that says who has halted the daemon; empty where it is not halted
+# Small values that the daemon stores: see ``Store.set_value``.
+HALTED = "halted"  # who has halted the daemon; empty where it is not halted
+PAUSED = "paused"
+BACKEND = "backend"
+STATUS = "status"  # mode and waiting urgent jobs, as ``service.status_record`` writes them
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 
@@ -94,6 +98,9 @@ class Store(HistoryStore, Protocol):
 
         ``own``: only where the job was this user's, for job ids come again.
         """
+
+    def successor(self, eviction_id: int) -> int | None:
+        """The next eviction that was planned for the same preemptor; None: there is none."""
 
     def forget_plans(self, eviction_id: int, before_revision: int) -> None:
         """Delete the plans that a proposal had before this revision, with their explanations."""

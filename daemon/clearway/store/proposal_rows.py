@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, select, text
+from sqlalchemy import Connection, delete, func, select, text
 
-from clearway.model.operations import EvictionState
+from clearway.model.operations import EvictionState, OperationKind
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
 
 _AT_ONCE = 100  # evictions a transaction
@@ -21,6 +21,15 @@ def forget_plans(connection: Connection, eviction_id: int, before_revision: int)
     for table in (EXPLANATIONS, PLANS):
         old = table.c.eviction_id == eviction_id, table.c.revision < before_revision
         connection.execute(delete(table).where(*old))
+
+
+def successor(connection: Connection, eviction_id: int) -> int | None:
+    """The next eviction for the same preemptor."""
+    this = select(EVICTIONS.c.preemptor_job_id).where(EVICTIONS.c.eviction_id == eviction_id).scalar_subquery()
+    same = EVICTIONS.c.kind == OperationKind.EVICTION, EVICTIONS.c.preemptor_job_id == this
+    query = select(func.min(EVICTIONS.c.eviction_id)).where(EVICTIONS.c.eviction_id > eviction_id, *same)
+    found: int | None = connection.execute(query).scalar_one()
+    return found
 
 
 def prune_superseded(connection: Connection, before: datetime) -> int:

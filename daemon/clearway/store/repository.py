@@ -195,6 +195,7 @@ class SqlStore(LeasedStore):
         with self._database.reading() as connection:
             return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
 
+    successor = method(proposal_rows.successor)
     forget_plans = method(proposal_rows.forget_plans, writes=True)
     explain_plan = method(explanation_rows.write, writes=True)
     explanation = method(explanation_rows.newest)

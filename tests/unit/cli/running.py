@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from clearway.cli import render
+from clearway.cli import options, render
 from clearway.cli.app import app
 from tests.simulation.world import World
 
@@ -52,7 +52,10 @@ class Site:
         self.file.write_text(f'[store]\nurl = "{world.store_url}"\n[[preemptors]]\npartition = ["urgent"]\n')
 
     def run(self, *arguments: object) -> Result:
-        return clearway(*arguments, "--config", self.file)
+        """At the time of the simulated world."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(options, "now", self.world.clock.now)
+            return clearway(*arguments, "--config", self.file)
 
     def json(self, *arguments: object) -> Any:
         result = self.run(*arguments, "-o", "json")

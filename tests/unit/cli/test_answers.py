@@ -53,15 +53,16 @@ def test_a_drain_is_answered_in_json(site: Site) -> None:
     with site.cycling():
         begun = site.json("drain", "n3")
         assert begun["result"] == "drain 1: emptying n3"
-        assert (begun["refused"], begun["eviction_id"], begun["rolling_id"]) == (False, 1, None)
+        assert (begun["code"], begun["eviction_id"], begun["rolling_id"]) == ("done", 1, None)
         waited = site.json("drain", "n1", "--wait")
-        assert (waited["eviction_id"], waited["drain"], waited["outcome"]) == (2, "n1", "The nodes are empty.")
+        told = (waited["eviction_id"], waited["drain"]["nodes"], waited["outcome"])
+        assert told == (2, "n1", "The nodes are empty.")
         rolling = site.json("drain", "n4", "--rolling", 1)
-        assert (rolling["rolling_id"], rolling["refused"]) == (1, False)
+        assert (rolling["rolling_id"], rolling["code"]) == (1, "done")
         refused = site.run("drain", "n9", "-o", "json")
     assert refused.exit_code == 1
     told = json.loads(refused.stdout)
-    assert (told["refused"], told["result"]) == (True, "refused: n9 is not a node of this cluster")
+    assert (told["code"], told["result"]) == ("refused", "refused: n9 is not a node of this cluster")
 
 
 def test_bringing_back_is_answered_in_json(site: Site) -> None:
@@ -70,8 +71,8 @@ def test_bringing_back_is_answered_in_json(site: Site) -> None:
         back = site.run("undrain", "n3", "-o", "json")
         none = site.run("undrain", "n9", "-o", "json")
     told = json.loads(back.stdout)
-    assert (back.exit_code, told["result"], told["refused"]) == (0, "brought back n3", False)
-    assert (none.exit_code, json.loads(none.stdout)["refused"]) == (1, True)
+    assert (back.exit_code, told["result"], told["code"]) == (0, "brought back n3", "done")
+    assert (none.exit_code, json.loads(none.stdout)["code"]) == (1, "refused")
 
 
 @pytest.mark.parametrize("command", ["drain", "undrain"])
@@ -86,7 +87,7 @@ def test_a_drain_that_is_not_possible_fails_in_json_as_well(site: Site) -> None:
         result = site.run("drain", "n2", "--wait", "-o", "json")
     assert result.exit_code == 1
     told = json.loads(result.stdout)
-    assert (told["state"], told["refused"]) == ("cancelled", False)
+    assert told["state"] == "cancelled"
     assert "1 job(s) in the way" in told["outcome"]
 
 
@@ -94,9 +95,8 @@ def test_a_compaction_is_answered_in_json(moves: Site) -> None:
     with moves.cycling(each_s=1.0):
         refused = moves.run("promote", "-o", "json")
         moved = moves.json("compact", "--wait")
-    assert (refused.exit_code, json.loads(refused.stdout)["refused"]) == (1, True)
-    assert moved["result"] == "compact 1: moving 1 job(s) off n1"
-    assert (moved["move"], moved["state"], moved["refused"]) == ("compaction", "completed", False)
+    assert (refused.exit_code, json.loads(refused.stdout)["code"]) == (1, "refused")
+    assert (moved["drain"]["move"]["kind"], moved["state"]) == ("compaction", "completed")
 
 
 def test_a_request_without_an_answer_says_that_it_will_be_carried_out(
@@ -162,7 +162,7 @@ def test_a_dry_run_of_moves_tells_where_they_go(moves: Site, monkeypatch: pytest
     table = moves.run("compact", "--dry-run").stdout
     assert table.startswith("Compaction: 1 job(s) would move; n1 would become empty; gain ")
     assert "Trade-off" not in table
-    told = moves.json("compact", "--dry-run")["move"]
+    told = moves.json("compact", "--dry-run")["drain"]["move"]
     assert [(each["source"], each["target"], each["processors"]) for each in told["moves"]] == [("n1", "n3", 1)]
     assert told["gain_node_s"] > 2 * told["cost_node_s"] > 0
     assert moves.run("promote", "--dry-run").stdout.startswith("Not possible: all nodes in question rank alike")
@@ -175,5 +175,8 @@ def test_on_a_narrow_screen_outcomes_have_room(site: Site, monkeypatch: pytest.M
     shown = site.run("evictions", "list").stdout.splitlines()
     assert max(map(len, shown)) <= 80
     assert len(shown) <= 6  # twelve with every column
+    assert "planned" in site.run("evictions", "list", "-o", "wide").stdout
     monkeypatch.setenv("COLUMNS", "120")
     assert "planned" in site.run("evictions", "list").stdout
+    monkeypatch.delenv("COLUMNS")
+    assert "planned" in site.run("evictions", "list").stdout, "a pipe is no narrow screen"

@@ -37,7 +37,7 @@ def test_entries_newest_first(store: SqlStore, tmp_path: Path) -> None:
     lines = run(tmp_path, "audit", "--limit", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["150", "149"]
     assert "\x1b" not in "".join(lines)
-    found = json.loads(run(tmp_path, "audit", "--kind", "refused", "--actor", "user1", "-o", "json").stdout)
+    found = json.loads(run(tmp_path, "audit", "--kind", "refused", "--actor", "user1", "-o", "json").stdout)["items"]
     assert len(found) == 25
     assert {(entry["kind"], entry["actor"]) for entry in found} == {("refused", "user1")}
     assert found[0]["hash"] == {row.sequence: row.hash for row in store.audit_trail(limit=200)}[found[0]["sequence"]]

@@ -1,6 +1,7 @@
 """The commands, as an operator gives them: what they print, and their exit status."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from clearway import __version__
+from clearway.cli import options
 from tests.simulation.world import World
 from tests.unit.cli.running import PROBLEM, clearway, one_line
 
@@ -17,6 +19,35 @@ from tests.unit.cli.running import PROBLEM, clearway, one_line
 def test_version() -> None:
     result = clearway("--version")
     assert (result.exit_code, result.stdout) == (0, f"clearway {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("evictions",), ("evictions", "approve"), ("drain",), ("walltime", "plan")])
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    short, long = clearway(*words, "-h"), clearway(*words, "--help")
+    assert short.exit_code == long.exit_code == 0
+    assert short.stdout == long.stdout
+    assert "Usage: " in short.stdout
+
+
+def test_commands_are_listed_by_use() -> None:
+    """They were listed in the order of the modules that hold them."""
+    lines = clearway("--help").stdout.splitlines()
+    sections = [line.rstrip(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Options", *options.USES]
+    named = {words.split()[0]: line for line, words in enumerate(lines) if words.startswith("  ") and words[2] != " "}
+    where = {use: lines.index(f"{use}:") for use in options.USES}
+    for command, use in {"status": options.LOOK, "evictions": options.LOOK, "pause": options.DECIDE}.items():
+        later = [line for line in where.values() if line > where[use]]
+        assert where[use] < named[command] < min(later), command
+
+
+def test_a_shell_can_complete_commands(tmp_path: Path) -> None:
+    script = tmp_path / "clearway"
+    script.write_text("from clearway.cli.app import main\nmain()\n")
+    asked = {"_CLEARWAY_COMPLETE": "complete_bash", "COMP_WORDS": "clearway ev", "COMP_CWORD": "1"}
+    command = [sys.executable, str(script)]
+    result = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["evictions"], result.stderr
 
 
 def test_a_good_configuration(tmp_path: Path) -> None:

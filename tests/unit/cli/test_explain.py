@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from clearway.api.plan_schemas import WholePlanView
+from clearway.api.views import explanation_view, plan_view
 from clearway.cli.explain import tables
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.dp.eviction_dp import EvictionDP
@@ -17,7 +19,8 @@ def page(problem: EvictionProblem, capsys: pytest.CaptureFixture[str]) -> list[s
     chosen = curve.choose()
     assert chosen is not None
     made = plan(problem=problem, curve=curve, chosen=chosen)
-    Console(width=80).print(tables(made, explain(made, EvictionDP())))
+    shown = plan_view(made, WholePlanView)
+    Console(width=80).print(tables(shown, explanation_view(0, made, explain(made, EvictionDP())), {}))
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 

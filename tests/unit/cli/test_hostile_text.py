@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
-from clearway.cli import render
+from clearway.api import views
+from clearway.api.schemas import EvictionList, EvictionSummary, StepView
+from clearway.cli import eviction_view, plan_view, render
 from clearway.model.operations import EvictionState, StepRecord
 from clearway.model.plan import Choice, NoPlan, Verdict
+from clearway.store.repository import SqlStore
 from tests.builders import NOW, eviction, job, plan, urgent_job
 
 HOSTILE = {
@@ -46,22 +48,24 @@ def test_ordinary_text_stays_as_it_is() -> None:
 def test_tables_show_hostile_text_as_it_is(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "console", lambda: Console(highlight=False, emoji=False, markup=False, width=2_000))
+    monkeypatch.delenv("COLUMNS", raising=False)
     bad = job("101", user=text, name=text, comment=text, account=text)
     made = plan(urgent_job(nodes=1, user=text, name=text), [bad])
     made = replace(made, verdicts=(Verdict("101", Choice.CHOSEN, "kill", f"reason {text}"),))
     e = eviction(made, EvictionState.PREEMPTING, eviction_id=3, outcome=f"outcome {text}")
     e = replace(e, preemptions=tuple(replace(p, note=f"note {text}") for p in e.preemptions))
     steps = (StepRecord(step_id=1, eviction_id=3, job_id="101", kind="event", intended_at=NOW, detail=f"said {text}"),)
-    render.evictions([e], "table")
-    render.eviction(e, steps, "table")
-    render.what_if(NoPlan(f"because {text}"), "table")
+    listed = EvictionList(items=(views.eviction_summary(e, EvictionSummary),), next_offset=None)
+    eviction_view.several(listed, "table")
+    told = tuple(StepView.model_validate(step) for step in steps)
+    eviction_view.one(views.eviction_view(e, SqlStore("sqlite://")), views.verdict_views(e), told, "table")
+    plan_view.what_if(views.what_if_view(NOW, NoPlan(f"because {text}")), "table")
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.split("\n"))
     shown = render.visible(text)
     for word in ("reason", "outcome", "note", "said", "because"):
         assert f"{word} {shown}" in printed
-    render.evictions([e], "json")
+    eviction_view.several(listed, "json")
     printed = capsys.readouterr().out
     assert printed.isascii()
-    assert json.loads(printed)[0]["user"] == text
+    assert json.loads(printed)["items"][0]["user"] == text

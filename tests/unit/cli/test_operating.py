@@ -1,13 +1,19 @@
 """Commands that look at a daemon's work and decide about it."""
 
+import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from clearway.cli import render
+from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
+from clearway.store.repository import SqlStore
 from tests.simulation.world import SAVES, World, config
 from tests.unit.cli.running import Site, clearway, one_line
 
@@ -25,41 +31,88 @@ def site(make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.M
 
 def test_status(site: Site) -> None:
     found = site.json("status")
+    assert (found["running"], found["mode"], found["leader"]) == (True, "approve", "clearway")
     assert found["backend"] == "simulated"
     assert found["paused"] is False
     assert [e["state"] for e in found["open_evictions"]] == ["awaiting_approval"]
-    shown = site.run("status").stdout
-    assert "Slurm through simulated" in shown
-    assert "awaiting" in shown
+    (waiting,) = found["waiting"]
+    assert (waiting["job_id"], waiting["user"], waiting["eviction_id"]) == ("9", "ursula", 1)
+    assert waiting["left_s"] == pytest.approx(59.5)
+    shown = [line.rstrip() for line in site.run("status").stdout.splitlines()]
+    assert shown[0].startswith("Running in mode approve. clearway leads; last sign of life 0s ago; Slurm through sim")
+    assert shown.index("Urgent jobs that wait") < shown.index("Waits for approval (clearway evictions approve NUMBER)")
+
+
+def test_status_of_a_daemon_that_is_gone(site: Site) -> None:
+    """It said "Last sign of life 1h ago" among other lines, and the exit status was 0."""
+    died = site.world.clock.now()
+    site.world.clock.advance(3_600)
+    result = site.run("status")
+    assert result.exit_code == 3
+    since = f"NOT RUNNING since {render.when(died)} (1h00m ago): no daemon leads. It was in mode approve."
+    assert result.stdout.splitlines()[0] == since
+    told = json.loads(site.run("status", "-o", "json").stdout)
+    assert (told["running"], told["leader"]) == (False, None)
+    assert datetime.fromisoformat(told["not_running_since"]) == died
+
+
+def test_status_of_a_daemon_that_has_stopped_in_order(site: Site) -> None:
+    site.world.loop.leadership.release()
+    result = site.run("status")
+    assert (result.exit_code, result.stdout.startswith("NOT RUNNING since ")) == (3, True)
+
+
+def test_status_where_the_database_cannot_be_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise StoreError("the server does not answer")
+
+    monkeypatch.setattr(SqlStore, "sign_of_life", failing)
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert one_line(result.stderr) == "clearway: not known whether Clearway runs: the server does not answer"
+
+
+def test_status_is_shown_again_and_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+
+    def sleep(_: float) -> None:
+        shown.append(1)
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    result = site.run("status", "--watch")
+    assert result.exit_code == 0
+    assert result.stdout.count("Running in mode approve") == 3
 
 
 def test_leaders_and_a_lease_that_is_taken_away(site: Site) -> None:
-    (leader,) = site.json("leaders")
+    (leader,) = site.json("leaders")["items"]
     assert (leader["epoch"], leader["owner"], leader["ended"]) == (1, "clearway", None)
     forced = site.run("takeover", "--force")
     assert "taken from clearway" in forced.stdout
     assert "may still take effect" in forced.stderr
-    (leader,) = site.json("leaders")
+    (leader,) = site.json("leaders")["items"]
     assert leader["ended"] == "forced"
     assert leader["ended_by"].endswith("(command line)")
     assert "forced by" in site.run("leaders").stdout
-    assert "No daemon leads." in site.run("status").stdout
+    assert "NOT RUNNING since " in site.run("status").stdout
 
 
 def test_status_before_the_daemon_has_run(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/none.sqlite"\n')
     result = clearway("status", "--config", file)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "has the daemon run yet?" in one_line(result.stderr)
     assert not (tmp_path / "none.sqlite").exists(), "asking creates no database"
 
 
 def test_list(site: Site) -> None:
     for state, count in (("all", 1), ("planned", 1), ("active", 0), ("past", 0)):
-        found = site.json("evictions", "list", "--state", state)
+        found = site.json("evictions", "list", "--state", state)["items"]
         assert len(found) == count, state
-    (only,) = site.json("evictions", "list")
+    (only,) = site.json("evictions", "list")["items"]
     assert only["eviction_id"] == 1
     assert only["mode"] == "approve"
     assert only["nodes_needed"] == 2
@@ -70,11 +123,13 @@ def test_list(site: Site) -> None:
 
 def test_show(site: Site) -> None:
     found = site.json("evictions", "show", 1)
-    assert {verdict["job_id"] for verdict in found["verdicts"]} == {str(number) for number in range(1, 9)}
-    assert all(verdict["reason"] and verdict["code"] for verdict in found["verdicts"])
-    assert len(found["placement_nodes"]) == 2
+    verdicts = site.json("evictions", "verdicts", 1)["items"]
+    assert {verdict["job_id"] for verdict in verdicts} == {str(number) for number in range(1, 9)}
+    assert all(verdict["reason"] and verdict["code"] for verdict in verdicts)
+    assert found["plan"]["placement_nodes"] == "n[1-2]"
+    assert site.json("evictions", "steps", 1) == {"items": []}
     assert [p["state"] for p in found["preemptions"]] == ["planned", "planned"]
-    assert found["curve"][0]["max_delay_s"] == 0
+    assert found["plan"]["curve"]["points"][0]["max_delay_s"] == 0
     shown = site.run("evictions", "show", 1).stdout
     for text in ("Trade-off", "Every job, with the reason", "What was done", "<- chosen"):
         assert text in shown
@@ -134,17 +189,52 @@ def test_numbers_that_no_database_holds_are_refused(site: Site) -> None:
 def test_approve_and_then_cancel(site: Site) -> None:
     with site.cycling(each_s=0.0):  # or the eviction may be over before it is cancelled
         result = site.run("evictions", "approve", 1)
-        assert (result.exit_code, result.stdout) == (0, "approved\n")
+        assert result.exit_code == 0
+        approved, became = result.stdout.splitlines()
+        assert (approved, became.startswith("Eviction 1 is preempting: 2 jobs")) == ("approved", True)
         again = site.run("evictions", "approve", 1)
-        assert again.exit_code == 1
-        assert again.stdout.startswith("refused: eviction 1 is ")
+        assert (again.exit_code, again.stdout) == (1, "")
+        assert again.stderr.startswith("clearway: refused: eviction 1 is ")
         result = site.run("evictions", "cancel", 1)
         assert (result.exit_code, result.stdout) == (0, "cancelled\n")
     site.world.run_until(site.world.settled, limit_s=900, every_s=2)
-    (found,) = site.json("evictions", "list", "--state", "past")
+    (found,) = site.json("evictions", "list", "--state", "past")["items"]
     assert found["state"] == EvictionState.CANCELLED
     assert "(command line)" in found["outcome"]
     assert not site.world.leftovers()
+
+
+def test_approve_by_the_urgent_job(site: Site) -> None:
+    with site.cycling(each_s=0.0):
+        assert "no eviction for the job '77' waits" in one_line(site.run("evictions", "approve", "--job", 77).stderr)
+        assert site.run("evictions", "approve").exit_code == 2
+        assert site.run("evictions", "approve", 1, "--job", 9).exit_code == 2
+        assert site.run("evictions", "approve", "--job", 9).stdout.startswith("approved\nEviction 1 is preempting")
+
+
+def test_an_approval_that_comes_to_nothing_says_so_and_what_replaces_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was "approved", and no more was heard of it."""
+    world = site.world
+    entry = world.cluster.jobs["9"]
+    entry.job = replace(entry.job, num_nodes=3)
+
+    def cycles(answer: Callable[[], object]) -> object:
+        while (found := answer()) is None:
+            world.tick(0.0)
+        return found
+
+    monkeypatch.setattr(render, "wait_for", cycles)
+    result = site.run("evictions", "approve", 1)
+    assert result.exit_code == 1
+    told = one_line(result.stderr)
+    assert told.startswith("clearway: eviction 1 was superseded, and nothing was done: ")
+    assert told.endswith(" Eviction 2 replaces it.")
+    again = site.run("evictions", "approve", 1)
+    assert one_line(again.stderr) == "clearway: refused: eviction 1 is superseded; eviction 2 replaces it"
+    assert site.json("evictions", "show", 1)["replaced_by"] == 2
+    assert "Eviction 2 replaces it" in site.run("evictions", "show", 1).stdout
 
 
 def test_halt_and_unhalt(site: Site) -> None:

@@ -1,0 +1,27 @@
+"""What is answered about the daemon as its database knows it."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from clearway.api.plan_schemas import Answer
+from clearway.api.schemas import EvictionSummary, PreemptorView, RollingView
+from clearway.config.configuration import Mode
+
+
+class StatusView(Answer):
+    running: bool = Field(description="whether a daemon leads, and has shown itself within daemon.lease")
+    not_running_since: datetime | None = Field(
+        description="when a daemon that led has last shown itself; null: one leads, or none ever has"
+    )
+    mode: Mode | None = Field(description="what the daemon that led last may do; null: none has led yet")
+    leader: str | None = Field(description="host and process of the daemon that leads; null: none does")
+    last_heartbeat: datetime | None = Field(description="when a daemon has last renewed its lease; null: none has yet")
+    heartbeat_age_s: float | None = Field(description="time since then, seconds")
+    backend: str | None = Field(description="how it talks to Slurm: cli, pyslurm or simulated; null: none has led yet")
+    paused: bool = Field(description="whether an operator has paused the daemon")
+    halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
+    waiting_preemptors: int = Field(description="urgent jobs that waited in its last cycle")
+    waiting: tuple[PreemptorView, ...] = Field(description="the first 100 of them, most pressing first")
+    open_evictions: tuple[EvictionSummary, ...] = Field(description="what is planned or under way, by number")
+    rolling_drains: tuple[RollingView, ...] = Field(description="rolling drains that have not ended, by number")

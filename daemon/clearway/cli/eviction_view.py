@@ -1,0 +1,148 @@
+"""How evictions, drains and moves are shown: tables for people, the answers of REST for programs."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from clearway.api.plan_schemas import ChosenPointView, CurvePointView, CurveView, VerdictView
+from clearway.api.schemas import EvictionList, EvictionSummary, EvictionView, PreemptionView, StepView
+from clearway.cli.render import Columns, console, listing, node_hours, print_document, table, visible, when
+from clearway.model.durations import format_duration
+from clearway.model.plan import Choice
+from clearway.slurm.parse.hostlist import compress, expand
+
+_BAR = 40  # characters
+_EXEMPT_SHOWN = 30
+_NARROW = 100  # characters
+
+
+def several(found: EvictionList, output: str) -> None:
+    if output == "json":
+        print_document(found)
+        return
+    console(output).print(summaries(found.items, output) if found.items else "There are none.")
+
+
+def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") -> Table:
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        "for": _goal,
+        ">nodes": lambda e: e.nodes_needed,
+        "planned": lambda e: f"{e.created_at.astimezone():%m-%d %H:%M}",
+        ">jobs": lambda e: e.preemptees,
+        ">node-h\nlost": lambda e: node_hours(
+            e.actual_lost_work_node_s if e.state.terminal else e.predicted_lost_work_node_s
+        ),
+        "outcome": lambda e: e.outcome,
+    }
+    if console(output).width < _NARROW:  # then the outcome, a sentence, needs the room more
+        del columns[">nodes"], columns["planned"]
+    return listing(found, columns, title)
+
+
+def _goal(e: EvictionSummary) -> str:
+    if e.drain is None:
+        return f"{e.display_id} {e.user}"
+    if e.drain.move is None:
+        return f"drain {e.drain.nodes}"
+    return f"{e.drain.move.kind.value} {compress({move.source for move in e.drain.move.moves})}"
+
+
+def purpose(e: EvictionSummary) -> str:
+    """What it is for, after its number in a sentence."""
+    if e.drain is None:
+        return f"for job {e.display_id} of {e.user}"
+    if e.drain.move is not None:
+        return f"for {e.drain.move.kind.value}, asked for by {e.drain.actor}"
+    return f"to drain {e.drain.nodes} for {e.drain.actor}"
+
+
+def one(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView], output: str) -> None:
+    out, plan = console(output), e.plan
+    out.print(visible(f"Eviction {e.eviction_id} {purpose(e)}: {e.state.value}. {e.outcome}".rstrip()))
+    if e.replaced_by is not None:
+        out.print(f"Eviction {e.replaced_by} replaces it: clearway evictions show {e.replaced_by}")
+    where = f", all under leaf switch {plan.switch}," if plan.switch else ""
+    note = f" It was {plan.note}." if plan.note else ""
+    out.print(
+        visible(
+            f"{plan.nodes_needed} nodes{where} by {when(plan.deadline)}; planned {when(e.created_at)} "
+            f"by {plan.curve.planner}.{note}"
+        )
+    )
+    if plan.together:
+        out.print(visible(f"Planned together with the job(s) {', '.join(plan.together)}, and approved with them."))
+    names = {p.job_id: p.display_id for p in e.preemptions}
+    curve, reasons = curve_table(plan.curve, plan.chosen), verdict_table(verdicts, names)
+    out.print(Group("", preemption_table(e.preemptions), "", curve, "", reasons, "", journal(steps)))
+
+
+def journal(steps: Sequence[StepView]) -> Table:
+    columns: Columns = {
+        "at": lambda s: when(s.intended_at),
+        "job": lambda s: s.job_id or "",
+        "step": lambda s: s.kind,
+        "result": lambda s: s.result or "unknown",
+        "detail": lambda s: s.detail,
+    }
+    return listing(steps, columns, title="What was done")
+
+
+def preemption_table(preemptions: Sequence[PreemptionView]) -> Table:
+    columns: Columns = {
+        "job": lambda p: p.display_id,
+        "user": lambda p: p.user,
+        ">nodes": lambda p: len(expand(p.nodes)),
+        "action": lambda p: p.action.shown,
+        "state": lambda p: p.state.value,
+        ">node-h\nlost": lambda p: node_hours(p.actual_lost_work_node_s),
+        ">node-h\nplanned": lambda p: node_hours(p.predicted_lost_work_node_s),
+        "note": lambda p: p.note,
+    }
+    return listing(preemptions, columns)
+
+
+def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
+    """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
+    back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
+    made = table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
+    most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
+    for _, alike in groupby(curve.points, key=_cost):
+        point = next(alike)
+        if not point.feasible:
+            nothing = ["-" for _ in back]
+            made.add_row(format_duration(point.max_delay_s), "-", *nothing, Text("not possible", style="dim"))
+            continue
+        lost = point.lost_work_node_s or 0.0
+        bar = Text("█" * round(_BAR * lost / most) or "▏")
+        bar.append(f"  {point.preemptees} job{'s' * (point.preemptees != 1)}", style="dim")
+        if chosen is not None and point.max_delay_s == chosen.max_delay_s:
+            bar.append("  <- chosen", style="bold green")
+        returns = [node_hours(point.return_node_s) for _ in back]
+        made.add_row(format_duration(point.max_delay_s), node_hours(lost), *returns, bar)
+    return made
+
+
+def _cost(point: CurvePointView) -> tuple[object, ...]:
+    """Points of equal cost are one line."""
+    return point.feasible, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, point.preemptees
+
+
+def verdict_table(verdicts: Sequence[VerdictView], names: Mapping[str, str]) -> Table:
+    """Of exempt jobs the first ones."""
+    made = table("job", "", "why", title="Every job, with the reason")
+    style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
+    order = list(style)
+    shown = sorted(verdicts, key=lambda v: (order.index(v.choice), v.job_id))
+    more = sum(v.choice is Choice.EXEMPT for v in verdicts) - _EXEMPT_SHOWN
+    shown = shown[:-more] if more > 0 else shown
+    for verdict in shown:
+        job = names.get(verdict.job_id, verdict.job_id)
+        made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), verdict.reason)
+    if more > 0:
+        made.add_row("...", "", f"and {more} more exempt jobs (-o json shows all)")
+    return made
