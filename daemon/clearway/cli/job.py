@@ -46,7 +46,7 @@ def job(
         if output is options.Output.JSON:
             print(found.model_dump_json(indent=2))
             return
-        render.console().print(Group(*_told(found)))
+        render.console(output.value).print(Group(*_told(found)))
 
 
 def _told(found: JobView) -> list[RenderableType]:
@@ -185,7 +185,7 @@ def preview(
         if output is options.Output.JSON:
             print(answer.model_dump_json(indent=2))
             return
-        render.console().print(Group(*_foreseen(answer, passed_over)))
+        render.console(output.value).print(Group(*_foreseen(answer, passed_over)))
 
 
 def _read(script: Path) -> str:
