@@ -106,12 +106,12 @@ class Visitor:
         assert not complaints, complaints
         assert not self.elsewhere, self.elsewhere
 
-    def picture(self, name: str) -> None:
+    def picture(self, name: str, *, whole: bool = True) -> None:
         """For the documentation, where CLEARWAY_PICTURES names a folder, or says ``docs``."""
         wanted = os.environ.get("CLEARWAY_PICTURES")
         if wanted:
             folder = PICTURES if wanted == "docs" else Path(wanted)
-            self.page.screenshot(path=folder / f"page-{name}.png", full_page=True)
+            self.page.screenshot(path=folder / f"page-{name}.png", full_page=whole)
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 import { render } from "./vendor/preact.mjs";
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { listen, read, token } from "./api.js";
-import { Failed, Who, html, includes, live } from "./ui.js";
+import { Acting, Failed, Who, html, includes, live } from "./ui.js";
+import { Eviction, Evictions } from "./eviction.js";
 import { Now } from "./now.js";
 
 const PAGES = [
   { path: "now", name: "Now", page: Now },
+  { path: "evictions", name: "Evictions", page: Evictions, one: Eviction },
 ];
 
 /** The page and its argument of the address: #/evictions/12?x=y. */
@@ -82,8 +84,8 @@ function Shell({ who, signOut }) {
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector("#main").focus(); }}>Skip to the content</a>
     <header>
       <a class="brand" href="#/now"><img src="static/icon.svg" alt="" width="24" height="24" />Clearway</a>
-      <nav aria-label="Pages">${shown.filter((each) => !each.hidden).map((each) => html`
-        <a href=${`#/${each.path}`} aria-current=${each === current || current?.under === each.path ? "page" : undefined}>${each.name}</a>`)}
+      <nav aria-label="Pages">${shown.map((each) => html`
+        <a key=${each.path} href=${`#/${each.path}`} aria-current=${each === current ? "page" : undefined}>${each.name}</a>`)}
       </nav>
       <div class="who">
         <span class=${`sign ${sign}`} role="status">${SIGNS[sign]}</span>
@@ -92,8 +94,9 @@ function Shell({ who, signOut }) {
       </div>
     </header>
     <main id="main" tabindex="-1">
-      ${current ? html`<${current.page} key=${`${at.name}/${at.of}`} of=${at.of} query=${at.query} />` : html`<h1>Not found</h1><p>There is no such page.</p>`}
-    </main>`;
+      ${current ? html`<${at.of && current.one ? current.one : current.page} key=${`${at.name}/${at.of}`} of=${at.of} query=${at.query} />` : html`<h1>Not found</h1><p>There is no such page.</p>`}
+    </main>
+    <${Acting} />`;
 }
 
 function App() {

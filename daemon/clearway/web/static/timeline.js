@@ -47,7 +47,7 @@ export function Timeline({ operations, alone = false }) {
     ${width > 0 && html`<${Drawn} operations=${operations} width=${width} at=${at} over=${over} />`}
     <p class="quiet keys">${[["saving", "saves itself"], ["leaving", "leaves its nodes"], ["away", "waits to run again"], ["back", "runs again"]].map(([kind, text]) => html`<span key=${kind}><i class=${`bar ${kind}`} aria-hidden="true"></i>${text}</span>`)}
       <span><i class="line expected" aria-hidden="true"></i>nodes free, as planned</span><span><i class="line deadline" aria-hidden="true"></i>deadline</span></p>
-    <details open=${alone && operations[0].jobs.length <= 12}><summary>The same as a table</summary>${operations.map((e) => html`<${Progress} key=${e.eviction_id} e=${e} alone=${alone} />`)}</details>
+    <details open=${alone && width > 640 && operations[0].jobs.length <= 12}><summary>The same as a table</summary>${operations.map((e) => html`<${Progress} key=${e.eviction_id} e=${e} alone=${alone} />`)}</details>
   </div>`;
 }
 
@@ -111,7 +111,8 @@ function Row({ row, y, x, at, end, label }) {
   const marks = html`${mark(ms(e.predicted_nodes_free_at), "expected")}${(!e.drain || e.drain.deadline) && mark(deadline, "deadline")}`;
   if (!job) {
     const to = ms(e.started_at) || ms(e.finished_at) || at;
-    return html`<g><text class="head" x="0" y=${middle + 4}>${cut(operationName(e), letters)}</text>
+    const planned = [x(ms(e.created_at)), x(Math.min(end, ms(e.predicted_nodes_free_at)))];
+    return html`<g><rect class="planned" x=${planned[0]} y=${middle - 6} width=${Math.max(2, planned[1] - planned[0])} height="12" rx="3"><title>as planned</title></rect><text class="head" x="0" y=${middle + 4}>${cut(operationName(e), letters)}</text>
       <rect class="bar whole" x=${x(ms(e.created_at))} y=${middle - 3} width=${Math.max(2, x(to) - x(ms(e.created_at)))} height="6" rx="3"><title>${operationName(e)}: ${words(e.state)}</title></rect>${marks}</g>`;
   }
   return html`<g><text class="label" x="10" y=${middle + 4}>${cut(`${job.display_id} ${clean(job.name)}`, letters - 2)}</text>

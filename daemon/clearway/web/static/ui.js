@@ -78,7 +78,7 @@ export function Countdown({ at, late = "late by", left = "left" }) {
   const s = (Date.parse(at) - now()) / 1_000;
   const kind = s < 0 ? "late" : s < 120 ? "soon" : "";
   return html`<time class=${`countdown ${kind}`} datetime=${at} title=${time(at)}>
-    ${s < 0 ? `${late} ${duration(-s)}` : `${duration(s)} ${left}`}
+    ${s < 0 ? `${late} ${duration(-s)}` : `${duration(s)} ${left}`.trim()}
   </time>`;
 }
 
@@ -133,35 +133,49 @@ export const Figures = ({ of }) =>
 
 /**
  * A change in two clicks: the first says what it will do, the second asks for it; then its result is shown.
- * `body` may be a function that is called at the second click.
+ * `body` may be a function that is called at the second click; several paths are asked one after another.
  */
-export function Act({ label, title, path, body, kind = "", does, confirm = label, disabled, reason, done }) {
+export function Act({ kind = "", disabled, reason, ...about }) {
+  const begin = () => live.dispatchEvent(new CustomEvent("act", { detail: { kind, ...about } }));
+  return html`<button type="button" class=${kind} disabled=${disabled} title=${disabled ? reason : undefined} onClick=${begin}>${about.label}…</button>`;
+}
+
+/** The dialog of all of them. It outlives the button, which may be gone once the change is made. */
+export function Acting() {
   const dialog = useRef(null);
-  const [state, set] = useState({ busy: false, request: null, error: null });
-  const begin = () => {
-    set({ busy: false, request: null, error: null });
-    dialog.current.showModal();
-  };
+  const [about, setAbout] = useState({});
+  const [state, set] = useState({});
+  useEffect(() => {
+    const begin = (event) => {
+      setAbout(event.detail);
+      set({});
+      dialog.current.showModal();
+    };
+    live.addEventListener("act", begin);
+    return () => live.removeEventListener("act", begin);
+  }, []);
+  const { title, kind, label, confirm = label, does, path, body, done } = about;
   const go = async () => {
-    set({ busy: true, request: null, error: null });
+    set({ busy: true });
     try {
-      const request = await ask(path, typeof body === "function" ? body() : body);
-      set({ busy: false, request, error: null });
+      const requests = [];
+      for (const each of [path].flat()) requests.push(await ask(each, typeof body === "function" ? body() : body));
+      const results = [...new Set(requests.map((each) => each.result))].filter(Boolean).join("; ");
+      set({ request: { ...requests[0], results } });
       live.dispatchEvent(new Event("changed"));
-      if (done) done(request);
+      if (done) done(requests[0]);
     } catch (error) {
-      set({ busy: false, request: null, error });
+      set({ error });
     }
   };
   const { busy, request, error } = state;
   return html`
-    <button type="button" class=${kind} disabled=${disabled} title=${disabled ? reason : undefined} onClick=${begin}>${label}…</button>
-    <dialog ref=${dialog} aria-label=${title}>
-      <h2>${title}</h2>
-      <div class="does">${does}</div>
+    <dialog ref=${dialog} aria-labelledby="act-title">
+      <h2 id="act-title">${title}</h2>
+      ${!request && html`<div class="does">${does}</div>`}
       <div role="status">
         ${busy && html`<p class="banner">Asked; the daemon's next cycle answers.</p>`}
-        ${request && html`<p class="banner result">${request.result ? html`<${Said} text=${request.result} longest=${400} />` : "Stored, but not answered yet: is the daemon at work?"}</p>`}
+        ${request && html`<p class="banner result">${request.results ? html`<${Said} text=${request.results} longest=${400} />` : "Stored, but not answered yet: is the daemon at work?"}</p>`}
         <${Failed} error=${error} />
       </div>
       <div class="buttons">
