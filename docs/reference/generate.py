@@ -239,8 +239,9 @@ The metrics `clearway_caused_...` and `clearway_suffered_...` count each job tha
 for, and once for itself. Accounts have their names where `access.account_metrics = true`, otherwise each is `other`.
 The first 100 combinations of labels keep their account; later ones have the account `other`, and after 100 of these
 every label is `other`. So has a value with more than 64 characters or with characters that cannot be printed; one
-that Slurm does not name is `none`. These series begin with their first count. Alert rules that use them are in
-`deploy/prometheus/clearway.rules.yml`, a dashboard in `deploy/grafana/clearway.json`.
+that Slurm does not name is `none`. These series begin with their first count.
+
+Alert rules that use them are in `deploy/prometheus/clearway.rules.yml`, a dashboard in `deploy/grafana/clearway.json`.
 """
 
 

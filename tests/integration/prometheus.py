@@ -108,9 +108,10 @@ class Prometheus:
         assert not answer.get("warnings"), f"{parameters}: {answer['warnings']}"
         return answer["data"]
 
-    def query(self, expression: str) -> list[Any]:
-        """The series of an instant query, at ``at`` where that is set."""
-        data = self.get("query", query=expression, **({"time": f"{self.at:.3f}"} if self.at else {}))
+    def query(self, expression: str, at: float = 0.0) -> list[Any]:
+        """The series of an instant query, at this moment, else at ``self.at``; 0: now."""
+        moment = at or self.at
+        data = self.get("query", query=expression, **({"time": f"{moment:.3f}"} if moment else {}))
         found: list[Any] = data["result"]
         return found if data["resultType"] in ("vector", "matrix") else [data["result"]]
 

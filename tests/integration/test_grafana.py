@@ -1,119 +1,184 @@
-"""The dashboard: every query of every panel is evaluated in a real Prometheus that scraped the daemon."""
+"""The dashboard: every query is asked of a real Prometheus, with the daemon alive and after it was killed.
+
+One daemon carries out an eviction and is then killed. Prometheus answers about any moment, so both are asked later:
+``alive``, the first scrape after the eviction, and ``dead``, when nothing of the last interval came from the daemon.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.prometheus import Prometheus
-from tests.integration.test_prometheus import prometheus
-
-__all__ = ["prometheus"]  # the fixture
+from tests.integration.daemon import DaemonProcess, wait_for, write_config
+from tests.integration.prometheus import Prometheus, require
+from tests.integration.test_prometheus import RULES, make_room
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "clearway.json").read_text())
-FALLBACK = " or vector(0)"
-VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$cluster": "{cluster}", "$datasource": "prometheus"}
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+BY_TITLE = {panel["title"]: panel for panel in PANELS}
+# Empty while all is well: their ``noValue`` says so.
+EMPTY_WHEN_WELL = {"Alerts"}
+# Have a value without a daemon, and must look ill then.
+OF_THE_DEAD = {"Daemons", "Since the last cycle", "Age of the last cycle", "Alerts"}
+INTERVAL_S = 10  # the last interval, when the daemon is dead
 
 
-def panels() -> Iterator[dict[str, Any]]:
-    for panel in DASHBOARD["panels"]:
-        yield panel
-        yield from panel.get("panels", [])
+@dataclass(frozen=True)
+class Moment:
+    """What Prometheus knew then."""
+
+    prometheus: Prometheus
+    at: float
+    interval: str
+
+    def ask(self, expression: str, cluster: str = ".*") -> list[Any]:
+        return self.prometheus.query(self.filled(expression, cluster), self.at)
+
+    def filled(self, expression: str, cluster: str = ".*") -> str:
+        variables = {"$__rate_interval": self.interval, "$__range": "5m", "$cluster": cluster}
+        for name, value in variables.items():
+            expression = expression.replace(name, value)
+        assert "$" not in expression
+        return expression
 
 
-def queries() -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class Moments:
+    alive: Moment
+    dead: Moment
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moments]:
+    require("prometheus", "setpriv")
+    folder = tmp_path_factory.mktemp("daemon")
+    urgent = folder / "urgent"
+    config = write_config(folder)
+    config.write_text(config.read_text().replace("[access]\n", "[access]\naccount_metrics = true\n"))
+    with (
+        DaemonProcess(config, URGENT_FILE=str(urgent)) as daemon,
+        Prometheus(daemon.address.removeprefix("http://"), rules=RULES) as running,
+    ):
+        alive_at = make_room(running, daemon.address, urgent)
+        daemon.signal(signal.SIGKILL)
+        wait_for(lambda: running.query('up{job="clearway"} == 0'), 60, "a scrape that fails")
+        last = running.value(f"max_over_time(timestamp(clearway_cycles_total)[{INTERVAL_S * 60}s:1s])")
+        dead_at = last + INTERVAL_S + 1.0
+        wait_for(lambda: running.value("vector(time())") > dead_at, 60, "an interval without a scrape that succeeded")
+        yield Moments(Moment(running, alive_at, "1m"), Moment(running, dead_at, f"{INTERVAL_S}s"))
+
+
+def queries() -> list[Any]:
     """Panel and expression of each query."""
     return [
-        (f"{panel['title']}/{target['refId']}", target["expr"])
-        for panel in panels()
-        for target in panel.get("targets", [])
+        pytest.param(panel, target["expr"], id=f"{panel['title']}/{target['refId']}")
+        for panel in PANELS
+        for target in panel["targets"]
     ]
 
 
-def filled(expression: str, cluster: str = ".*") -> str:
-    for name, value in VARIABLES.items():
-        expression = expression.replace(name, value)
-    return expression.replace("{cluster}", cluster)
+each_query = pytest.mark.parametrize(("panel", "expression"), queries())
 
 
-@pytest.mark.parametrize(("panel", "expression"), queries(), ids=[panel for panel, _ in queries()])
-def test_every_query_answers(prometheus: Prometheus, panel: str, expression: str) -> None:
-    assert expression.endswith(FALLBACK), f"{panel}: an empty panel must show 0"
-    found = prometheus.query(filled(expression))
-    assert found, panel
-    assert "NaN" not in str(found), f"{panel}: {found}"
-    real = prometheus.query(filled(expression.removesuffix(FALLBACK)))
-    assert real, f"{panel}: has no data of its own after an eviction"
-    assert prometheus.query(filled(expression.removesuffix(FALLBACK), "test")), f"{panel}: by the cluster's name"
+@each_query
+def test_alive_every_query_has_data(moments: Moments, panel: dict[str, Any], expression: str) -> None:
+    found = moments.alive.ask(expression)
+    assert "NaN" not in str(found)
+    if panel["title"] in EMPTY_WHEN_WELL:
+        assert found == []
+        return
+    assert found, "has no data of its own after an eviction"
+    assert moments.alive.ask(expression, "test"), "by the cluster's name"
+    assert all(series["metric"] or len(found) == 1 for series in found), "no nameless series beside others"
 
 
-@pytest.mark.parametrize(("panel", "expression"), queries(), ids=[panel for panel, _ in queries()])
-def test_a_cluster_without_data_shows_zero(prometheus: Prometheus, panel: str, expression: str) -> None:
-    (only,) = prometheus.query(filled(expression, "nowhere"))
-    assert (panel, only["metric"], only["value"][1]) == (panel, {}, "0")
+@each_query
+def test_dead_no_query_has_a_healthy_value(moments: Moments, panel: dict[str, Any], expression: str) -> None:
+    found = moments.dead.ask(expression)
+    if "$__range" in expression:
+        return  # what happened in the time range stays true
+    if panel["title"] not in OF_THE_DEAD:
+        assert found == []
+        return
+    assert found, "says that the daemon is dead"
+    if panel["type"] == "stat" and panel["title"] != "Since the last cycle":
+        assert {color(panel, float(series["value"][1])) for series in found} == {"red"}
 
 
-def test_lost_and_saved_node_hours_are_what_the_daemon_counted(prometheus: Prometheus) -> None:
-    by_panel = dict(queries())
-    saved_h = prometheus.value(filled(by_panel["Saved node-hours/A"]))
-    assert saved_h == pytest.approx(prometheus.value("clearway_saved_work_node_seconds_total") / 3_600, rel=0.3)
-    lost_h = prometheus.value(filled(by_panel["Lost node-hours/A"]))
-    assert lost_h == pytest.approx(prometheus.value("sum(clearway_lost_work_node_seconds_total)") / 3_600, rel=0.3)
+def color(panel: dict[str, Any], value: float) -> str:
+    """As Grafana colours a number: by the words for it, or by the highest threshold below it."""
+    defaults = panel["fieldConfig"]["defaults"]
+    for mapping in defaults.get("mappings", []):
+        if f"{value:g}" in mapping["options"]:
+            return str(mapping["options"][f"{value:g}"]["color"])
+    steps = [step for step in defaults["thresholds"]["steps"] if step["value"] is None or step["value"] <= value]
+    return str(steps[-1]["color"])
 
 
-def test_the_dashboard_can_be_imported() -> None:
-    assert DASHBOARD["schemaVersion"] >= 36
-    assert DASHBOARD["title"] == "Clearway"
-    assert DASHBOARD["uid"] == "clearway"
-    assert "id" not in DASHBOARD, "Grafana gives its own"
-    ids = [panel["id"] for panel in panels()]
-    assert len(ids) == len(set(ids))
-    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
-    assert variables["datasource"]["type"] == "datasource"
-    assert variables["datasource"]["query"] == "prometheus"
-    assert variables["cluster"]["allValue"] == ".*"
+@pytest.mark.parametrize("title", ["Since the last cycle", "Age of the last cycle"])
+def test_the_age_of_the_last_cycle_grows_after_death(moments: Moments, title: str) -> None:
+    """Once it was 0 then."""
+    panel = BY_TITLE[title]
+    (then,), (now,) = (moment.ask(panel["targets"][0]["expr"]) for moment in (moments.alive, moments.dead))
+    age_s = float(now["value"][1])
+    assert age_s >= INTERVAL_S
+    assert float(then["value"][1]) < 20
+    if panel["type"] == "stat":
+        assert color(panel, 121) == "red"
+        # Much later Prometheus still knows it, for a day.
+        late = Moment(moments.dead.prometheus, moments.dead.at + 3_600, "1m")
+        (hour,) = late.ask(panel["targets"][0]["expr"])
+        assert color(panel, float(hour["value"][1])) == "red"
 
 
-def test_every_panel_uses_the_selectors() -> None:
-    for panel in panels():
-        if panel["type"] == "row":
-            continue
-        assert panel["targets"], panel["title"]
-        for place in (panel, *panel["targets"]):
-            assert place["datasource"] == {"type": "prometheus", "uid": "$datasource"}, panel["title"]
-        for target in panel["targets"]:
-            selectors = re.findall(r"(?:clearway|process)_\w+(\{[^}]*\})?", target["expr"])
-            assert selectors, panel["title"]
-            assert all('cluster=~"$cluster"' in selector for selector in selectors), target["expr"]
+def test_alive_the_first_row_looks_well(moments: Moments) -> None:
+    for title in ("Daemons", "Daemon that acts", "Commands to Slurm", "Mode"):
+        found = moments.alive.ask(BY_TITLE[title]["targets"][0]["expr"])
+        assert {color(BY_TITLE[title], float(series["value"][1])) for series in found} <= {"green", "blue"}, title
+    (mode,) = moments.alive.ask(BY_TITLE["Mode"]["targets"][0]["expr"])
+    assert mode["metric"] == {"mode": "automatic"}
 
 
-def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        grid = panel["gridPos"]
-        cells = {
-            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
-        }
-        assert grid["x"] + grid["w"] <= 24, panel["title"]
-        assert not cells & taken, panel["title"]
-        taken |= cells
+@each_query
+def test_a_cluster_without_daemons_shows_nothing(moments: Moments, panel: dict[str, Any], expression: str) -> None:
+    assert moments.alive.ask(expression, "nowhere") == [], panel["title"]
 
 
-def test_the_dashboard_shows_what_it_should() -> None:
-    shown = " ".join(expression for _, expression in queries())
-    for name in (
-        "clearway_open_evictions",
-        "clearway_time_to_start_seconds_bucket",
-        "clearway_lost_work_node_seconds_total",
-        "clearway_saved_work_node_seconds_total",
-        "clearway_cycle_failures_total",
-        "clearway_slurm_steps_total",
-        "clearway_cycle_duration_seconds_bucket",
-        "clearway_last_cycle_timestamp_seconds",
+def test_lost_and_saved_node_hours_are_what_the_daemon_counted(moments: Moments) -> None:
+    for title, metric in (
+        ("Lost node-hours", "clearway_lost_work_node_seconds_total"),
+        ("Saved node-hours", "clearway_saved_work_node_seconds_total"),
     ):
-        assert name in shown
+        (shown,), (counted,) = (
+            moments.alive.ask(expression) for expression in (BY_TITLE[title]["targets"][0]["expr"], f"sum({metric})")
+        )
+        assert float(shown["value"][1]) == pytest.approx(float(counted["value"][1]) / 3_600, rel=0.3)
+
+
+def test_who_caused_and_who_paid_are_counted_from_the_first(moments: Moments) -> None:
+    """A series that begins with its first count has no increase for Prometheus."""
+    (cause,) = moments.alive.ask(BY_TITLE["Who causes preemptions"]["targets"][0]["expr"])
+    assert cause["metric"].keys() == {"rule", "account", "partition"}
+    assert cause["metric"]["partition"] == "urgent"
+    assert float(cause["value"][1]) == pytest.approx(6, rel=0.3)
+    paid = moments.alive.ask(BY_TITLE["Who pays for them"]["targets"][0]["expr"])
+    assert sum(float(series["value"][1]) for series in paid) == pytest.approx(6, rel=0.3)
+
+
+@pytest.mark.parametrize("mark", DASHBOARD["annotations"]["list"], ids=lambda mark: mark["name"])
+def test_marks(moments: Moments, mark: dict[str, Any]) -> None:
+    expression = mark["target"]["expr"]
+    found = {name: bool(getattr(moments, name).ask(expression)) for name in ("alive", "dead")}
+    assert found["alive"] is (mark["name"] in ("Evictions end", "Jobs have to leave"))
+    if mark["name"] == "Daemon does not answer":
+        assert found["dead"]
+    for label in re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"]):
+        for moment in (moments.alive, moments.dead):
+            assert all(label in series["metric"] for series in moment.ask(expression))

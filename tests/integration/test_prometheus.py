@@ -24,6 +24,20 @@ def alert_rules() -> dict[str, str]:
     return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
 
 
+def make_room(running: Prometheus, address: str, urgent: Path) -> float:
+    """Let the daemon make room for an urgent job; when Prometheus has seen the end of it.
+
+    Asked about is the moment of the first scrape after it: rates of the last minute are those of the eviction, however
+    long the tests take, and a scrape that comes too late or fails cannot change what was known then.
+    """
+    wait_for(lambda: running.value("clearway_cycles_total") > 0, what="a first scrape")
+    urgent.with_suffix(".new").write_text("6")  # more than can save themselves: something is lost as well
+    urgent.with_suffix(".new").rename(urgent)
+    wait_for(lambda: get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction")
+    ended = 'timestamp(clearway_evictions_total{result="completed"} > 0)'
+    return float(wait_for(lambda: running.value(ended), what="a scrape after it"))
+
+
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Has seen the daemon before, while and after it made room for an urgent job."""
@@ -34,16 +48,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         DaemonProcess(write_config(folder), URGENT_FILE=str(urgent)) as daemon,
         Prometheus((address := daemon.address).removeprefix("http://"), rules=RULES) as running,
     ):
-        wait_for(lambda: running.value("clearway_cycles_total") > 0, what="a first scrape")
-        urgent.with_suffix(".new").write_text("6")  # more than can save themselves: something is lost as well
-        urgent.with_suffix(".new").rename(urgent)
-        wait_for(lambda: get(f"{address}/api/v1/evictions/1").json().get("state") == "completed", 30, "an eviction")
-        # Asked about is the moment of the first scrape after it: rates of the last minute are those of the eviction,
-        # however long the tests take, and a scrape that comes too late or fails cannot change what was known then.
-        running.at = wait_for(
-            lambda: running.value('timestamp(clearway_evictions_total{result="completed"} > 0)'),
-            what="a scrape after it",
-        )
+        running.at = make_room(running, address, urgent)
         yield running
 
 
