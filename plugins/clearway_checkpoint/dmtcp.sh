@@ -8,7 +8,8 @@
 # DMTCP's exit statuses are not believed: a checkpoint request may return before the images are written, and says 0
 # then. A checkpoint counts when there are as many images as processes, none half written, the restart script (which
 # DMTCP writes last) names just these, and the coordinator says that all run again. A restart counts when it says that
-# all of them run; CLEARWAY_STATE/restarted tells (ok=yes or ok=no), and one that hangs is ended with status 99.
+# all of them run, or has written down that they did: a program may end before anything has seen it run.
+# CLEARWAY_STATE/restarted tells (ok=yes or ok=no), and a restart that hangs is ended with status 99.
 #
 # Settings, all optional:
 #   CLEARWAY_DMTCP_SIGNAL     the signal DMTCP keeps for itself (60: its own default, USR2, is what submitit listens to)
@@ -22,6 +23,7 @@ set -u
 signal=${CLEARWAY_DMTCP_SIGNAL:-60}
 limit_s=${CLEARWAY_DMTCP_LIMIT_S:-540}
 restart_s=${CLEARWAY_DMTCP_RESTART_S:-300}
+record='' # the coordinator's option that makes it write down what happened when
 image_overhead_kib=$((23 * 1024)) # a process's image is its data and this
 listener_fd=821                   # where a coordinator looks for a listener that it is to take over
 failed=99                         # DMTCP's own exit status for its failures
@@ -190,6 +192,7 @@ peers() { # how many processes there are, when all of them run; nothing when not
 }
 
 quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own; its exit status goes to $state/coordinator
+    # In a folder of its own: --write-kv-data leaves its record of events where it was started.
     set -- dmtcp_coordinator -q --coord-port 0 --port-file "$state/port" \
         --ckptdir "$work" --tmpdir "$state/tmp" "$@"
     # DMTCP always listens on every address, except on a listener that it is handed. Perl and Python can make one.
@@ -208,19 +211,20 @@ quiet_coordinator() { # quiet_coordinator OPTION ...: in a session of its own; i
     fi
     # Not a child of the program, which would not expect it.
     # shellcheck disable=SC2016 - expanded by the inner shell
-    (setsid sh -c '"$@"; echo $? >"$0"' "$state/coordinator" "$@" </dev/null >/dev/null 2>&1 &)
+    (cd "$state/events" && setsid sh -c '"$@"; echo $? >"$0"' "$state/coordinator" "$@" </dev/null >/dev/null 2>&1 &)
 }
 
 coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells the program's DMTCP where it is
     wide=no
     [ "$1" != srun ] || wide=yes
-    ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$work"
+    rm -rf "$state/events" # an earlier coordinator that still ends writes nothing into the new one
+    ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$state/events" "$work"
     rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring"
     if [ $wide = no ]; then
-        quiet_coordinator --exit-on-last
+        quiet_coordinator --exit-on-last ${record:+"$record"}
         DMTCP_COORD_HOST=127.0.0.1
     else # not --exit-on-last: the first rank may have ended before the last one comes
-        quiet_coordinator --stale-timeout 3600
+        quiet_coordinator --stale-timeout 3600 ${record:+"$record"}
         DMTCP_COORD_HOST=${CLEARWAY_DMTCP_HOST:-$(hostname)}
     fi
     until=$(($(now) + 20))
@@ -358,7 +362,7 @@ checkpoint() {
         [ "$(peers)" != "$count" ] || rm "$state/saving"
         no "$reason"
     fi
-    rm "$state/saving"
+    rm -f "$state/saving" "$state"/events/*.json # each checkpoint adds a record
     mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
     durable "$generation"
     summed "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
@@ -381,16 +385,37 @@ verify() {
     yes
 }
 
+ran() { # did all processes of a restart run: yes or no by the coordinator's record; nothing where there is none
+    set -- "$state"/events/*.json
+    [ -e "$1" ] || return 0
+    if grep -qs Restart-Complete "$@"; then echo yes; else echo no; fi
+}
+
+coordinator_ended() { # coordinator_ended SECONDS: by then
+    until=$(($(now) + $1))
+    while [ ! -s "$state/coordinator" ]; do
+        [ "$(now)" -lt $until ] || return 1
+        pause
+    done
+}
+
 broken() { # broken STATUS: was it DMTCP that ended the program, with its own status for its failures
     enter_state
+    if [ -e "$state/restoring" ]; then # nothing has seen it run; what a coordinator has written when it ends is all
+        ask -q >/dev/null
+        coordinator_ended 5
+        case $(ran) in
+            yes) rm -f "$state/restoring"; told ok=yes ;;
+            no) yes "reason=status $1 before DMTCP had restored all of it" ;;
+        esac
+    fi
     # A signal, too: DMTCP saves from within the program, so who ends the one (the kernel for want of memory) ends both.
     [ "$1" = $failed ] || [ "$1" -gt 128 ] || no "this is not DMTCP's exit status"
     for doing in saving restoring; do
         [ ! -e "$state/$doing" ] || yes "reason=status $1 while DMTCP was $doing it"
     done
     [ "$1" = $failed ] || no "this is not DMTCP's exit status"
-    until=$(($(now) + 3)) # a coordinator whose last process has ended follows it at once
-    while [ ! -s "$state/coordinator" ] && [ "$(now)" -lt $until ]; do pause; done
+    coordinator_ended 3 # one whose last process has ended follows it at once
     case $(cat "$state/coordinator" 2>/dev/null) in
         ''|0) no "DMTCP's coordinator has not failed" ;;
         *) yes "reason=its coordinator ended with exit status $(cat "$state/coordinator")" ;;
@@ -404,20 +429,27 @@ watch() { # watch COUNT PID: says when so many processes run; ends a restart tha
     port=$(cat "$state/port") # this one's, should the launcher have gone on to another
     until=$(($(now) + restart_s))
     while [ "$(now)" -lt $until ] && kill -0 "$2" 2>/dev/null; do
-        running=$(peers)
-        if [ "${running:-0}" -ge "$1" ]; then
-            rm -f "$state/restoring"
-            told ok=yes
-            exit 0
-        fi
+        running=$(peers) # fewer where some have ended by now
+        if [ "$(ran)" = yes ] || [ "${running:-0}" -ge "$1" ]; then rans; fi
         pause
     done
-    # What has ended may have failed, or be a program that was saved at its very end: `broken` knows by its status.
-    ! kill -0 "$2" 2>/dev/null || told ok=no "reason=not all of $1 processes run after $restart_s s"
-    # Also when the first process has ended: others of a failed restart may hang.
+    if kill -0 "$2" 2>/dev/null; then
+        told ok=no "reason=not all of $1 processes run after $restart_s s"
+    else
+        # The first process has ended. It may have done its work; or the restart has failed, and others of it may hang.
+        until=$(($(now) + 5))
+        while [ "$(now)" -lt $until ] && [ ! -s "$state/coordinator" ] && [ "$(ran)" != yes ]; do pause; done
+        [ "$(ran)" != yes ] || rans
+    fi
     ask -k >/dev/null
     pause
     kill -s KILL -- "-$2" 2>/dev/null || kill -s KILL "$2" 2>/dev/null
+}
+
+rans() { # all of it ran
+    rm -f "$state/restoring"
+    told ok=yes
+    exit 0
 }
 
 copy_to() { # copies the files named on standard input, with their folders, to this folder
@@ -437,6 +469,7 @@ restart() {
     rm -f "$CLEARWAY_STATE/restarted"
     count=$(images_in "$generation" | wc -l)
     [ "$count" -gt 0 ] || die "$generation has no images"
+    record=--write-kv-data
     coordinate "$@"
     # Open files that were deleted or changed are looked for where they were first saved, not beside the images.
     rm -rf "$work/images"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from clearway.model.claims import ClaimError, parse_claims
+from clearway.model.claims import ClaimError, SaveState, parse_claims
 from tests.integration.bench import LAUNCHER, SHELLS, Bench, poll
 from tests.integration.test_deploy import PIECES
 
@@ -20,7 +21,8 @@ REPLACED = re.compile(
     "(run|checkpoint|checkpointer|app|signal|to|interval|state|asked|last|took|size_mib|generation|restart|restart_s)="
 )
 TELL_ALL = """
-eval "$(sed -n '/^tell() {/,/^}/p' "$1")"
+eval "$(sed -n '/^tell() {/,/^}/p; /^set_comment() {/,/^}/p' "$1")"
+tries=5
 squeue() { cat "$each"; }
 scontrol() { for word; do case $word in Comment=*) printf '%s\\n' "${word#Comment=}" >"$each.new" ;; esac; done; }
 job=7 direct=yes
@@ -79,3 +81,47 @@ def test_a_claim_names_its_run(bench: Bench, by_slurm: str, run: int, monkeypatc
     plain = bench.start("--checkpointer", "none", program="exit 5")
     assert plain.wait(timeout=60) == 5
     assert bench.claims().run == run
+
+
+SAVES = """
+    trap 'echo saved > "$FOLDER/ck.new"; mv "$FOLDER/ck.new" "$FOLDER/ck"' USR1
+    touch "$FOLDER/ready"
+    while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
+    exit 42
+"""
+
+
+@pytest.mark.parametrize("how", ["exit 1", "exit 0"])
+def test_a_comment_that_cannot_be_read_is_not_taken_for_an_empty_one(bench: Bench, how: str) -> None:
+    """The user's own words would be overwritten, among them how long the job may be delayed."""
+    squeue = bench.folder / "squeue"
+    deaf = 'echo >> "$FOLDER/looks"; [ $(wc -l < "$FOLDER/looks") -gt 2 ] || '
+    squeue.write_text(squeue.read_text().replace("*) cat", f"*%k*) {deaf}{how}; cat"))
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program="sleep 0.5; exit 5")
+    poll(lambda: "checkpoint=signal" in bench.comment)
+    assert bench.comment.startswith("my own words clearway:max_delay=5m,")
+    assert step.wait(timeout=60) == 5
+
+
+@pytest.mark.parametrize("hold", ["60", "0"])
+def test_an_answer_that_could_not_be_told_is_told_later(bench: Bench, hold: str) -> None:
+    """Whoever asked waits for it: also when the program goes on meanwhile."""
+    scontrol = bench.folder / "scontrol"
+    deaf = '#!/bin/sh\ncase "$*" in *state=saved*) [ ! -e "$FOLDER/deaf" ] || { echo >> "$FOLDER/tries"; exit 1; } ;; esac\n'
+    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", deaf))
+    (bench.folder / "deaf").touch()
+    step = bench.start("--hold", hold, "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
+    pid = bench.launcher_pid()
+    poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
+    os.kill(pid, signal.SIGUSR1)
+    tries = bench.folder / "tries"
+    poll(lambda: tries.exists() and tries.read_text().count("\n") > 5, limit_s=30)
+    (bench.folder / "deaf").unlink()
+    poll(lambda: bench.claims().state is SaveState.SAVED)
+    (bench.folder / "stop").touch()
+    if hold == "60":
+        os.kill(pid, signal.SIGTERM)  # the program is still held
+        os.killpg(step.pid, signal.SIGKILL)
+        step.wait(timeout=60)
+    else:
+        assert step.wait(timeout=60) == 42

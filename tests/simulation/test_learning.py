@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -151,6 +152,19 @@ def test_what_a_run_says_of_its_restart_is_kept_once(world: World) -> None:
         world.tick()
     (record,) = world.store.restart_history()
     assert (record.job_id, record.restart, record.restart_s, record.run) == (job_id, Restart.FALLBACK, 4.0, 1)
+
+
+def test_a_run_that_ended_before_it_was_seen_to_run_still_says_how_it_began(world: World) -> None:
+    """The launcher says so when the restarted program has ended within its first second."""
+    told = f"{SAVES},run=1,restart=ok,restart_s=0"
+    job_id = world.submit(Program(work_s=1), on=("n1",), restart_count=1)
+    world.run_until(lambda: world.state(job_id) is JobState.ENDED)
+    assert world.store.restart_history() == ()
+    entry = world.cluster.jobs[job_id]
+    entry.job = replace(entry.job, comment=told)
+    world.tick()
+    (record,) = world.store.restart_history()
+    assert (record.job_id, record.restart, record.run) == (job_id, Restart.OK, 1)
 
 
 @pytest.mark.parametrize(

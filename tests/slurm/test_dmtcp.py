@@ -61,7 +61,9 @@ wait $program
 sh {driver} end
 touch {work}/rankhurry
 sh {driver} restart "$generation" -- {run}
-echo status=$?
+status=$?
+echo status=$status
+sh {driver} broken $status # as the launcher asks: they may have ended before anything has seen them run
 cat "$CLEARWAY_STATE/restarted"
 sh {driver} end
 """

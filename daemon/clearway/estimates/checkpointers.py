@@ -27,7 +27,8 @@ verb                                           what it does
                                                falls back to an older generation only on this word
 ``broken STATUS``                              was it the checkpointer that ended the program with this exit status,
                                                not the program itself: ok, reason. ``ok=yes`` only with evidence: the
-                                               launcher then goes on from the newest generation. May be left out
+                                               launcher then goes on from the newest generation. Writes ``restarted``
+                                               where the program ended before it was seen to run. May be left out
 ``forget GENERATION``                          removes what ``checkpoint`` keeps elsewhere than in this folder. May be
                                                left out
 ``end``                                        removes what ``start``, ``restart`` left on the node

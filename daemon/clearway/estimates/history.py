@@ -85,7 +85,7 @@ class HistoryKeeper:
         self._emit(record)
 
     def record_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
-        """Write down what running jobs say of how they began; once for each run, and again when they say more."""
+        """Write down what jobs say of how their run began; once for each run, and again when they say more."""
         found: dict[tuple[str, datetime], RestartRecord] = {}
         for job in snapshot.jobs:
             if job.restart_count == 0 or job.start_time is None or "restart=" not in job.comment:
@@ -211,9 +211,10 @@ def restart_record(job: Job, now: datetime, history: History) -> RestartRecord |
     """How this run of a job went on from a checkpoint; None while it does not say, or cannot be believed.
 
     Words without a run may be an earlier run's. Of a start that took longer than this run is old they certainly are.
+    A run that has ended counts too: one that ends at once after its restart was never seen to run.
     """
     claims, _ = read_claims(job)
-    if claims is None or claims.restart is None or job.state is not JobState.RUNNING or job.start_time is None:
+    if claims is None or claims.restart is None or job.state not in _TELLING or job.start_time is None:
         return None
     took_s = claims.restart_s
     if job.restart_count == 0 or (took_s or 0.0) > (now - job.start_time + CLOCK_SKEW).total_seconds():
@@ -233,6 +234,9 @@ def restart_record(job: Job, now: datetime, history: History) -> RestartRecord |
         predicted_s=predicted_s,
         restart_s=took_s,
     )
+
+
+_TELLING = (JobState.RUNNING, JobState.COMPLETING, JobState.ENDED)
 
 
 def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool) -> CheckpointOutcome | None:
