@@ -107,8 +107,9 @@ def test_a_comment_that_cannot_be_read_is_not_taken_for_an_empty_one(bench: Benc
 def test_an_answer_that_could_not_be_told_is_told_later(bench: Bench, hold: str) -> None:
     """Whoever asked waits for it: also when the program goes on meanwhile."""
     scontrol = bench.folder / "scontrol"
-    deaf = '#!/bin/sh\ncase "$*" in *state=saved*) [ ! -e "$FOLDER/deaf" ] || { echo >> "$FOLDER/tries"; exit 1; } ;; esac\n'
-    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", deaf))
+    deaf = '[ ! -e "$FOLDER/deaf" ] || { echo >> "$FOLDER/tries"; exit 1; }'
+    refuses = f'#!/bin/sh\ncase "$*" in *state=saved*) {deaf} ;; esac\n'
+    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", refuses))
     (bench.folder / "deaf").touch()
     step = bench.start("--hold", hold, "--checkpoint-file", f"{bench.folder}/ck", program=SAVES)
     pid = bench.launcher_pid()

@@ -142,7 +142,7 @@ def test_a_program_that_ends_well_while_it_is_asked_has_not_failed_to_save_itsel
     assert bench.claims().state is SaveState.SAVING
 
 
-# The launcher's own function, while bash answers a request that comes just then (one of six where requests never cease).
+# The launcher's own function, while bash answers a request that comes just then.
 ENDS = """
 eval "$(sed -n '/^ended() {/,/^}/p' "$1")"
 pause() { :; }
