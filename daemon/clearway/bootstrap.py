@@ -25,6 +25,9 @@ from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
 from clearway.model.operations import Drain, Eviction, Operation, Relocation
 from clearway.model.problem import Action
+from clearway.notify.dispatch import Dispatcher, NotesFence
+from clearway.notify.outbox import Outbox
+from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.approval import ApprovalRules
 from clearway.preemption.controller import PreemptionController
@@ -44,6 +47,7 @@ from clearway.service.process_identity import own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
+from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import SqlStore
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
@@ -60,6 +64,7 @@ class Daemon:
     store: SqlStore
     metrics: Metrics
     identity: SlurmIdentity | None  # None: a simulated cluster, or one without Slurm's commands
+    dispatcher: Dispatcher
 
 
 def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
@@ -92,7 +97,18 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     except BaseException:
         store.close()
         raise
-    return Daemon(new_loop(config, parts), store, metrics, identity)
+    loop = new_loop(config, parts)
+    return Daemon(loop, store, metrics, identity, open_dispatcher(loop, metrics))
+
+
+def open_dispatcher(loop: Loop, metrics: Metrics) -> Dispatcher:
+    """What tells owners and operators; on a simulated cluster the jobs themselves say nothing."""
+    parts, config, leadership = loop.parts, loop.config, loop.leadership
+    fence = NotesFence(leadership, config.daemon.lease / 2)
+    conf = str(config.slurm.conf) if config.slurm.conf else None
+    notes = open_notes(config.slurm.timeout, conf, fence) if parts.backend.name != "simulated" else None
+    senders = partial(open_senders, notes=notes)
+    return Dispatcher(parts.store, parts.clock, metrics.notices, parts.bell, leadership, senders)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:
@@ -104,8 +120,9 @@ def new_loop(config: Config, parts: Parts) -> Loop:
 def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     """Everything that a cycle needs under this configuration."""
     backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
-    operations = OpenOperations(store)
-    suppression, pauses = Suppression(store), UserPauses(store)
+    outbox = Outbox(config.notify, store, parts.bell)
+    operations = OpenOperations(store, outbox)
+    suppression, pauses = Suppression(store), UserPauses(store, outbox.loop_found)
     quarantine = Quarantine(parts.clock, emit)
     basis = PlanningBasis(
         parts.planner,

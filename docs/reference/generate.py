@@ -7,7 +7,7 @@ tests/unit/docs fails while a page differs from what this makes.
 import runpy
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin
@@ -23,7 +23,6 @@ from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
-from clearway.store.tables import METADATA
 from clearway.telemetry.metrics import Metrics
 
 FOLDER = Path(__file__).parent
@@ -74,27 +73,33 @@ SECTIONS = {
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
-    "eternal": "Jobs without a meaningful end, which leave for every other job; see "
-    "[eternal jobs](../howto/eternal-jobs.md).",
+    "eternal": "Jobs without a meaningful end, see [eternal jobs](../howto/eternal-jobs.md).",
     "compaction": "Moving jobs so that whole nodes become empty, see [gathering jobs](../howto/compact.md).",
+    "notify": "Who is told of what, see [notifications](../howto/notifications.md). All of it is off by default.",
     "promotion": "Moving jobs to better nodes, see [gathering jobs](../howto/compact.md).",
 }
 
 
 def configuration() -> str:
-    parts = [ABOUT_CONFIGURATION, keys(PreemptorRule)]
-    for name, field in Config.model_fields.items():
-        if name != "preemptors":
+    sections = {name: field for name, field in Config.model_fields.items() if name != "preemptors"}
+    return "\n".join((ABOUT_CONFIGURATION, keys(PreemptorRule), *each_section("", sections)))
+
+
+def each_section(above: str, fields: dict[str, FieldInfo]) -> Iterator[str]:
+    for name, field in fields.items():
+        if nested(field):
             section = cast("type[BaseModel]", field.annotation)
-            parts += [f"## [{name}]\n", SECTIONS[name] + "\n", keys(section)]
-    return "\n".join(parts)
+            yield f"## [{above}{name}]\n\n{section.__doc__ if above else SECTIONS[name]}\n\n{keys(section)}"
+            yield from each_section(f"{name}.", section.model_fields)
+
+
+def nested(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
 def keys(section: type[BaseModel]) -> str:
-    rows = [
-        (f"`{name}`", kind(field), default(field), field.description or "")
-        for name, field in section.model_fields.items()
-    ]
+    found = {f"`{name}`": field for name, field in section.model_fields.items() if not nested(field)}
+    rows = [(name, kind(field), default(field), field.description or "") for name, field in found.items()]
     return table(("key", "type", "default", "meaning"), rows)
 
 
@@ -324,63 +329,6 @@ def cli_default(value: Any) -> str:
     return "" if value is None or value is False else f"`{getattr(value, 'value', value)}`"
 
 
-# -- database --------------------------------------------------------------------------------------------------
-
-TABLES = {
-    "evictions": "One row for each operation (eviction, drain or relocation): its state, and the sums of its "
-    "preemptions.",
-    "plans": "One row for each plan of an operation; a new plan is a new row. `document` is JSON: the "
-    "whole plan with problem, curve, chosen point, reasons and jobs.",
-    "explanations": "The cost of every other decision, once a plan is explained. `document` is JSON; `complete` is "
-    "false where there was not enough time for everything.",
-    "preemptions": "One row for each preemptee of an operation. `job` is JSON: the job as it was when it was chosen.",
-    "steps": "The journal: every act, its intended time, and its result. `finished_at` is null and `result` empty "
-    "while the result is not known. `kind` is a command to Slurm, or `event`.",
-    "requests": "Requests of operators over REST or the command line, and the daemon's answers.",
-    "rolling_drains": "One row for each rolling drain; its drains are rows of `evictions`. `document` is JSON: "
-    "the request, the turn of each node, and why nodes were skipped.",
-    "checkpoint_history": "Predicted and actual time of each requested checkpoint, and its outcome.",
-    "restart_history": "How each run began that continued from a checkpoint, as the job reports it.",
-    "run_history": "Duration of each run that ended by itself under watch; the newest 200 of each user and name.",
-    "kept_values": "Small JSON values by name, such as whether the daemon is paused.",
-    "audit": "The audit trail: who did what, each entry with the hash of the one before. Nothing is deleted from it.",
-    "audit_head": "The number and hash of the last entry of the audit trail.",
-    "leases": "The daemon that may act on this database, and the end of its right.",
-    "leaders": "Which daemon acted when, and how its time ended. One row for each takeover; never deleted.",
-}
-
-
-ABOUT_DATABASE = """\
-# Database
-
-The database is SQLite (with a write-ahead log), PostgreSQL or MariaDB; `store.url` chooses it
-([configuration](configuration.md#store)).
-The daemon updates the schema when it starts. Other programs may read the tables; only Clearway may write them. Times
-are UTC. Deleting an operation deletes all rows that refer to it. Finished operations are deleted after
-`daemon.keep_history`.
-"""
-
-
-def database() -> str:
-    parts = [ABOUT_DATABASE]
-    for found in METADATA.sorted_tables:
-        rows = []
-        for column in found.columns:
-            marks = ["key"] if column.primary_key else []
-            marks += [f"refers to {item.target_fullname}" for item in column.foreign_keys]
-            rows.append((f"`{column.name}`", words_of(column.type), "yes" if column.nullable else "", ", ".join(marks)))
-        parts += [f"## {found.name}\n", TABLES[found.name] + "\n", table(("column", "type", "may be null", ""), rows)]
-    return "\n".join(parts)
-
-
-def words_of(column_type: Any) -> str:
-    if enums := getattr(column_type, "enums", None):
-        return ", ".join(f"`{word}`" for word in enums)
-    names = {"UtcDateTime": "time", "Figure": "number", "LongText": "text", "Name": "text"}
-    names |= {"Integer": "whole number", "Boolean": "true or false"}
-    return names.get(type(column_type).__name__, type(column_type).__name__.lower())
-
-
 # --------------------------------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -388,7 +336,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rest.md": rest,
     "metrics.md": metrics,
     "cli.md": cli,
-    "database.md": database,
+    "database.md": lambda: str(runpy.run_path(str(FOLDER / "database_page.py"))["database"](table)),
 }
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from clearway.config.configuration import Config
 from clearway.model.cluster import JobState
+from clearway.model.notice import Channel, NoticeKind
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
@@ -34,6 +35,13 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
     return world.urgent(7, work_s=15.0, memory_mib=2_000), jobs
 
 
+def told_of(world: World, jobs: dict[str, str], channel: Channel) -> list[str]:
+    """The jobs whose owners are told by this channel that the jobs have left; one that is told twice is there twice."""
+    notices = world.store.notices_due(channel, world.clock.now(), 1_000)
+    names = {job_id: name for name, job_id in jobs.items()}
+    return sorted(names[each.job_id] for each in notices if each.kind is NoticeKind.LEFT)
+
+
 class TestEviction(Interruption):
     parts = 4
     every = 1
@@ -47,11 +55,16 @@ class TestEviction(Interruption):
         "cancelled": JobState.ENDED,
         "leftovers": [],
         "saved_without_loss": True,
+        "told": {
+            "webhook": ["cancelled", "killed", "requeues", "saver", "second", "suspended"],
+            "comment": ["cancelled", "killed", "requeues", "saver", "second", "suspended"],
+        },
     }
 
     def settings(self) -> Config:
         return config(
-            candidates={"min_runtime": 0, "allow_cancel": True, "allow_suspend": True, "protected_users": ["vip"]}
+            candidates={"min_runtime": 0, "allow_cancel": True, "allow_suspend": True, "protected_users": ["vip"]},
+            notify={"webhook": {"url_file": "/none"}, "comment": True},
         )
 
     def play(self, world: World, daemon: MortalDaemon) -> End:
@@ -73,6 +86,7 @@ class TestEviction(Interruption):
             "actions": {p.action for p in world.eviction().preemptions},
             "preemptions": {p.job_id: (p.action, p.state) for p in world.eviction().preemptions},
             "leftovers": world.leftovers(),
+            "told": {each.value: told_of(world, jobs, each) for each in (Channel.WEBHOOK, Channel.COMMENT)},
             "saved_without_loss": all(
                 world.cluster.jobs[jobs[name]].lost_s <= 1.5 for name in ("saver", "second", "requeues", "suspended")
             ),

@@ -57,7 +57,14 @@ def main(path: Path, kill_at: str) -> int:
     daemon = bootstrap.build(config, origin=str(path), backend=backend, clock=clock)
     tokens = Tokens(config.api.token_file)
     slurm = bootstrap.open_identity(config, clock)
-    return server.serve(daemon.loop, daemon.metrics, tokens, slurm=slurm, read_config=lambda: load_config(path))
+    return server.serve(
+        daemon.loop,
+        daemon.metrics,
+        tokens,
+        slurm=slurm,
+        read_config=lambda: load_config(path),
+        dispatcher=daemon.dispatcher,
+    )
 
 
 if __name__ == "__main__":

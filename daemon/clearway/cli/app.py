@@ -91,7 +91,12 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
         tokens = Tokens(settings.api.token_file)
         daemon = bootstrap.build(settings, origin=str(config.resolve()))
         serving = server.serve(
-            daemon.loop, daemon.metrics, tokens, slurm=daemon.identity, read_config=lambda: load_config(config)
+            daemon.loop,
+            daemon.metrics,
+            tokens,
+            slurm=daemon.identity,
+            read_config=lambda: load_config(config),
+            dispatcher=daemon.dispatcher,
         )
         raise typer.Exit(serving)
 
@@ -101,9 +106,12 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     """Check a configuration file; exit status 2 names the first offending key."""
     settings = configuration(file)
     from clearway import bootstrap  # noqa: PLC0415 - see serve
+    from clearway.notify.sending import open_senders  # noqa: PLC0415
 
     with errors(BAD_INPUT, f"{file}: planning.planner: "):
         bootstrap.open_planner(settings)
+    with errors(BAD_INPUT, f"{file}: notify: "):
+        open_senders(settings.notify, None)
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 

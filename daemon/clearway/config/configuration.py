@@ -15,6 +15,7 @@ from clearway.config.budget import BudgetConfig
 from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
+from clearway.config.notify import NotifyConfig
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
 
@@ -289,6 +290,7 @@ class Config(_Section):
     eternal: EternalConfig = EternalConfig()
     compaction: CompactionConfig = CompactionConfig()
     promotion: PromotionConfig = PromotionConfig()
+    notify: NotifyConfig = NotifyConfig()
 
 
 def parse_config(text: str, origin: str) -> Config:

@@ -265,7 +265,7 @@ class Executor:
         if step.command is not None:
             answered = error is None
             e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))
-            self._operations.save(e)
+            self._operations.save(e, p.job_id if answered else "")
             if answered and step.command is Command.ASK_CHECKPOINT:
                 self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
         return e

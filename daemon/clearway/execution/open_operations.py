@@ -4,12 +4,13 @@ Only the daemon that holds the lease writes operations, and it does so here. Wha
 seen at the next ``refresh``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
+from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.taking import Taking
@@ -21,14 +22,35 @@ _HOUR = timedelta(hours=1)
 Ordered = TypeVar("Ordered", Drain, Relocation)
 
 
+class Outbox(Protocol):
+    """Says what must be told of a change (``notify.outbox``); it is stored in one transaction with the change."""
+
+    def notices(self, before: Operation | None, after: Operation, given: str, now: datetime) -> Sequence[Notice]:
+        """``before`` None: it is new. ``given``: id of the job whose command Slurm has just taken; "" for none."""
+
+    def stored(self) -> None:
+        """There is something to tell."""
+
+
+class NoOutbox:
+    """Where nothing is told: programs that are no daemon, and tests."""
+
+    def notices(self, *_: object) -> tuple[Notice, ...]:
+        return ()
+
+    def stored(self) -> None: ...
+
+
 class OpenOperations:
     """A copy of the store's open operations, and of what they have cost.
 
     The store is written first: a write that fails leaves the copy alone.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, outbox: Outbox | None = None) -> None:
         self._store = store
+        self._outbox = outbox or NoOutbox()
+        self._now: datetime | None = None  # of this cycle
         self._open: dict[int, Operation] = {}
         self._rolling: dict[int, RollingDrain] = {}
         self._usage: tuple[datetime, Usage] | None = None
@@ -42,6 +64,7 @@ class OpenOperations:
             StoreError: when the database cannot be read; the copy is as before.
         """
         state = self._store.cycle_state(now - _HOUR, names)
+        self._now = now
         self._open = {operation.eviction_id: operation for operation in state.operations}
         self._rolling = {rolling.rolling_id: rolling for rolling in state.rolling_drains}
         self._usage, self._counts = (now, state.usage), None
@@ -84,14 +107,26 @@ class OpenOperations:
         ``judge`` says how, by what was taken from jobs within the hour and what is intended: see ``Judgement``.
         """
         judgement = None if judge is None else Judgement(operation.created_at - _HOUR, judge)
-        created = self._store.create_eviction(operation, judgement)
+        told: list[Notice] = []
+
+        def tell(made: O) -> Sequence[Notice]:
+            told[:] = self._outbox.notices(None, made, "", made.created_at)
+            return told
+
+        created = self._store.create_eviction(operation, judgement, tell)
         self._keep(created)
+        if told:
+            self._outbox.stored()
         return created
 
-    def save(self, operation: Operation) -> None:
-        """Store where it stands now."""
-        self._store.save_eviction(operation)
+    def save(self, operation: Operation, given: str = "") -> None:
+        """Store where it stands now, and what must be told of it; ``given``: see ``Outbox``."""
+        before, now = self._open.get(operation.eviction_id), self._now or operation.state_since
+        notices = self._outbox.notices(before, operation, given, now)
+        self._store.save_eviction(operation, notices)
         self._keep(operation)
+        if notices:
+            self._outbox.stored()
 
     def replace_proposal(self, operation: Operation) -> None:
         """Store a proposal whose plan was made anew; nothing is kept of its plans before."""

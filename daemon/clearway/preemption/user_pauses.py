@@ -5,7 +5,7 @@ asked about     plans wait for approval: an urgent job was cancelled once others
                 and again (the same job for the same urgent job, or evictions whose urgent jobs do not start).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,8 +33,11 @@ class UserPause:
 class UserPauses:
     """By user; every change is stored at once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, tell: Callable[[str, UserPause, datetime], None] = lambda _user, _pause, _now: None
+    ) -> None:
         self._store = store
+        self._tell = tell  # of a loop, before its pause is stored: a crash in between loses nothing
         self._known: dict[str, UserPause] = {}
         self._steps_taken = True  # by evictions, since loops were looked for last; unknown at the start
 
@@ -74,8 +77,9 @@ class UserPauses:
             user = EVERYBODY if loop.user is None else loop.user
             known = self._known.get(user)
             if known is None or now >= known.until:
-                why = f"{loop.why}, which looks like a loop"
-                self._keep(self._known | {user: UserPause(now + window, why, left_alone=False)})
+                pause = UserPause(now + window, f"{loop.why}, which looks like a loop", left_alone=False)
+                self._tell(user, pause, now)
+                self._keep(self._known | {user: pause})
         self._steps_taken = False
 
     def notice(self, before: Eviction, after: Eviction, cycle: CycleContext) -> None:

@@ -31,6 +31,7 @@ from clearway.model.problem import Action
 from clearway.model.quarantine import Subject, T
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
+from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.suppression import SUPPRESSED, Suppression
@@ -56,6 +57,7 @@ class Parts:
     history: HistoryKeeper
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
+    bell: Bell = field(default_factory=Bell)  # rung when there is something to tell
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
 
@@ -238,6 +240,7 @@ class Cycle:
             part("retention of proposals", store.prune_superseded, now - timedelta(seconds=kept_s))
         if self._is_due("prune", 86_400.0, now):
             part("retention", store.prune, now - timedelta(seconds=self.config.daemon.keep_history))
+            part("retention of notices", store.prune_notices, now - timedelta(seconds=self.config.notify.kept_s))
             self.suppression.forget_ended(snapshot)
             self.pauses.forget_ended(now)
 

@@ -28,7 +28,9 @@ from clearway.api.now_views import shown
 from clearway.api.refusals import Refusals
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
+from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
+from clearway.notify.dispatch import Dispatcher
 from clearway.service.configuration_record import ConfigurationRecord
 from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
 from clearway.service.listening import known_hosts, listen
@@ -92,6 +94,7 @@ class Service:
         slurm: Directory | None = None,
         read_config: Callable[[], Config] | None = None,
         notifier: Notifier | None = None,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         self._loop = loop
         self._metrics = metrics
@@ -100,6 +103,8 @@ class Service:
         self._config = loop.config
         self._read_config = read_config
         self._notifier = notifier or Notifier({})
+        self._dispatcher = dispatcher
+        self._open_notices = dispatcher.open if dispatcher is not None else _nothing_told
         self._log = get_logger()
         self._stopping = threading.Event()
         self._reload_asked = False
@@ -123,8 +128,10 @@ class Service:
 
     def run(self) -> int:
         """The exit status: 0 after an orderly stop."""
+        take_notices = self._open_notices(self._config.notify)
         row = self._record.started(self._config, self._logins.entries)
         self._log.info("audit trail", entries=row.sequence, head=row.hash)
+        take_notices()
         self._worker.start()
         try:
             self._http.run(sockets=[self._listener.socket])
@@ -199,6 +206,7 @@ class Service:
             entries, take_over = self._logins.reload(wanted.access)
             self._listener.reload()
             taken, fixed = reloaded(self._config, wanted)
+            take_notices = self._open_notices(taken.notify)
             self._record.changed(taken, entries)
         except (ConfigError, StoreError) as error:
             self._log.error("configuration not reloaded, the old one stays", error=str(error))
@@ -208,6 +216,7 @@ class Service:
             self._config = taken
             self._loop.reconfigure(self._config)
             take_over()
+            take_notices()
             self._metrics.configured(self._config)
             mode = self._config.daemon.mode.value
             self._log.info("configuration reloaded", mode=mode, needs_restart=",".join(fixed) or None)
@@ -222,6 +231,8 @@ class Service:
             self._log.error("the last cycle does not end; stopping without it")
             return False
         self._listener.close()
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
         parts = self._loop.parts
         closing: dict[str, Callable[[], None]] = {
             "lease": self._loop.leadership.release,
@@ -257,6 +268,10 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         leads=lambda: loop.leadership.leads,
         backend=parts.backend.name,
     )
+
+
+def _nothing_told(_: NotifyConfig) -> Callable[[], None]:
+    return lambda: None
 
 
 class _HttpConfig(uvicorn.Config):
@@ -312,6 +327,7 @@ def serve(
     *,
     slurm: Directory | None = None,
     read_config: Callable[[], Config] | None = None,
+    dispatcher: Dispatcher | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
@@ -319,7 +335,9 @@ def serve(
     Raises:
         ConfigError: when the API cannot listen where it should.
     """
-    service = Service(loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier())
+    service = Service(
+        loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher
+    )
     with service.signals():
         announce(service.address)
         return service.run()

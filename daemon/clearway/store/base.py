@@ -9,6 +9,7 @@ from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
+from clearway.model.notice import Channel, Notice, Waiting
 from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
@@ -54,17 +55,49 @@ class Store(HistoryStore, Protocol):
     are the newest of each key (a bounded number), newest first.
     """
 
-    def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
+    def create_eviction(
+        self, eviction: O, judgement: Judgement[O] | None = None, tell: Callable[[O], Sequence[Notice]] | None = None
+    ) -> O:
         """Store plan, problem, curve, reasons and preemptions; returns it with its id and mark.
 
         With a ``judgement`` it is stored as that has it: two plans cannot both count on the same rest of a budget.
+        What ``tell`` says of the operation as stored must be told: it is stored in the same transaction.
         """
 
-    def save_eviction(self, eviction: Operation) -> None:
+    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included).
 
+        ``notices`` must be told of it, and are stored in the same transaction.
         Raises ``StoreError`` for one that has ended, or that another writer has changed since ``cycle_state``.
         """
+
+    def add_notices(self, notices: Sequence[Notice]) -> int:
+        """Store what must be told and is not known by key and channel yet; returns how many these are."""
+
+    def notices_due(self, channel: Channel, now: datetime, limit: int) -> tuple[Notice, ...]:
+        """What is to be said now, the oldest first."""
+
+    def begin_notices(self, ids: Sequence[int], again_at: datetime) -> None:
+        """Store that these are about to be said; where nothing more is stored, the next attempt is at this time."""
+
+    def postpone_notices(self, ids: Sequence[int], until: datetime, error: str = "") -> None: ...
+
+    def notices_said(self, ids: Sequence[int], now: datetime) -> None:
+        """They were said in one message."""
+
+    def give_up_notices(self, ids: Sequence[int], now: datetime, error: str) -> None: ...
+
+    def overdue_notices(self, channel: Channel, before: datetime, most: int) -> tuple[int, ...]:
+        """Ids of those stored before then that still wait, and of the oldest beyond ``most``; a bounded number."""
+
+    def messages_since(self, channel: Channel, user: str, since: datetime) -> int:
+        """How many messages were sent to this user ("": operators) by this channel since then."""
+
+    def waiting_notices(self) -> Mapping[Channel, Waiting]:
+        """What was not said yet, by channel."""
+
+    def prune_notices(self, before: datetime) -> None:
+        """Delete what was said or given up before then."""
 
     def eviction(self, eviction_id: int) -> Operation:
         """Everything of one eviction; raises ``UnknownEvictionError``."""

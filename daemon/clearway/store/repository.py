@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert
 from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState, Operation, StepRecord
 from clearway.model.plan import OperationPlan
 from clearway.model.transitions import O
@@ -27,6 +28,7 @@ from clearway.store import (
     history_rows,
     involvement_rows,
     migrate,
+    notice_rows,
     preemption_rows,
     proposal_rows,
     request_rows,
@@ -82,7 +84,9 @@ class SqlStore(LeasedStore):
 
     # Evictions
 
-    def create_eviction(self, eviction: O, judgement: Judgement[O] | None = None) -> O:
+    def create_eviction(
+        self, eviction: O, judgement: Judgement[O] | None = None, tell: Callable[[O], Sequence[Notice]] | None = None
+    ) -> O:
         with self._leading() as connection:
             if judgement is not None:
                 eviction = judgement.of(preemption_rows.usage_since(connection, judgement.since))
@@ -93,11 +97,14 @@ class SqlStore(LeasedStore):
             plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
             connection.execute(insert(PLANS).values(plan))
             preemption_rows.write(connection, eviction_id, eviction.preemptions)
+            created = replace(eviction, eviction_id=eviction_id)
+            if tell is not None:
+                notice_rows.add(connection, tell(created))
         self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
         self._versions[eviction_id] = 0
-        return replace(eviction, eviction_id=eviction_id)
+        return created
 
-    def save_eviction(self, eviction: Operation) -> None:
+    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
         """Writes only what differs from what is stored: after a step that is one row or two.
 
         Stores the plan of a new revision; a plan that is stored is never changed, nor is an eviction that has ended.
@@ -120,6 +127,7 @@ class SqlStore(LeasedStore):
             if stored.made_at is None:
                 connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
             written = preemption_rows.write(connection, eviction_id, eviction.preemptions)
+            notice_rows.add(connection, notices)
             if not changes and not written:
                 return
             if stored.state.terminal:
@@ -288,6 +296,19 @@ class SqlStore(LeasedStore):
     takings = method(taking_rows.takings)
     loops = method(taking_rows.loops)
     moved_since = method(preemption_rows.moved_since)
+
+    # What must be told
+
+    add_notices = method(notice_rows.add, writes=True)
+    notices_due = method(notice_rows.due)
+    begin_notices = method(notice_rows.begin, writes=True)
+    postpone_notices = method(notice_rows.postpone, writes=True)
+    notices_said = method(notice_rows.said, writes=True)
+    give_up_notices = method(notice_rows.give_up, writes=True)
+    overdue_notices = method(notice_rows.overdue)
+    messages_since = method(notice_rows.messages_since)
+    waiting_notices = method(notice_rows.waiting)
+    prune_notices = method(notice_rows.prune, writes=True)
 
     # What was learned
 

@@ -14,6 +14,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Ta
 
 from clearway.model.claims import Restart
 from clearway.model.leadership import LeaderEnd
+from clearway.model.notice import Channel, NoticeKind
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
@@ -247,6 +248,30 @@ AUDIT_HEAD = _table(
     Column("name", Name(ID_LENGTH), primary_key=True),
     _given("sequence", Integer),
     _given("hash", Name(ID_LENGTH)),
+)
+
+# What must be told, to whom and by which channel (``model.notice``). No foreign key: what was said stays known.
+NOTICES = _table(
+    "notices",
+    Column("notice_id", Integer, primary_key=True, autoincrement=True),
+    _given("key", Name()),  # nothing is told twice under one key and channel
+    _given("channel", word(Channel)),
+    _given("kind", word(NoticeKind)),
+    _given("at", UtcDateTime),
+    _given("user", Name()),  # who is told; empty: operators
+    _given("job_id", Name(ID_LENGTH)),
+    Column("eviction_id", Integer),
+    _given("document", LongText),  # the facts that templates name, as JSON
+    _given("created_at", UtcDateTime),
+    _given("attempts", Integer),
+    _given("next_attempt_at", UtcDateTime),
+    _given("error", LongText),  # of the last attempt
+    Column("said_at", UtcDateTime),
+    Column("given_up_at", UtcDateTime),
+    Column("bundle", Integer),  # the first notice in the message that it was said in
+    Index(None, "key", "channel", unique=True),
+    Index(None, "said_at", "given_up_at"),
+    sqlite_autoincrement=True,
 )
 
 # Small JSON values by key.

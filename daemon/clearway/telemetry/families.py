@@ -22,6 +22,7 @@ from clearway.model.errors import (
     SnapshotTooOldError,
     StoreError,
 )
+from clearway.model.notice import Channel
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
@@ -92,8 +93,13 @@ _COUNTERS = {
     "restarts": (
         "Runs that went on from a checkpoint: from the newest (ok), the one before (fallback), or none (scratch)."
     ),
+    "messages_sent": "Messages to owners and operators that were sent, by channel; one may tell of several things.",
+    "messages_failed": "Attempts to send such a message that failed, by channel; they are repeated.",
+    "notices_given_up": "Things that owners or operators were not told by this channel, and will not be.",
 }
 _GAUGES = {
+    "notices_waiting": "Things that owners or operators are still to be told, by channel; 0: none.",
+    "notices_oldest_timestamp_seconds": "Unix time from which on the oldest of them waits, by channel; 0: none waits.",
     "last_cycle_timestamp_seconds": "Unix time of the last cycle that succeeded; 0: none has yet.",
     "unreadable_records": (
         "Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read."
@@ -156,6 +162,11 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "refused_logins": {"reason": ("token", "role")},
     "skipped_records": {"kind": RECORDS},
     "unreadable_records": {"kind": RECORDS},
+    "messages_sent": {"channel": Channel},
+    "messages_failed": {"channel": Channel},
+    "notices_given_up": {"channel": Channel},
+    "notices_waiting": {"channel": Channel},
+    "notices_oldest_timestamp_seconds": {"channel": Channel},
     "mode": {"mode": ()},
     "evictions_planned": {"mode": Mode},
     "evictions": {"result": [state for state in EvictionState if state.terminal]},

@@ -19,6 +19,7 @@ from clearway.model.events import CommandGiven, CycleCut, CycleFailed, Event, Ha
 from clearway.model.report import CycleReport
 from clearway.telemetry.account_metrics import AccountMetrics
 from clearway.telemetry.families import CUTS, FAILURES, RECORDS, Families
+from clearway.telemetry.notice_metrics import NoticeMetrics
 from clearway.telemetry.operation_metrics import OperationMetrics
 from clearway.telemetry.work_metrics import WorkMetrics
 
@@ -41,6 +42,7 @@ class Metrics:
         families = Families(self.registry)
         self._daemon = _DaemonMetrics(families, wall or SystemClock())
         self._work = WorkMetrics(families, checkpointers)
+        self.notices = NoticeMetrics(families)
         self._accounts = AccountMetrics(families)
         self._parts = (self._daemon, self._work, OperationMetrics(families, clock.now()), self._accounts)
 

@@ -1,0 +1,216 @@
+"""What a change of an operation means for whom: notices, as facts without words. Pure.
+
+A job's owner is told what Slurm itself shows of the own job, and the urgent job that it leaves for with its user, as
+REST tells them (``api.sight``). Neither the plan's reasons nor an operator's name are told: they may name other jobs.
+
+Nothing is told of a plan that is only proposed (observe mode): none of its jobs ever leaves.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from clearway.model.cluster import Job
+from clearway.model.notice import Channel, Notice, NoticeKind
+from clearway.model.operations import (
+    CHECKPOINTS,
+    Drain,
+    Eviction,
+    EvictionState,
+    Operation,
+    Preemption,
+    PreemptionState,
+)
+from clearway.model.problem import Action
+
+WARNED_BEFORE = timedelta(seconds=30)  # a warning that comes later is of no use
+_LONGEST = 200  # characters of one fact
+_CLAIM = "clearway:"
+S = PreemptionState
+_LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
+
+
+def notices_of(before: Operation | None, after: Operation, given: str, now: datetime) -> Iterator[Notice]:
+    """What is new in ``after``. ``given``: id of the job whose command Slurm has just taken, "" for none.
+
+    All channels are named, whether they are on or not.
+    """
+    if after.state is EvictionState.AWAITING_APPROVAL and (before is None or before.state is not after.state):
+        yield from _to_operators(NoticeKind.APPROVAL, _approval_key(after), after, now)
+    if after.late and not (before is not None and before.late):
+        yield from _to_operators(NoticeKind.LATE, f"{after.eviction_id}:late", after, now)
+    known = {p.job_id: p for p in before.preemptions} if before is not None else {}
+    begins = after.state.acting and not (before is not None and before.state.acting)
+    for p in after.preemptions:
+        old = known.get(p.job_id)
+        if p == old and not begins and p.job_id != given:
+            continue
+        yield from _of_job(after, old, p, now, begins=begins or old is None, given=p.job_id == given)
+
+
+def _of_job(
+    e: Operation, old: Preemption | None, p: Preemption, now: datetime, *, begins: bool, given: bool
+) -> Iterator[Notice]:
+    warned = begins and e.state.acting and p.state is S.PLANNED and p.action is not Action.END
+    if warned and e.plan.deadline - now >= WARNED_BEFORE:
+        yield _notice(NoticeKind.WARNED, Channel.OUTPUT, e, p, now, now)
+    if p.requeued_at is None:
+        return
+    if (given and p.state is S.VACATING) or (_has_left(p) and not (old is not None and _has_left(old))):
+        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
+            yield _notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now)
+        if _has_left(p) or not _writes_comment(p):
+            yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
+    if old is None or old.state is p.state:
+        return
+    if p.state is S.RETURNED:
+        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
+            yield _notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now)
+    if p.state is S.FAILED and old.state is S.VACATED:
+        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
+            yield _notice(NoticeKind.HELD, channel, e, p, now, now)
+
+
+def _has_left(p: Preemption) -> bool:
+    """As a snapshot has shown. A job that ends while it is requeued may have ended by itself."""
+    cancelled = p.state is S.ENDED and p.action is not Action.SUSPEND and not p.job.can_be_requeued
+    return p.requeued_at is not None and (p.state in _LEFT or (cancelled and p.action is not Action.END))
+
+
+def _writes_comment(p: Preemption) -> bool:
+    """Whether a run of the job may write its Comment (as the launcher does): then it must be over first.
+
+    A job that is cancelled makes no claims any more.
+    """
+    return _CLAIM in p.job.comment and (p.job.can_be_requeued or p.action is Action.SUSPEND)
+
+
+def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at: datetime, now: datetime) -> Notice:
+    return Notice(
+        key=f"{e.eviction_id}:{p.job_id}:{kind}",
+        kind=kind,
+        channel=channel,
+        at=at,
+        created_at=now,
+        user=p.job.user,
+        job_id=p.job_id,
+        eviction_id=e.eviction_id,
+        about=_cut(_job_facts(e, p, at)),
+    )
+
+
+def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
+    facts = {
+        "job_id": p.job.display_id,
+        "job_name": p.job.name,
+        "user": p.job.user,
+        "eviction_id": str(e.eviction_id),
+        "at": shown_time(at),
+        "deadline": shown_time(e.plan.deadline),
+        "why": _why(e),
+        "cause": _cause(e),
+        "what": _what(p),
+        "saved": _saved(p),
+        "next": _next(p),
+        "how": _how(p),
+    }
+    if isinstance(e, Eviction):
+        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
+    return facts
+
+
+def _why(e: Operation) -> str:
+    if isinstance(e, Eviction):
+        return f"{_called(e)} needs its nodes"
+    return "its nodes are being emptied" if isinstance(e, Drain) else "it goes on on other nodes"
+
+
+def _cause(e: Operation) -> str:
+    """The same without names: a Comment is shown to all who see the job."""
+    if isinstance(e, Eviction):
+        return "for another job" if e.plan.ordinary else "for an urgent job"
+    return "for a drain of its nodes" if isinstance(e, Drain) else "to go on elsewhere"
+
+
+def _called(e: Eviction) -> str:
+    return f"{'job' if e.plan.ordinary else 'urgent job'} {e.preemptor.display_id} of {e.preemptor.user}"
+
+
+def _wanted(e: Operation) -> str:
+    return f"{_called(e)} needs {e.plan.nodes_needed} node(s)" if isinstance(e, Eviction) else "jobs shall move"
+
+
+def _for_good(job: Job) -> bool:
+    return not job.can_be_requeued
+
+
+def _what(p: Preemption) -> str:
+    if p.action is Action.SUSPEND:
+        return "suspended"
+    return "cancelled" if _for_good(p.job) else "preempted"
+
+
+def _saved(p: Preemption) -> str:
+    """``what was saved`` in a few words, which fit into a Comment as well."""
+    if p.action is Action.SUSPEND:
+        return "its memory stays"
+    if p.checkpointed_at is not None:
+        return f"saved {p.checkpointed_at:%H:%M} UTC"
+    if p.actual_lost_node_s is None:
+        return "what was not saved is lost"
+    return f"not saved: {p.actual_lost_node_s / 3600:.2f} node-hours lost"
+
+
+def _next(p: Preemption) -> str:
+    if p.action is Action.SUSPEND:
+        return "goes on when its nodes are free again"
+    return "does not run again" if _for_good(p.job) else "waits in the queue"
+
+
+def _how(p: Preemption) -> str:
+    if p.action in CHECKPOINTS:
+        return "It will be asked to save itself, and then requeued."
+    if p.action is Action.SUSPEND:
+        return "It will be suspended, and go on later."
+    end = "cancelled" if _for_good(p.job) else "requeued"
+    return f"It will be {end}; what it has not saved by then is lost."
+
+
+def _approval_key(e: Operation) -> str:
+    """Of the urgent job, not of the plan: plans for it follow one another while it waits."""
+    if isinstance(e, Eviction):
+        return f"job {e.preemptor.job_id} {e.preemptor.submit_time:%Y%m%dT%H%M%S}:approval"
+    return f"{e.eviction_id}:approval"
+
+
+def _to_operators(kind: NoticeKind, key: str, e: Operation, at: datetime) -> Iterator[Notice]:
+    facts = {
+        "eviction_id": str(e.eviction_id),
+        "at": shown_time(at),
+        "deadline": shown_time(e.plan.deadline),
+        "nodes": str(e.plan.nodes_needed),
+        "jobs": str(sum(1 for p in e.preemptions if p.action is not Action.END)),
+        "lost_node_h": f"{e.predicted_lost_node_s / 3600:.2f}",
+        "why": _wanted(e),
+        "what": e.outcome,
+    }
+    if isinstance(e, Eviction):
+        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
+    yield from for_operators(kind, key, facts, at, e.eviction_id)
+
+
+def for_operators(
+    kind: NoticeKind, key: str, facts: Mapping[str, str], at: datetime, eviction_id: int | None = None
+) -> Iterator[Notice]:
+    """One for each channel that reaches operators."""
+    for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
+        yield Notice(
+            key=key, kind=kind, channel=channel, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts)
+        )
+
+
+def shown_time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _cut(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text[:_LONGEST] for name, text in facts.items()}

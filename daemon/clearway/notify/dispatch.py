@@ -1,0 +1,235 @@
+"""Says what the outbox holds: a thread for each channel, so that a receiver that is down delays no other, and no cycle.
+
+Each notice is said at least once, and seldom twice: that it is about to be said is stored before (only the daemon that
+leads can), and that it was said afterwards. After a crash in between it is said again under the same ``id``. Failures
+are tried again later and later, until ``notify.give_up_after``.
+
+Several notices for one user that wait at the same time go into one message. Beyond ``notify.messages_per_hour`` they
+wait, for ``notify.digest_every`` at most, and are put together.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import Protocol
+
+from clearway.config.notify import NotifyConfig
+from clearway.model.clock import Clock
+from clearway.model.errors import ClearwayError, CycleEndedError, HaltedError, LeaseLostError
+from clearway.model.notice import Channel, Notice, Waiting
+from clearway.notify.outbox import Bell
+from clearway.notify.sending import Sender
+from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
+from clearway.store.base import Store
+from clearway.telemetry.log import get_logger
+from clearway.telemetry.notice_metrics import NoticeMetrics
+
+ON_THE_JOB = frozenset({Channel.COMMENT, Channel.OUTPUT})  # commands to Slurm, one for each notice
+_AT_ONCE = 200  # notices of a round
+_LOOK_EVERY_S = 5.0
+_SOONEST, _LATEST = timedelta(seconds=5), timedelta(minutes=15)  # between two attempts
+_NOT_YET = timedelta(seconds=1)
+_NOT_YET_TIMES = 30
+_HOUR = timedelta(hours=1)
+_LAST_S = 5.0
+
+
+class Leader(Protocol):
+    """As ``service.leadership`` has it. Any thread may ask."""
+
+    closed: Callable[[], str]  # why no command may be given to Slurm now; "" where one may
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def observes(self) -> bool: ...
+
+
+class NotesFence:
+    """Implements ``slurm.base.Fence`` for words on jobs: another daemon's words must not be written over."""
+
+    def __init__(self, leader: Leader, limit_s: float) -> None:
+        self._leader = leader
+        self._limit_s = limit_s
+
+    def keep(self) -> None:
+        """The loop renews the lease."""
+
+    def command_limit_s(self) -> float:
+        if why := self._leader.closed():
+            raise HaltedError(why)
+        if not self._leader.leads or self._leader.observes:
+            raise LeaseLostError("this daemon does not hold the lease, or has only just taken it over")
+        return self._limit_s
+
+
+class Courier:
+    """Says what is due on one channel. ``round`` is one look at the outbox; ``run`` repeats it."""
+
+    def __init__(self, channel: Channel, store: Store, clock: Clock, metrics: NoticeMetrics, leader: Leader) -> None:
+        self.channel = channel
+        self.sender: Sender | None = None  # None: the channel is off
+        self.config = NotifyConfig()
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._leader = leader
+        self._log = get_logger().bind(channel=channel.value)
+        self._failing = False
+
+    def run(self, bell: Bell, stopping: threading.Event) -> None:
+        heard = 0
+        while not stopping.is_set():
+            try:
+                pause_s = self.round()
+            except (Exception, CycleEndedError) as error:  # noqa: BLE001 - as in ``loop.run``: the next round must come
+                self._log.error("notices are not said now", error=f"{type(error).__name__}: {error}")
+                pause_s = _LOOK_EVERY_S
+            heard = bell.wait(heard, pause_s)
+
+    def round(self) -> float:
+        """Say what is due; for how long nothing will be, in seconds, unless something new is stored.
+
+        Raises:
+            StoreError, LeaseLostError: what is not stored as said will be said again.
+        """
+        sender, config = self.sender, self.config
+        if sender is None or not self._leader.leads or (self.channel in ON_THE_JOB and self._leader.closed()):
+            self._metrics.waiting(self.channel, Waiting(0, None))
+            return _LOOK_EVERY_S
+        now = self._clock.now()
+        self._give_up_old(config, now)
+        waits = False
+        for group in _groups(self._store.notices_due(self.channel, now, _AT_ONCE), apart=self.channel in ON_THE_JOB):
+            if not self._its_turn(group, config, now):
+                continue
+            outcome = self._say(sender, group)
+            waits = waits or outcome is NotYetError
+            if outcome is UndeliveredError:
+                break  # the receiver may be down: the others wait for it as well
+        left = self._store.waiting_notices().get(self.channel, Waiting(0, None))
+        self._metrics.waiting(self.channel, left)
+        return _NOT_YET.total_seconds() if waits else _LOOK_EVERY_S
+
+    def _its_turn(self, group: Sequence[Notice], config: NotifyConfig, now: datetime) -> bool:
+        """Whether these may be said now; else they are put off until they can be put together."""
+        if self.channel in ON_THE_JOB:
+            return True
+        sent = self._store.messages_since(self.channel, group[0].user, now - _HOUR)
+        digest_at = _next_turn(min(each.created_at for each in group), config.digest_every)
+        if sent < config.messages_per_hour or now >= digest_at:
+            return True
+        self._store.postpone_notices(_ids(group), digest_at, "put together with later ones")
+        return False
+
+    def _say(self, sender: Sender, group: Sequence[Notice]) -> type[ClearwayError] | None:
+        """What kept them from being said; None: they were said."""
+        now, ids = self._clock.now(), _ids(group)
+        attempts = max(each.attempts for each in group)
+        again_at = now + min(_LATEST, _SOONEST * 2 ** min(attempts, 10))
+        self._store.begin_notices(ids, again_at)
+        try:
+            sender.send(group, now)
+        except NotYetError as error:
+            if attempts >= _NOT_YET_TIMES:
+                self._give_up(ids, str(error))
+            else:
+                self._store.postpone_notices(ids, now + _NOT_YET, str(error))
+            return NotYetError
+        except UndeliverableError as error:
+            self._give_up(ids, str(error))
+            return UndeliverableError
+        except UndeliveredError as error:
+            self._store.postpone_notices(ids, again_at, str(error))
+            self._metrics.failed(self.channel)
+            if not self._failing:
+                self._log.warning("notices cannot be said, and are tried again", why=str(error))
+            self._failing = True
+            return UndeliveredError
+        self._store.notices_said(ids, self._clock.now())
+        self._metrics.sent(self.channel)
+        if self._failing:
+            self._log.info("notices can be said again")
+        self._failing = False
+        return None
+
+    def _give_up_old(self, config: NotifyConfig, now: datetime) -> None:
+        before = now - timedelta(seconds=config.give_up_after)
+        if ids := self._store.overdue_notices(self.channel, before, config.most_waiting):
+            self._give_up(ids, "waited for too long, or too many waited")
+
+    def _give_up(self, ids: Sequence[int], why: str) -> None:
+        self._store.give_up_notices(ids, self._clock.now(), why)
+        self._metrics.given_up(self.channel, len(ids))
+        self._log.warning("notices are given up", count=len(ids), why=why)
+
+
+def _next_turn(at: datetime, every_s: float) -> datetime:
+    """The next whole multiple of the period: what came within one period comes due together."""
+    return datetime.fromtimestamp((at.timestamp() // every_s + 1) * every_s, UTC)
+
+
+def _ids(group: Sequence[Notice]) -> tuple[int, ...]:
+    return tuple(each.notice_id for each in group)
+
+
+def _groups(due: Sequence[Notice], *, apart: bool) -> Iterator[Sequence[Notice]]:
+    """What goes into one message: all for one user; ``apart``: each by itself. The oldest first."""
+    if apart:
+        yield from ((each,) for each in due)
+        return
+    first = {user: index for index, user in reversed(list(enumerate(each.user for each in due)))}
+    ordered = sorted(due, key=lambda each: (first[each.user], each.notice_id))
+    for _, group in groupby(ordered, key=lambda each: each.user):
+        yield tuple(group)
+
+
+class Dispatcher:
+    """All couriers of a daemon. A configuration is opened first, which may fail, and then taken."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: NoticeMetrics,
+        bell: Bell,
+        leader: Leader,
+        senders: Callable[[NotifyConfig], Mapping[Channel, Sender]],
+    ) -> None:
+        self._bell = bell
+        self._senders = senders
+        self._stopping = threading.Event()
+        self._couriers = {each: Courier(each, store, clock, metrics, leader) for each in Channel}
+        self._threads: list[threading.Thread] = []
+
+    def open(self, config: NotifyConfig) -> Callable[[], None]:
+        """What takes it over.
+
+        Raises:
+            ConfigError: where a secret cannot be used; the configuration before stays.
+        """
+        return partial(self._take, config, self._senders(config))
+
+    def _take(self, config: NotifyConfig, senders: Mapping[Channel, Sender]) -> None:
+        for channel, courier in self._couriers.items():
+            courier.config, courier.sender = config, senders.get(channel)
+        if senders and not self._threads:
+            self._threads = [
+                threading.Thread(
+                    target=each.run, args=(self._bell, self._stopping), name=f"clearway-{each.channel}", daemon=True
+                )
+                for each in self._couriers.values()
+            ]
+            for thread in self._threads:
+                thread.start()
+        self._bell.ring()
+
+    def stop(self) -> None:
+        """What is being said just now may be said again by the next daemon."""
+        self._stopping.set()
+        self._bell.ring()
+        for thread in self._threads:
+            thread.join(_LAST_S)

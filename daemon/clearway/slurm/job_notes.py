@@ -1,0 +1,100 @@
+"""Words on a job: its Comment, its own output, and whom Slurm's own mails of it go to. For a thread of its own.
+
+The Comment belongs to the job's owner, and the launcher writes its claims there: it reads the Comment, and writes it
+back with other pairs. Slurm cannot compare and set. So a claim would be lost that is written between our look and our
+write. ``may_be_written`` says when no run of the job can write.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from clearway.model.cluster import JobState
+from clearway.model.errors import SlurmRefusedError
+from clearway.slurm import parse
+from clearway.slurm.base import Fence
+from clearway.slurm.parse import fields
+from clearway.slurm.process import Commands
+
+_COLUMNS = ("JobID", "ArrayJobID", "ArrayTaskID", "State", "NodeList", "EligibleTime", "Comment")
+_UNKNOWN_JOB = re.compile(r"Invalid job id")
+_MAIL = re.compile(r"MailUser=(\S+) MailType=(\S+)")
+_AHEAD = timedelta(seconds=5)  # a job that Slurm lets wait for so long does not start between a look and a write
+_CLAIM = "clearway:"
+
+
+@dataclass(frozen=True, slots=True)
+class JobWords:
+    """A job as far as words on it go; ``target`` is how scontrol names exactly this job."""
+
+    target: str
+    state: JobState
+    comment: str
+    eligible_time: datetime | None
+
+    def may_be_written(self, now: datetime, *, for_good: bool) -> bool:
+        """Whether no claim can be lost by a write now: the job makes none, or no process of the job can write.
+
+        ``for_good``: the job is cancelled, so that nothing reads its claims any more.
+        """
+        if _CLAIM not in self.comment or self.state in (JobState.ENDED, JobState.SUSPENDED):
+            return True
+        if self.state is JobState.COMPLETING:
+            return for_good
+        waits = self.eligible_time is not None and self.eligible_time > now + _AHEAD
+        return self.state is JobState.PENDING and waits
+
+
+class JobNotes:
+    """Reads and writes them; each call is a command of Slurm's with a time limit. Raises ``SlurmError``."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    def look(self, job_id: str) -> JobWords | None:
+        """None when Slurm does not know it (any more), or it cannot be read."""
+        if not job_id.isdecimal():
+            return None
+        token = secrets.token_hex(8)  # see ``cli._squeue``
+        argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", "--states=all", f"--jobs={job_id}"]
+        try:
+            text = self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, _COLUMNS)})
+        except SlurmRefusedError as error:
+            if _UNKNOWN_JOB.search(str(error)):
+                return None
+            raise
+        for row in parse.split_rows(text, token, _COLUMNS)[0]:
+            if row["JobID"] == job_id:
+                return JobWords(
+                    target=parse.job_target(row),
+                    state=parse.job_state(row["State"], on_nodes=bool(fields.text(row["NodeList"]))),
+                    comment="" if row["Comment"] == "(null)" else row["Comment"],
+                    eligible_time=fields.time(row["EligibleTime"], "EligibleTime"),
+                )
+        return None
+
+    def set_comment(self, words: JobWords, comment: str) -> None:
+        self._commands.change(["scontrol", "--oneliner", "update", f"JobId={words.target}", f"Comment={comment}"])
+
+    def print_to_output(self, words: JobWords, text: str) -> None:
+        """Into the standard error of a running batch job; Slurm refuses it to operators."""
+        self._commands.change(["scontrol", "notify", words.target, text])
+
+    def mail_settings(self, job_id: str) -> tuple[str, frozenset[str]]:
+        """MailUser and the words of MailType; empty where the job asks for no mail, or is gone.
+
+        Other text of the job's could look like these: it is its owner's as well, who may choose both.
+        """
+        if not job_id.isdecimal():
+            return "", frozenset()
+        try:
+            found = _MAIL.search(self._commands.run(["scontrol", "show", "job", job_id]))
+        except SlurmRefusedError:
+            return "", frozenset()
+        return (found[1], frozenset(found[2].upper().split(","))) if found else ("", frozenset())
+
+
+def open_notes(timeout_s: float, slurm_conf: str | None, fence: Fence) -> JobNotes:
+    """``fence`` is asked before each command that changes something."""
+    return JobNotes(Commands(timeout_s, slurm_conf, fence=fence))

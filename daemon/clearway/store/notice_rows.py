@@ -1,0 +1,98 @@
+"""The rows of ``notices``: what must be told. They are written with the change that they tell of, and said later.
+
+``bundle`` is the number of the first notice in the message that a notice was said in: several may be said at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, distinct, func, insert, select, tuple_, update
+
+from clearway.model.notice import Channel, Notice, Waiting
+from clearway.store import rows
+from clearway.store.serialise import dump, load
+from clearway.store.tables import NOTICES as TABLE
+
+_FIELDS = ("key", "kind", "channel", "at", "created_at", "user", "job_id", "eviction_id")
+_WAITS = TABLE.c.said_at.is_(None) & TABLE.c.given_up_at.is_(None)
+_LONGEST_ERROR = 200
+
+
+def add(connection: Connection, notices: Iterable[Notice]) -> int:
+    """Store those that are new by key and channel; returns how many."""
+    wanted = {(each.key, each.channel): each for each in notices}
+    if not wanted:
+        return 0
+    query = select(TABLE.c.key, TABLE.c.channel).where(tuple_(TABLE.c.key, TABLE.c.channel).in_(list(wanted)))
+    known = {(row.key, row.channel) for row in connection.execute(query)}
+    fresh = [each for name, each in wanted.items() if name not in known]
+    if fresh:
+        connection.execute(insert(TABLE), [_values(each) for each in fresh])
+    return len(fresh)
+
+
+def _values(notice: Notice) -> dict[str, Any]:
+    others = {"attempts": 0, "next_attempt_at": notice.created_at, "error": ""}
+    return rows.fields_of(notice, _FIELDS) | others | {"document": dump(dict(notice.about))}
+
+
+def due(connection: Connection, channel: Channel, now: datetime, limit: int) -> tuple[Notice, ...]:
+    """Those of a channel whose next attempt is due, the oldest first."""
+    query = select(TABLE).where(_WAITS, TABLE.c.channel == channel, TABLE.c.next_attempt_at <= now)
+    return tuple(map(_notice, connection.execute(query.order_by(TABLE.c.notice_id).limit(limit))))
+
+
+def _notice(row: Row[Any]) -> Notice:
+    found = rows.fields_of(row, (*_FIELDS, "notice_id", "attempts"))
+    return Notice(about=load(dict[str, str], row.document), **found)
+
+
+def begin(connection: Connection, ids: Sequence[int], again_at: datetime) -> None:
+    """They are about to be said; where nothing more is stored, the next attempt is at this time."""
+    values: dict[str, Any] = {"attempts": TABLE.c.attempts + 1, "next_attempt_at": again_at}
+    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+
+
+def postpone(connection: Connection, ids: Sequence[int], until: datetime, error: str = "") -> None:
+    values = {"next_attempt_at": until, "error": error[:_LONGEST_ERROR]}
+    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+
+
+def said(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    values = {"said_at": now, "bundle": min(ids), "error": ""}
+    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+
+
+def give_up(connection: Connection, ids: Sequence[int], now: datetime, error: str) -> None:
+    values = {"given_up_at": now, "error": error[:_LONGEST_ERROR]}
+    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+
+
+def overdue(connection: Connection, channel: Channel, before: datetime, most: int) -> tuple[int, ...]:
+    """Those that wait since before then, and the oldest ones beyond the number that may wait; a bounded number."""
+    waiting = select(TABLE.c.notice_id).where(_WAITS, TABLE.c.channel == channel)
+    old = connection.execute(waiting.where(TABLE.c.created_at < before).limit(1_000)).scalars()
+    newest = waiting.order_by(TABLE.c.notice_id.desc())
+    beyond = connection.execute(newest.offset(most).limit(1_000)).scalars()
+    return tuple(sorted({*old, *beyond}))
+
+
+def messages_since(connection: Connection, channel: Channel, user: str, since: datetime) -> int:
+    """How many messages were sent to this user ("": operators) by this channel since then."""
+    query = select(func.count(distinct(TABLE.c.bundle))).where(
+        TABLE.c.channel == channel, TABLE.c.user == user, TABLE.c.said_at >= since
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def waiting(connection: Connection) -> dict[Channel, Waiting]:
+    """What was not said yet, by channel; channels for which nothing waits are absent."""
+    query = select(TABLE.c.channel, func.count(), func.min(TABLE.c.created_at)).where(_WAITS).group_by(TABLE.c.channel)
+    return {channel: Waiting(count, oldest) for channel, count, oldest in connection.execute(query)}
+
+
+def prune(connection: Connection, before: datetime) -> None:
+    """Delete those that were said or given up before then."""
+    connection.execute(delete(TABLE).where((TABLE.c.said_at < before) | (TABLE.c.given_up_at < before)))
+    connection.execute(delete(TABLE).where(_WAITS, TABLE.c.created_at < before))  # of channels that are off by now
