@@ -31,6 +31,10 @@ NO_DEFAULT = {
     "budget.rule_lost_node_hours_per_hour",
     "planning.end_confidence",
     "execution.checkpoint_bandwidth_mib_s",
+    "notify.webhook",
+    "notify.slack",
+    "notify.mail",
+    "notify.texts",
 }
 
 

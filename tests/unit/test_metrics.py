@@ -82,7 +82,7 @@ def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
         for sample in family.samples:
             assert sample.labels.keys() <= {
                 "action", "partition", "result", "state", "kind", "mode", "le", "name", "version", "python",
-                "checkpointer", "outcome", "restart", "rule", "account", "lane", "reason",
+                "checkpointer", "outcome", "restart", "rule", "account", "lane", "reason", "channel",
             }  # fmt: skip
 
 
