@@ -5,6 +5,7 @@ from __future__ import annotations
 from building import NOTHING, SILENT, Lines, Number, Panel, Rows, counted, of, quantile, total
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
+_MISSED = f"sum(increase({of('clearway_deadlines_missed_total')}[$__range]))"
 ACTING = "~placing|preempting|starting|started|returning|cancelling"
 
 ALIVE: tuple[Panel, ...] = (
@@ -110,9 +111,11 @@ URGENT: tuple[Panel, ...] = (
     ),
     Number(
         title="Deadlines missed",
-        text="Number of evictions in the time range whose urgent job started too late or not at all. 0: none.",
-        queries=((f"sum(increase({of('clearway_deadlines_missed_total')}[$__range]))", ""),),
-        empty=NOTHING,
+        text="Number of evictions in the time range whose urgent job started too late or not at all. 0: none. "
+        "Nothing is shown while no daemon answers.",
+        # Only while a daemon answers: that none was missed is no good news from a dead one.
+        queries=((f"{_MISSED} and on () max({of('up', job='clearway')}) == 1", ""),),
+        empty=SILENT,
         decimals=0,
         steps=((None, "red"), (0, "green"), (0.5, "red")),
         link="evictions Evictions",

@@ -37,6 +37,7 @@ class Prometheus:
         self, target: str, *, cluster: str = "test", rules: Path | None = None, alertmanager: str = ""
     ) -> None:
         self.at = 0.0  # when queries are asked about; 0: now
+        self._client = httpx.Client(timeout=PATIENT_S)
         self._folder = Path(tempfile.mkdtemp(prefix="clearway-prometheus-"))
         rule_files = f'rule_files: ["{rules}"]\n' if rules else ""
         if alertmanager:
@@ -89,6 +90,7 @@ class Prometheus:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._client.close()
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -98,12 +100,12 @@ class Prometheus:
     def _ready(self) -> bool:
         assert not self._ended(), "Prometheus has ended"
         try:
-            return httpx.get(f"{self._base}/-/ready").status_code == 200
+            return self._client.get(f"{self._base}/-/ready").status_code == 200
         except httpx.TransportError:
             return False
 
     def get(self, path: str, **parameters: str) -> Any:
-        answer = httpx.get(f"{self._base}/api/v1/{path}", params=parameters, timeout=PATIENT_S).json()
+        answer = self._client.get(f"{self._base}/api/v1/{path}", params=parameters).json()
         assert answer["status"] == "success", f"{parameters}: {answer.get('error')}"
         assert not answer.get("warnings"), f"{parameters}: {answer['warnings']}"
         return answer["data"]
