@@ -112,11 +112,12 @@ class Simulated:
 
 @contextmanager
 def running_here(
-    folder: Path, mode: str = "automatic", extra: str = "", public: str = "reading"
+    folder: Path, mode: str = "automatic", extra: str = "", public: str = "reading", role: str = "operator"
 ) -> Iterator[tuple[Simulated, str]]:
     """The daemon in threads of this process, with its address."""
     path = write_config(folder, mode)
     path.write_text(path.read_text().replace('public = "reading"', f'public = "{public}"'))
+    (folder / "tokens").write_text(f"ann {role} never {digest_of(TOKEN)}\n")
     simulated = Simulated(parse_config(path.read_text() + extra, str(path)), path)
     with server.background(simulated.service()) as service:
         yield simulated, service.address

@@ -22,6 +22,8 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PICTURES = Path(__file__).parents[3] / "docs" / "images"
 PATIENT_MS = PATIENT_S * 1_000
 WIDE, NARROW = (1280, 900), (390, 844)
+_TOO_WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("main *")]
+    .filter((each) => each.getBoundingClientRect().right > innerWidth).map((each) => each.outerHTML.slice(0, 120))"""
 SERIOUS = ("serious", "critical")
 
 
@@ -101,7 +103,8 @@ class Visitor:
         """What holds for every page. Chromium itself complains of each answer that is a refusal."""
         found = self.serious()
         assert not found, "\n".join(found)
-        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the screen"
+        wide = self.page.evaluate(_TOO_WIDE)
+        assert not wide, f"wider than the screen: {wide}"
         complaints = [each for each in self.complaints if not (refused and "status of 4" in each)]
         assert not complaints, complaints
         assert not self.elsewhere, self.elsewhere

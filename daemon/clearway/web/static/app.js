@@ -5,11 +5,21 @@ import { useEffect, useState } from "./vendor/hooks.mjs";
 import { listen, read, token } from "./api.js";
 import { Acting, Failed, Who, html, includes, live } from "./ui.js";
 import { Eviction, Evictions } from "./eviction.js";
+import { Drains } from "./drains.js";
+import { MyJobs, OneJob } from "./jobs.js";
 import { Now } from "./now.js";
+import { Audit, Calibration } from "./records.js";
+import { Search, WhatIf } from "./search.js";
 
 const PAGES = [
   { path: "now", name: "Now", page: Now },
   { path: "evictions", name: "Evictions", page: Evictions, one: Eviction },
+  { path: "mine", name: "My jobs", page: MyJobs, named: true },
+  { path: "jobs", name: "Search", page: Search, one: OneJob, at: "search" },
+  { path: "what-if", name: "What if", page: WhatIf },
+  { path: "drains", name: "Drains", page: Drains },
+  { path: "calibration", name: "Calibration", page: Calibration },
+  { path: "audit", name: "Audit", page: Audit, role: "admin" },
 ];
 
 /** The page and its argument of the address: #/evictions/12?x=y. */
@@ -75,8 +85,8 @@ function Shell({ who, signOut }) {
       end();
     };
   }, []);
-  const shown = PAGES.filter((each) => !each.role || includes(who, each.role));
-  const current = shown.find((each) => each.path === at.name);
+  const shown = PAGES.filter((each) => (!each.role || includes(who, each.role)) && (!each.named || who.name));
+  const current = shown.find((each) => [each.path, each.at].includes(at.name));
   useEffect(() => {
     document.title = `${current ? current.name : "Not found"} · Clearway`;
   }, [current]);
@@ -85,7 +95,7 @@ function Shell({ who, signOut }) {
     <header>
       <a class="brand" href="#/now"><img src="static/icon.svg" alt="" width="24" height="24" />Clearway</a>
       <nav aria-label="Pages">${shown.map((each) => html`
-        <a key=${each.path} href=${`#/${each.path}`} aria-current=${each === current ? "page" : undefined}>${each.name}</a>`)}
+        <a key=${each.path} href=${`#/${each.at || each.path}`} aria-current=${each === current ? "page" : undefined}>${each.name}</a>`)}
       </nav>
       <div class="who">
         <span class=${`sign ${sign}`} role="status">${SIGNS[sign]}</span>
