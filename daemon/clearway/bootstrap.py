@@ -238,7 +238,19 @@ def open_store(config: Config) -> SqlStore:
     Raises:
         ConfigError: when a SQLite file does not exist: asking a question must not create a database.
     """
-    prefix = "sqlite:///"
-    if config.store.url.startswith(prefix) and not Path(config.store.url.removeprefix(prefix)).exists():
-        raise ConfigError(f"store.url: {config.store.url}: no such database; has the daemon run yet?")
+    must_exist(config.store.url)
     return SqlStore(config.store.url)
+
+
+def must_exist(url: str) -> None:
+    """Raises ``ConfigError`` for a SQLite file that is not there, or that this user cannot look for."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        return
+    try:
+        found = Path(url.removeprefix(prefix)).exists()
+    except OSError as error:  # the folder of the daemon's state is its user's alone
+        why = f"{error.strerror}; run it as the daemon's user"
+        raise ConfigError(f"store.url: {url}: cannot be looked for: {why}") from None
+    if not found:
+        raise ConfigError(f"store.url: {url}: no such database; has the daemon run yet?")

@@ -44,8 +44,9 @@ from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
 from clearway.cli.walltime_advice import walltime_advice
-from clearway.config.configuration import load_config
+from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
+from clearway.model.errors import ConfigError
 from clearway.model.requests import RequestKind
 
 app = commands(
@@ -85,7 +86,7 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
     from clearway.service import server  # noqa: PLC0415 - the other commands start quicker without
     from clearway.telemetry.log import configure_logging  # noqa: PLC0415
 
-    settings = configuration(config)
+    settings = _startable(config)
     with errors():
         configure_logging(settings.daemon.log_format)
         tokens = Tokens(settings.api.token_file)
@@ -101,17 +102,29 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
         raise typer.Exit(serving)
 
 
+def _startable(file: Path) -> Config:
+    """The configuration, if the daemon can start with it; else everything that it would refuse, and exit status 2."""
+    from clearway.service.preflight import faults  # noqa: PLC0415 - the other commands start quicker without
+
+    try:
+        settings = load_config(file)
+        found = [f"{file}: {fault}" for fault in faults(settings)]
+    except ConfigError as error:
+        found = list(error.faults)
+    for fault in found:
+        complain(fault)
+    if found:
+        raise typer.Exit(BAD_INPUT)
+    return settings
+
+
 @app.command("check-config", rich_help_panel=DAEMON)
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
-    """Check a configuration file; exit status 2 names the first offending key."""
-    settings = configuration(file)
-    from clearway import bootstrap  # noqa: PLC0415 - see serve
-    from clearway.notify.sending import open_senders  # noqa: PLC0415
+    """Find everything in a configuration file, and in the files it names, that `clearway serve` would refuse.
 
-    with errors(BAD_INPUT, f"{file}: planning.planner: "):
-        bootstrap.open_planner(settings)
-    with errors(BAD_INPUT, f"{file}: notify: "):
-        open_senders(settings.notify, None)
+    Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not asked.
+    """
+    settings = _startable(file)
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 

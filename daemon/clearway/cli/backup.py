@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from clearway.cli import options, render
-from clearway.model.errors import ConfigError
 from clearway.store.database import Database, open_database
 
 FileArgument = Annotated[Path, typer.Argument(help="File of the backup.")]
@@ -72,9 +71,9 @@ def restore(
 def _database(config: Path) -> Iterator[Database]:
     """The configured database as it is, without a migration."""
     url = options.configuration(config).store.url
-    prefix = "sqlite:///"
-    if url.startswith(prefix) and not Path(url.removeprefix(prefix)).exists():
-        raise ConfigError(f"store.url: {url}: no such database; has the daemon run yet?")
+    from clearway.bootstrap import must_exist  # noqa: PLC0415 - as above
+
+    must_exist(url)
     with _opened(url) as database:
         yield database
 

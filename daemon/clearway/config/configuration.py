@@ -12,6 +12,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from clearway.config.access import AccessConfig, ApiConfig
 from clearway.config.budget import BudgetConfig
+from clearway.config.faults import printable, told
 from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
@@ -297,25 +298,18 @@ def parse_config(text: str, origin: str) -> Config:
     """A configuration from TOML text; ``origin`` names it in errors.
 
     Raises:
-        ConfigError: one line with the offending key.
+        ConfigError: one line with the offending key; its ``faults`` are all of them.
     """
     try:
         return Config.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(_printable(str(part)) for part in first["loc"]) or "(top level)"
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{origin}: {key}: {_printable(what)}{more}") from None
+        found = tuple(f"{origin}: {told(each, Config)}" for each in error.errors())
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ConfigError(found[0] + more, found) from None
     except RecursionError:
         raise ConfigError(f"{origin}: not valid TOML: nested too deeply") from None
     except ValueError as error:  # not TOML, or a number of more than 4,300 digits
-        raise ConfigError(f"{origin}: not valid TOML: {_printable(str(error))}") from None
-
-
-def _printable(text: str) -> str:
-    """One line, whatever a file may hold."""
-    return text if text.isprintable() else ascii(text)
+        raise ConfigError(f"{origin}: not valid TOML: {printable(str(error))}") from None
 
 
 def load_config(path: Path) -> Config:

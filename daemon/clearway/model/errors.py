@@ -8,7 +8,14 @@ class ClearwayError(Exception):
 
 
 class ConfigError(ClearwayError):
-    """A configuration file that cannot be used; the message names the file and the key."""
+    """A configuration file that cannot be used; the message names the file and the key.
+
+    ``faults`` are all that was found, a line each; the message is the first one, with how many more there are.
+    """
+
+    def __init__(self, message: str, faults: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults or (message,)
 
 
 class ProblemFileError(ClearwayError):

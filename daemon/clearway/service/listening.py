@@ -120,6 +120,12 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
+def check_certificate(config: ApiConfig) -> None:
+    """Raises ``ConfigError`` where TLS is wanted and its files cannot be used."""
+    if config.certificate is not None:
+        _context(config)
+
+
 def _context(config: ApiConfig) -> ssl.SSLContext:
     """TLS 1.2 or newer."""
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

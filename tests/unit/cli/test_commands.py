@@ -52,8 +52,9 @@ def test_a_shell_can_complete_commands(tmp_path: Path) -> None:
 
 def test_a_good_configuration(tmp_path: Path) -> None:
     file = tmp_path / "good.toml"
-    file.write_text('[[preemptors]]\nqos = ["urgent"]\n')
+    file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/new.sqlite"\n[[preemptors]]\nqos = ["urgent"]\n')
     result = clearway("check-config", file)
+    assert not (tmp_path / "new.sqlite").exists()
     assert result.exit_code == 0
     assert one_line(result.stdout) == f"{file}: good (observe mode, 1 rule for urgent jobs)"
 
@@ -73,9 +74,10 @@ def test_a_good_configuration(tmp_path: Path) -> None:
 )
 def test_a_bad_configuration_names_the_key(tmp_path: Path, text: str, key: str) -> None:
     file = tmp_path / "bad.toml"
-    file.write_bytes(text.encode(errors="surrogateescape"))
+    store = f'\n[store]\nurl = "sqlite:///{tmp_path}/store.sqlite"\n' if text.endswith("'") else ""
+    file.write_bytes((text + store).encode(errors="surrogateescape"))
     for arguments in (("check-config", file), ("status", "--config", file), ("serve", "--config", file)):
-        if key.startswith("planning") and arguments[0] != "check-config":
+        if key.startswith("planning") and arguments[0] == "status":
             continue
         result = clearway(*arguments)
         assert result.exit_code == 2
@@ -84,6 +86,62 @@ def test_a_bad_configuration_names_the_key(tmp_path: Path, text: str, key: str) 
         assert line.startswith(f"clearway: {file}: ")
         assert key in line
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("command", [("check-config",), ("serve", "--config")])
+def test_everything_that_would_be_refused_is_found_at_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """check-config called it good, and serve told of one after another, the database with a traceback."""
+    (tmp_path / "tokens").write_text("ann operator never sha256:" + 64 * "0" + "\n")
+    (tmp_path / "tokens").chmod(0o644)
+    file = tmp_path / "site.toml"
+    file.write_text(
+        f"""
+        [planning]
+        planner = "best"
+        [slurm]
+        conf = "{tmp_path}/slurm.conf"
+        [store]
+        url = "sqlite:///{tmp_path}/none/store.sqlite"
+        [api]
+        host = "no such host"
+        token_file = "{tmp_path}/tokens"
+        certificate = "{tmp_path}/cert.pem"
+        certificate_key = "{tmp_path}/key.pem"
+        [access]
+        jwks_file = "{tmp_path}/keys"
+        """
+    )
+    result = clearway(*command, file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    lines = [line.removeprefix(f"clearway: {file}: ") for line in result.stderr.splitlines()]
+    found = [line.split(": ")[0] for line in lines]
+    assert found == ["planning.planner", "slurm.conf", "store.url", "api.token_file", "access.jwks_file", "api"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_each_wrong_key_is_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('[daemon]\nmode = "x"\n[planning]\nsteps = 0\n')
+    result = clearway("check-config", file)
+    assert result.exit_code == 2
+    assert [line.split(": ")[2] for line in result.stderr.splitlines()] == ["daemon.mode", "planning.steps"]
+
+
+@pytest.mark.parametrize("command", [("status",), ("evictions", "list"), ("pause",), ("backup", "x"), ("verify",)])
+def test_a_state_folder_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """It was a traceback."""
+
+    def closed(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    file = tmp_path / "site.toml"
+    file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.sqlite"\n')
+    monkeypatch.setattr(Path, "exists", closed)
+    result = clearway(*command, "--config", file)
+    assert result.exit_code in (1, 3)
+    assert "Permission denied; run it as the daemon's user" in one_line(result.stderr)
 
 
 @pytest.mark.parametrize("name", ["absent.toml", "."])

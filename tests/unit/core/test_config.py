@@ -105,6 +105,38 @@ def test_what_is_wrong_is_told_in_one_line(text: str, key: str) -> None:
     assert len(message) < 400
 
 
+def test_what_is_wrong_is_told_in_words() -> None:
+    """It said "Input should be a valid tuple"."""
+    wrong = """
+    [daemon]
+    mode = "auto"
+    pol_interval = 3
+    [[preemptors]]
+    partition = "urgent"
+    qos = [1]
+    [api]
+    port = "8642x"
+    host = 7
+    [candidates]
+    allow_kill = "sometimes"
+    max_preemptions = -1
+    """
+    with pytest.raises(ConfigError) as caught:
+        parse_config(wrong, "f")
+    assert caught.value.faults == (
+        "f: daemon.mode: must be 'observe', 'approve' or 'automatic', not 'auto'",
+        "f: daemon.pol_interval: unknown key; is poll_interval meant?",
+        "f: api.host: must be text in quotes, not 7",
+        "f: api.port: must be a whole number, not '8642x'",
+        'f: preemptors.0.partition: must be a list: ["urgent"]',
+        "f: preemptors.0.qos.0: must be text in quotes, not 1",
+        "f: candidates.max_preemptions: must be at least 0, not -1",
+        "f: candidates.allow_kill: must be true or false, not 'sometimes'",
+    )
+    with pytest.raises(ConfigError, match=r"^f: preemptors: write \[\[preemptors\]\], in two brackets"):
+        parse_config('[preemptors]\npartition = ["urgent"]', "f")
+
+
 def test_the_first_of_several_errors_is_named_and_the_others_counted() -> None:
     with pytest.raises(ConfigError, match=r"^f: daemon\.mode: .* \(and 2 more\)$"):
         parse_config("[daemon]\nmode = 'x'\n[api]\nport = -1\n[planning]\nsteps = 0", "f")

@@ -1,0 +1,130 @@
+"""What `clearway serve` would refuse: all of it at once, for it and for `clearway check-config`.
+
+Nothing is created and nobody is asked: whether Slurm and a database server answer, and whether the port is free, shows
+only at the start.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from clearway.api.jwks import verifier
+from clearway.api.tokens import Tokens
+from clearway.config import plugins
+from clearway.config.configuration import Config
+from clearway.model.errors import ClearwayError, ConfigError
+from clearway.notify.sending import open_senders
+from clearway.service.listening import check_certificate
+from clearway.store.database import open_database
+
+
+def faults(config: Config) -> tuple[str, ...]:
+    """One line for each, with its key; empty where the daemon can start."""
+    checks: tuple[Callable[[Config], None], ...] = (
+        _planner,
+        _backend,
+        _slurm_conf,
+        _store,
+        _tokens,
+        _keys,
+        _listening,
+        _notify,
+    )
+    return tuple(_refusals(config, checks))
+
+
+def _refusals(config: Config, checks: tuple[Callable[[Config], None], ...]) -> Iterator[str]:
+    for check in checks:
+        try:
+            check(config)
+        except ClearwayError as error:
+            yield str(error)
+
+
+def _planner(config: Config) -> None:
+    _loaded("planning.planner", plugins.PLANNERS, config.planning.planner)
+
+
+def _backend(config: Config) -> None:
+    if config.slurm.backend != "auto":
+        _loaded("slurm.backend", plugins.BACKENDS, config.slurm.backend)
+
+
+def _loaded(key: str, group: str, name: str) -> None:
+    try:
+        plugins.load(group, name)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _slurm_conf(config: Config) -> None:
+    if config.slurm.conf is not None:
+        _readable("slurm.conf", config.slurm.conf)
+
+
+def _tokens(config: Config) -> None:
+    try:
+        Tokens(config.api.token_file)
+    except ConfigError as error:
+        raise ConfigError(f"api.token_file: {error}") from None
+
+
+def _keys(config: Config) -> None:
+    try:
+        verifier(config.access)
+    except ConfigError as error:
+        raise ConfigError(f"access.jwks_file: {str(error).removeprefix('access.jwks_file ')}") from None
+
+
+def _store(config: Config) -> None:
+    """A SQLite file must be there, or its folder must let it be made: but not by a check."""
+    url = config.store.url
+    file = make_url(url).database if url.startswith("sqlite") else None
+    if file is None or file == ":memory:":
+        try:
+            open_database(url).engine.dispose()
+        except ClearwayError as error:
+            raise ConfigError(f"store.url: {error}") from None
+        return
+    path = Path(file)
+    folder = path.parent
+    try:
+        if path.exists():
+            allowed = os.access(path, os.R_OK | os.W_OK) and os.access(folder, os.W_OK | os.X_OK)
+        else:
+            folder.stat()
+            allowed = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigError(f"store.url: {path}: {error.strerror or error}") from None
+    if not allowed:
+        raise ConfigError(f"store.url: {path}: this user may not read and write it and its folder")
+
+
+def _listening(config: Config) -> None:
+    api = config.api
+    if api.socket is not None:
+        if not api.socket.parent.is_dir():
+            raise ConfigError(f"api.socket: {api.socket.parent} is not a folder")
+        return
+    check_certificate(api)
+    try:
+        socket.getaddrinfo(api.host, api.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"api.host: {api.host}: {error.strerror or error}") from None
+
+
+def _notify(config: Config) -> None:
+    try:
+        open_senders(config.notify, None)
+    except ConfigError as error:
+        raise ConfigError(f"notify: {error}") from None
+
+
+def _readable(key: str, path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"{key}: {path}: {error.strerror or error}") from None
