@@ -44,8 +44,8 @@ ABOUT_CONFIGURATION = """\
 # Configuration
 
 The configuration is one TOML file, `/etc/clearway/clearway.toml` unless `--config` or `CLEARWAY_CONFIG` says otherwise.
-Unknown keys are refused. `clearway check-config FILE` names every error; `deploy/clearway.toml` is a commented example. A
-*duration* is a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
+Unknown keys are refused. `clearway check-config FILE` names every error; `deploy/clearway.toml` is a commented
+example. A *duration* is a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
 
 `systemctl reload clearway` (SIGHUP) reads the file and the tokens again. Changes of `slurm`, `store`, `api`,
 `planning.planner` and `daemon.log_format` need a restart; the log says so. If the file cannot be used, the daemon

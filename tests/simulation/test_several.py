@@ -124,10 +124,11 @@ def test_an_approved_plan_does_not_count_on_one_that_nobody_approved(make_world:
     world.tick()
     second, first = world.store.evictions()
     assert second.plan.preemptees == ()
+    world.store.add_request("cancel", first.eviction_id, "olga", world.clock.now())
     world.store.add_request("approve", second.eviction_id, "olga", world.clock.now())
     world.tick()
     assert world.store.eviction(second.eviction_id).state is EvictionState.SUPERSEDED
-    assert world.store.eviction(first.eviction_id).state is EvictionState.AWAITING_APPROVAL
+    assert world.store.eviction(first.eviction_id).state is EvictionState.CANCELLED
     assert world.state(jobs["wide"]) is JobState.RUNNING
     assert all(world.started(job_id) is None for job_id in urgent)
 
