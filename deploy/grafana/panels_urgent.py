@@ -6,6 +6,10 @@ from building import NOTHING, SILENT, Lines, Number, Panel, Rows, counted, of, q
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 _MISSED = f"sum(increase({of('clearway_deadlines_missed_total')}[$__range]))"
+_MODE = (
+    f"{of('clearway_mode', mode='observe')} == 1 or 2 * {of('clearway_mode', mode='approve')} == 2 "
+    f"or 3 * {of('clearway_mode', mode='automatic')} == 3"
+)
 ACTING = "~placing|preempting|starting|started|returning|cancelling"
 
 ALIVE: tuple[Panel, ...] = (
@@ -21,21 +25,22 @@ ALIVE: tuple[Panel, ...] = (
     ),
     Number(
         title="Daemon that acts",
-        text="Address of the daemon that holds the lease (the leader). No unit: its value counts takeovers. 0, or no "
-        "address: no daemon acts, so no room is made for urgent jobs.",
-        queries=((f"{of('clearway_lease_epoch')} > 0", "{{instance}}"),),
+        text="Address of the daemon that holds the lease (the leader). No unit: 1 (acts). 0 is never shown; without an "
+        "address no daemon acts, so no room is made for urgent jobs.",
+        queries=((f"({of('clearway_lease_epoch')} > bool 0) == 1", "{{instance}}"),),
         empty="no daemon acts",
         steps=((None, "red"), (1, "green")),
-        shows=BigValueTextMode.NAME,
+        words=((1, "acts", "green"),),
+        shows=BigValueTextMode.VALUE_AND_NAME,
     ),
     Number(
         title="Mode",
-        text="Configured mode (daemon.mode): observe only proposes, approve asks an operator, automatic acts. No "
-        "unit; 0 is never shown. Without a daemon it is unknown.",
-        queries=((f"max by (mode) ({of('clearway_mode')} == 1)", "{{mode}}"),),
+        text="Configured mode (daemon.mode); where two daemons differ, the one that does more. No unit: 1 (observe) "
+        "only proposes, 2 (approve) asks an operator, 3 (automatic) acts. 0 is never shown.",
+        queries=((f"max({_MODE})", ""),),
         empty=f"unknown: {SILENT}",
         steps=((None, "red"), (1, "blue")),
-        shows=BigValueTextMode.NAME,
+        words=((1, "observe", "blue"), (2, "approve", "blue"), (3, "automatic", "blue")),
     ),
     Number(
         title="Commands to Slurm",
@@ -64,7 +69,7 @@ ALIVE: tuple[Panel, ...] = (
         queries=((f"count by (alertname, severity) ({of('ALERTS', alertname='~Clearway.+')})", "{{alertname}}"),),
         empty="no alert (if the rules are loaded)",
         steps=((None, "text"), (1, "red")),
-        shows=BigValueTextMode.NAME,
+        shows=BigValueTextMode.VALUE_AND_NAME,
     ),
 )
 URGENT: tuple[Panel, ...] = (

@@ -145,7 +145,8 @@ def test_alive_the_first_row_looks_well(moments: Moments) -> None:
         found = moments.alive.ask(BY_TITLE[title]["targets"][0]["expr"])
         assert {color(BY_TITLE[title], float(series["value"][1])) for series in found} <= {"green", "blue"}, title
     (mode,) = moments.alive.ask(BY_TITLE["Mode"]["targets"][0]["expr"])
-    assert mode["metric"] == {"mode": "automatic"}
+    (words,) = BY_TITLE["Mode"]["fieldConfig"]["defaults"]["mappings"]
+    assert words["options"][mode["value"][1]]["text"] == "automatic"
 
 
 @each_query

@@ -111,6 +111,7 @@ def test_no_panel_makes_a_zero_of_nothing_or_shows_what_was(panel: dict[str, Any
     if panel["type"] == "stat":
         lowest = panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]
         assert lowest["color"] != "green", "a panel without data looks well"
+        assert panel["options"]["textMode"] != "name", "Grafana shows the words for no data as a value, not as a name"
     if panel["type"] == "timeseries":
         assert panel["fieldConfig"]["defaults"]["custom"]["spanNulls"] is False, "a gap is a gap"
 
@@ -130,6 +131,10 @@ def test_panels_link_to_the_daemons_own_page() -> None:
     links = [link for panel in PANELS for link in panel.get("links", ())] + DASHBOARD["links"]
     assert len(links) > 10
     assert all(link["url"].startswith("${page}/") for link in links)
+    page = (FOLDER.parents[1] / "daemon" / "clearway" / "web" / "static" / "app.js").read_text()
+    for link in links:
+        path = link["url"].removeprefix("${page}/").removeprefix("#/")
+        assert not path or f'path: "{path}"' in page, link["url"]
 
 
 def test_evictions_are_marked() -> None:
