@@ -34,6 +34,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.proposals import Proposals
+from clearway.preemption.save_test_controller import SaveTestController
 from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
@@ -161,7 +162,18 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         silent,
     )
     requests = RequestHandler(
-        store, operations, suppression, pauses, executor, drains, rolling, relocation, quarantine, leadership, emit
+        store,
+        operations,
+        suppression,
+        pauses,
+        executor,
+        drains,
+        rolling,
+        relocation,
+        SaveTestController(backend, store, basis, gate),
+        quarantine,
+        leadership,
+        emit,
     )
     return Cycle(
         parts,

@@ -20,6 +20,8 @@ TABLES = {
     "requests": "Requests of operators over REST or the command line, and the daemon's answers.",
     "rolling_drains": "One row for each rolling drain; its drains are rows of `evictions`. `document` is JSON: "
     "the request, the turn of each node, and why nodes were skipped.",
+    "save_tests": "Tests of whether a job saves itself (`clearway test-preemption`). `document` is JSON: the job, what "
+    "was asked, and what came of it.",
     "checkpoint_history": "Predicted and actual time of each requested checkpoint, and its outcome.",
     "restart_history": "How each run began that continued from a checkpoint, as the job reports it.",
     "run_history": "Duration of each run that ended by itself under watch; the newest 200 of each user and name.",

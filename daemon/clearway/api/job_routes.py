@@ -11,6 +11,7 @@ from clearway.api.context import Context, Daemon, Report
 from clearway.api.filters import JOB_ID, LONGEST_NAME, UserFilter
 from clearway.api.job_parts import Part, parts_of
 from clearway.api.job_schemas import JobRole
+from clearway.api.request_routes import Ask
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import Job, JobState
@@ -19,6 +20,8 @@ from clearway.model.involvement import Involvement
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Explanation
 from clearway.model.report import CycleReport
+from clearway.model.requests import RequestKind
+from clearway.preemption.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])
 
@@ -29,6 +32,37 @@ JobId = Annotated[
         description="Slurm's own numeric id, or the id as users know it: 123_4 (array task), 123+1 (heterogeneous)",
     ),
 ]
+
+
+@router.post(
+    "/{job_id}/test-preemption",
+    status_code=202,
+    responses={
+        404: {"model": schemas.Problem, "description": "the queue has no such job"},
+        409: {"model": schemas.Problem, "description": "another test is under way, or was lately"},
+    },
+)
+def test_preemption(daemon: Daemon, seen: Seen, report: Report, ask: Ask, job_id: JobId) -> schemas.RequestView:
+    """Ask a running job to save itself as an eviction would; nothing is requeued. For its owner and for operators.
+
+    The request stays open until the job has answered, or too much time has passed; its result says what came of it, and
+    the job's ``tests`` have the figures.
+    """
+    operator = seen.asker.role.includes(Role.OPERATOR)
+    found = job_views.find(job_id, report.snapshot)
+    if found is None or (found.user != seen.asker.name and seen.own_alone is not None):
+        raise HTTPException(404, f"no job {job_id} is in the queue")
+    if found.user != seen.asker.name and not operator:
+        raise HTTPException(403, f"job {job_id} is not yours, and this needs the role {Role.OPERATOR} otherwise")
+    now = daemon.clock.now()
+    recent = daemon.store.save_tests_since(now - AGAIN_AFTER)
+    why = why_not_again(found.job_id, found.user, recent, now)
+    kind = RequestKind.TEST_PREEMPTION
+    if not why and any(each.kind == kind and each.actor == ask.actor for each in daemon.store.pending_requests()):
+        why = "you have asked for a test that has not begun yet"
+    if why:
+        raise HTTPException(409, why)
+    return ask(kind, document=SaveTestRequest(job_id=found.job_id, operator=operator).model_dump_json())
 
 
 @router.get("")
@@ -107,7 +141,8 @@ def job(
         found = None
     key = found.job_id if found is not None and job_id == found.display_id else job_id
     involved = daemon.store.involvements(key, own=seen.own_alone, limit=limit + 1, offset=offset)
-    if found is None and not involved:
+    tests = daemon.store.save_tests_of(key, own=seen.own_alone)
+    if found is None and not involved and not tests:
         raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
     next_offset = offset + limit if len(involved) > limit else None
     involved = involved[:limit]
@@ -123,8 +158,8 @@ def job(
         ]
         operations.sort(key=lambda each: each.eviction_id, reverse=True)
     if found is None:
-        return job_views.gone_view(job_id, involved, report, operations, next_offset)
-    return job_views.job_view(known[found.job_id], report, context, operations, next_offset)
+        return job_views.gone_view(job_id, involved, report, operations, tests, next_offset)
+    return job_views.job_view(known[found.job_id], report, context, operations, tests, next_offset)
 
 
 def _operation(

@@ -12,6 +12,7 @@ from clearway.eligibility.saving import SavingWay
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, OperationKind
 from clearway.model.problem import Action
+from clearway.model.save_test import SaveTestEnd
 
 
 class JobRole(StrEnum):
@@ -110,6 +111,30 @@ class JobOperationView(Answer):
     )
 
 
+class SaveTestView(Answer):
+    """A test of whether the job saves itself when it is asked. Nothing is requeued."""
+
+    request_id: int = Field(description="the request that asked for it")
+    job_id: str
+    actor: str = Field(description="name of the token or user that asked")
+    asked_at: datetime
+    latest: datetime = Field(description="from when on no answer counts as late")
+    expected_s: Seconds = Field(description="what an eviction would expect, seconds")
+    asked: bool = Field(description="whether Slurm has taken the signal; a job at its own pace needs none")
+    ended_at: datetime | None = Field(description="null: it waits for the job")
+    end: SaveTestEnd | None = Field(
+        description="saved, failed (the job says so), late (no word in time), left (the job ended or left its nodes), "
+        "not_asked (Slurm refused, or it is not known); null: it waits for the job"
+    )
+    took_s: Seconds | None = Field(description="time of the checkpoint, seconds; null unless it is saved")
+    size_mib: int | None = Field(description="size of the checkpoint, MiB; null: not told")
+    generation: int | None = Field(description="number of the checkpoint; null: not told")
+    restartable: bool | None = Field(
+        description="whether a restart would find the checkpoint; null: only the program knows, or there is none"
+    )
+    sentence: str = Field(description="what came of it; empty while it waits")
+
+
 class JobRow(Answer):
     job_id: str = Field(description="Slurm's own numeric id")
     display_id: str = Field(description="the id as users know it, such as 123_4")
@@ -147,6 +172,9 @@ class JobView(JobRow):
     saving: SavingView | None = Field(description="how it can be saved; null: no longer in the queue")
     if_urgent: IfUrgentView | None = Field(
         description="what would become of it if an urgent job needed its nodes now; null: it does not run"
+    )
+    tests: tuple[SaveTestView, ...] = Field(
+        description="the newest five tests of whether it saves itself, newest first"
     )
     operations: tuple[JobOperationView, ...] = Field(description="what Clearway had to do with it, newest first")
     next_offset: int | None = Field(description="offset of the next page of operations; null: this was the last")

@@ -20,6 +20,7 @@ from clearway.model.involvement import Involvement
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Choice, Explanation, node_hours
 from clearway.model.report import CycleReport, Waiting
+from clearway.model.save_test import SaveTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def job_view(
     report: CycleReport,
     context: PlanningContext,
     operations: Sequence[j.JobOperationView],
+    tests: Sequence[SaveTest],
     next_offset: int | None,
 ) -> j.JobView:
     """Of a job that is in the queue."""
@@ -112,6 +114,7 @@ def job_view(
         waiting=None if known.waiting is None else _waiting(known, known.waiting, report),
         saving=views.view(j.SavingView, found),
         if_urgent=None if urgent is None else _if_urgent_view(urgent),
+        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
         operations=tuple(operations),
         next_offset=next_offset,
     )
@@ -126,14 +129,16 @@ def gone_view(
     involved: Sequence[Involvement],
     report: CycleReport,
     operations: Sequence[j.JobOperationView],
+    tests: Sequence[SaveTest],
     next_offset: int | None,
 ) -> j.JobView:
     """Of a job that is no longer in the queue, as its operations remember it."""
     seen = next((each.preemption.job for each in involved if each.preemption is not None), None)
-    subject = involved[0].subject
+    seen = seen or next((each.job for each in tests), None)
     if seen is not None:
         own = _of_job(seen) | {"started_at": None}
     else:
+        subject = involved[0].subject
         own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user, "name": ""}
         own |= {"partitions": (), "nodes": 0, "started_at": None}
     unread = report.snapshot.hides(job)
@@ -156,6 +161,7 @@ def gone_view(
         waiting=None,
         saving=None,
         if_urgent=None,
+        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
         operations=tuple(operations),
         next_offset=next_offset,
     )

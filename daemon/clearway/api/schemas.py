@@ -245,7 +245,8 @@ class WalltimeAdviceView(Answer):
 class RequestView(Answer):
     request_id: int
     kind: str = Field(
-        description="approve, cancel, pause, resume, halt, unhalt, drain, undrain, cancel_rolling, compact or promote"
+        description="approve, cancel, pause, resume, halt, unhalt, drain, undrain, cancel_rolling, compact, promote "
+        "or test_preemption"
     )
     eviction_id: int | None
     rolling_id: int | None = Field(description="the rolling drain that it is about, or has led to")

@@ -15,7 +15,7 @@ from clearway.cli.calibration import calibration
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app
 from clearway.cli.experiment import experiment_app
-from clearway.cli.job import job, preview
+from clearway.cli.job import job, preview, try_saving
 from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
@@ -56,6 +56,7 @@ app = commands(
 app.command(rich_help_panel=LOOK)(status)
 app.add_typer(evictions_app, name="evictions", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(job)
+app.command("test-preemption", rich_help_panel=STUDY)(try_saving)
 app.command(rich_help_panel=LOOK)(calibration)
 app.command(rich_help_panel=LOOK)(leaders)
 app.command(rich_help_panel=LOOK)(audit)

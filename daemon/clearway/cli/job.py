@@ -1,6 +1,7 @@
-"""``clearway job`` and ``clearway preview``: what Clearway has to do with a job, and what an urgent one would cost."""
+"""``clearway job``, ``preview`` and ``test-preemption``: a job's story, what an urgent one would cost, and a test."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,18 @@ from rich.text import Text
 
 from clearway.api.filters import JOB_ID
 from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
-from clearway.api.schemas import PreemptionView, WhatIfView
+from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
 from clearway.cli import options, render, sbatch
 from clearway.cli.daemon_api import DaemonApi, address, token
 from clearway.model.durations import format_duration
-from clearway.model.errors import RequestError
+from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.operations import OperationKind
 from clearway.model.plan import node_hours
 from clearway.model.problem import Action
+from clearway.model.save_test import SaveTestEnd
 
 _JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
+_LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
 _ENDS_OF_STORY = {"returned_at": "ran again", "vacated_at": "was off its nodes", "requeued_at": "left its nodes"}
 
 
@@ -38,9 +41,7 @@ def job(
     It asks the daemon over REST: CLEARWAY_URL names the address where the configuration cannot be read,
     CLEARWAY_TOKEN a token where `scontrol token` makes none.
     """
-    with options.errors(options.BAD_INPUT):
-        if not re.fullmatch(JOB_ID, job_id):
-            raise RequestError(f"{job_id[:40]!r} is no job id: give a number, 123_4 or 123+1")
+    _check_id(job_id)
     with options.errors():
         found = daemon(config).get(JobView, f"jobs/{job_id}")
         if output is options.Output.JSON:
@@ -70,6 +71,9 @@ def _told(found: JobView) -> list[RenderableType]:
         lines += _ways(found.if_urgent)
     if found.saving is not None:
         lines += ["", *_saving(found.saving)]
+    for each in found.tests:
+        if each.sentence:
+            lines.append(_plain(f"Tested {render.when(each.asked_at)}: {each.sentence}."))
     if found.operations:
         lines += ["", _story(found.operations)]
         lines += [part for each in found.operations for part in _details(each)]
@@ -236,3 +240,45 @@ def _foreseen(answer: WhatIfView, passed_over: list[str]) -> list[RenderableType
     if others:
         lines += ["", _plain(f"Not looked at, for no plan depends on it: {', '.join(others)}.")]
     return lines
+
+
+def try_saving(
+    job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """Ask a running job of yours to save itself as an eviction would; nothing is requeued.
+
+    It says how long that took, and whether a restart would find the checkpoint. The launcher holds the program for some
+    seconds afterwards. Exit status 0: the job has saved itself.
+    """
+    _check_id(job_id)
+    with options.errors():
+        api = daemon(config)
+        asked = api.post(RequestView, f"jobs/{job_id}/test-preemption")
+        if output is options.Output.TABLE:
+            print(f"Asked (request {asked.request_id}); waiting for the job.", file=sys.stderr)
+        answer = render.wait_for(lambda: _handled(api, asked.request_id), _LONGEST_TEST_S)
+        if answer is None:
+            raise ClearwayError(f"no answer yet; clearway job {job_id} will tell")
+        found = api.get(JobView, f"jobs/{job_id}").tests
+        test = next((each for each in found if each.request_id == asked.request_id), None)
+        if test is None:
+            raise ClearwayError(answer.result)
+        if output is options.Output.JSON:
+            print(test.model_dump_json(indent=2))
+        else:
+            render.console().print(_plain(f"{test.sentence[:1].upper()}{test.sentence[1:]}."))
+    if test.end is not SaveTestEnd.SAVED:
+        raise typer.Exit(options.FAILED)
+
+
+def _handled(api: DaemonApi, request_id: int) -> RequestView | None:
+    found = api.get(RequestView, f"requests/{request_id}")
+    return found if found.handled_at is not None else None
+
+
+def _check_id(job_id: str) -> None:
+    with options.errors(options.BAD_INPUT):
+        if not re.fullmatch(JOB_ID, job_id):
+            raise RequestError(f"{job_id[:40]!r} is no job id: give a number, 123_4 or 123+1")

@@ -106,7 +106,7 @@ class UndrainRequest(BaseModel):
     nodes: str = Field(min_length=1, max_length=LONGEST_LIST, description="as for a drain")
 
 
-R = TypeVar("R", DrainRequest, UndrainRequest)
+R = TypeVar("R", bound=BaseModel)
 
 
 def new_request(kind: type[R], **fields: object) -> R:

@@ -3,12 +3,11 @@
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from clearway.execution.checkpoint_request import ask_to_save
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
-from clearway.model.claims import CheckpointHow, saves
-from clearway.model.cluster import Job
-from clearway.model.errors import CycleEndedError, HaltedError, JobNotRunningError, SlurmError, SlurmRefusedError
+from clearway.model.errors import CycleEndedError, HaltedError, SlurmError, SlurmRefusedError
 from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation, Preemption
 from clearway.slurm.base import SlurmBackend
@@ -113,12 +112,4 @@ class Commander:
             case Command.USUAL_PRIORITY:
                 self._backend.usual_priority(p.job_id)
             case Command.ASK_CHECKPOINT:
-                self._ask_checkpoint(p.job)
-
-    def _ask_checkpoint(self, job: Job) -> None:
-        """As the job says now how it is asked: a signal that it does not wait for (any more) would end it."""
-        seen = self._backend.job(job.job_id)
-        claims = saves(seen) if seen is not None and seen.run == job.run else None
-        if claims is None or claims.checkpoint is not CheckpointHow.SIGNAL:
-            raise JobNotRunningError(f"job {job.job_id} does not say any more that a signal has it save itself")
-        self._backend.signal(job, claims.signal, batch_only=claims.to == "batch")
+                ask_to_save(self._backend, p.job)

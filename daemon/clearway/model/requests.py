@@ -17,6 +17,7 @@ class RequestKind(StrEnum):
     CANCEL_ROLLING = "cancel_rolling"
     COMPACT = "compact"
     PROMOTE = "promote"
+    TEST_PREEMPTION = "test_preemption"  # ask a job to save itself, and requeue nothing
     HAND_OVER = "hand_over"  # give up the lease, so that another daemon leads
 
 

@@ -19,6 +19,8 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
+from clearway.preemption.save_test_controller import SaveTestController
+from clearway.preemption.save_tests import SaveTestRequest
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.user_pauses import UserPauses
 from clearway.relocation.controller import RelocationController
@@ -44,6 +46,7 @@ class RequestHandler:
     drains: DrainController
     rolling: RollingController
     relocation: RelocationController
+    save_tests: SaveTestController
     quarantine: Quarantine
     leadership: Leadership
     emit: Emit
@@ -65,7 +68,8 @@ class RequestHandler:
                     context = replace(context, paused=request.kind == RequestKind.PAUSE)
                 elif request.kind in (RequestKind.HALT, RequestKind.UNHALT):
                     context = replace(context, halted=told(request.actor) if request.kind == RequestKind.HALT else "")
-            self.store.finish_request(request.request_id, context.now, answer)
+            if answer is not None:
+                self.store.finish_request(request.request_id, context.now, answer)
         return context
 
     def _failed(self, request: OperatorRequest, error: Exception, context: CycleContext) -> Answer:
@@ -73,8 +77,8 @@ class RequestHandler:
         why = f"Clearway failed at this request and does not try it again ({described(error)}); see its log"
         return Answer(code=RequestResult.FAILED, sentence=why)
 
-    def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        """Raises ``ClearwayError`` where the request is refused."""
+    def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer | None:
+        """None: it stays open. Raises ``ClearwayError`` where the request is refused."""
         match request.kind:
             case RequestKind.APPROVE:
                 return self._approve(request, context)
@@ -99,6 +103,8 @@ class RequestHandler:
                 return Answer(sentence="cancelled")
             case RequestKind.COMPACT | RequestKind.PROMOTE:
                 return self.relocation.handle(request, context)
+            case RequestKind.TEST_PREEMPTION:
+                return self.save_tests.carry_on(request, read_request(SaveTestRequest, request.document), context)
             case RequestKind.HAND_OVER:
                 return Answer(sentence=f"gives up the lease after this cycle; {self.leadership.ask_to_hand_over()}")
             case _:

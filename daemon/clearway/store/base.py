@@ -15,6 +15,7 @@ from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain, RollingState
+from clearway.model.save_test import SaveTest
 from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
 
@@ -170,6 +171,9 @@ class Store(HistoryStore, Protocol):
         rolling_id: int | None = None,
     ) -> int: ...
 
+    def pending_requests(self) -> tuple[OperatorRequest, ...]:
+        """Those that are not handled yet, by id."""
+
     def finish_request(self, request_id: int, at: datetime, answer: Answer) -> None:
         """Store what has become of it, with the operation that it has led to."""
 
@@ -201,6 +205,20 @@ class Store(HistoryStore, Protocol):
         self, *, state: RollingState | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[RollingDrain, ...]:
         """Newest first; ``state``: those in this state alone."""
+
+    def create_save_test(self, test: SaveTest) -> None:
+        """Store the intent of a test."""
+
+    def keep_save_test(self, test: SaveTest) -> None:
+        """Store what has come of it."""
+
+    def save_test(self, request_id: int) -> SaveTest | None: ...
+
+    def save_tests_since(self, at: datetime) -> tuple[SaveTest, ...]:
+        """Those that were asked for since then or have not ended, newest first."""
+
+    def save_tests_of(self, job: str, *, own: str | None = None, limit: int = 5) -> tuple[SaveTest, ...]:
+        """Of a job, by either form of its id, newest first; ``own``: only where the job was this user's."""
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""

@@ -34,6 +34,7 @@ from clearway.store import (
     request_rows,
     rolling_rows,
     rows,
+    save_test_rows,
     taking_rows,
 )
 from clearway.store.base import CycleState, Judgement
@@ -289,6 +290,12 @@ class SqlStore(LeasedStore):
     open_rolling_drains = method(rolling_rows.open_ones)
     rolling_drains = method(rolling_rows.newest)
 
+    create_save_test = method(save_test_rows.create, writes=True)
+    keep_save_test = method(save_test_rows.save, writes=True)
+    save_test = method(save_test_rows.find)
+    save_tests_since = method(save_test_rows.since)
+    save_tests_of = method(save_test_rows.of_job)
+
     # What preemption has cost so far
 
     preemption_counts = method(preemption_rows.counts)
@@ -370,4 +377,5 @@ class SqlStore(LeasedStore):
             connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)
+            save_test_rows.prune(connection, before)
         return pruned

@@ -274,6 +274,23 @@ NOTICES = _table(
     sqlite_autoincrement=True,
 )
 
+# Tests of whether a job saves itself (``model.save_test.SaveTest``), by the request that asked for it.
+SAVE_TESTS = _table(
+    "save_tests",
+    # No foreign key: a request is forgotten sooner than what has come of it.
+    Column("request_id", Integer, primary_key=True, autoincrement=False),
+    _given("job_id", Name(ID_LENGTH)),
+    _given("display_id", Name(ID_LENGTH)),
+    _given("user", Name()),
+    _given("asked_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),  # NULL: it waits for the job
+    _given("document", LongText),  # the whole test
+    Index(None, "job_id"),
+    Index(None, "display_id"),
+    Index(None, "asked_at"),
+    Index(None, "ended_at"),
+)
+
 # Small JSON values by key.
 KEPT_VALUES = _table("kept_values", Column("name", Name(), primary_key=True), _given("document", LongText))
 

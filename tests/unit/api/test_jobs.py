@@ -127,3 +127,25 @@ def test_a_job_on_a_drained_node_is_told_of_the_drain(make_api: Callable[..., Ap
     assert of_it["role"] == "resident"
     assert [each["nodes"] for each in of_it["operations"]] == ["n1"]
     assert "n1 is being emptied" in of_it["doing"]
+
+
+def test_a_test_of_whether_a_job_saves_itself(api: ApiWorld) -> None:
+    program = Program(work_s=100_000, save_s=3.0)
+    job_id = api.submit(program, on=("n1",), ran_s=600, user="ann", comment=SAVES)
+    api.tick()
+    headers = {"Authorization": "Bearer correct-horse-battery"}
+    path = f"/api/v1/jobs/{job_id}/test-preemption"
+    assert api.client.post(path).status_code == 401
+    asked = api.client.post(path, headers=headers)
+    assert asked.status_code == 202
+    twice = api.client.post(path, headers=headers)
+    assert (twice.status_code, "has not begun yet" in twice.json()["detail"]) == (409, True)
+    request = asked.headers["Location"]
+    api.run_until(lambda: api.client.get(request).json()["handled_at"] is not None, 120)
+    (test,) = told(api, job_id)["tests"]
+    assert (test["end"], test["restartable"]) == ("saved", None)
+    assert 2 <= test["took_s"] <= 5
+    assert api.client.get(request).json()["result"] == test["sentence"]
+    again = api.client.post(path, headers=headers)
+    assert (again.status_code, "ask again in" in again.json()["detail"]) == (409, True)
+    assert api.client.post("/api/v1/jobs/4711/test-preemption", headers=headers).status_code == 404

@@ -119,6 +119,21 @@ def test_filters_tell_nothing_of_others(busy: Busy) -> None:
     assert busy.get("olga", "preemptors?user=user1").json()["items"] == []
 
 
+def test_who_may_test_a_job(busy: Busy) -> None:
+    def asked(user: str) -> int:
+        headers = {"Authorization": f"Bearer {TOKENS[user]}"}
+        path = f"/api/v1/jobs/{busy.leaving['user1']}/test-preemption"
+        status: int = busy.api.client.post(path, headers=headers).status_code
+        return status
+
+    assert asked("stranger") == 404, "as for one that is not there"
+    busy.slurm.private = frozenset()
+    busy.api.clock.advance(120)
+    assert [asked(user) for user in ("stranger", "user1", "olga")] == [403, 202, 202]
+    document = busy.api.store.pending_requests()[0].document
+    assert '"operator":false' in document
+
+
 def test_without_private_data_every_user_sees_every_job(busy: Busy) -> None:
     busy.slurm.private = frozenset()
     told = busy.get("stranger", "evictions/1").json()

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from clearway.api.job_schemas import JobView
-from clearway.cli import daemon_api, sbatch
+from clearway.cli import daemon_api, render, sbatch
 from clearway.cli.daemon_api import Address, DaemonApi
 from clearway.model.errors import ClearwayError, RequestError
+from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES
-from tests.unit.api.conftest import ApiWorld, make_api
+from tests.unit.api.conftest import TOKEN, ApiWorld, make_api
 from tests.unit.api.test_jobs import LONG
 from tests.unit.cli.running import clearway, one_line
 
@@ -73,6 +74,35 @@ def test_the_story_of_a_preempted_job(api: ApiWorld) -> None:
     for text in ("eviction", "preemptee", f"{urgent} ursula", "requeue without checkpoint, returned", "ran again at"):
         assert text in shown, shown
     assert "preemptor" in clearway("job", urgent).stdout
+
+
+def test_a_job_is_tested_by_its_owner(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARWAY_TOKEN", TOKEN)
+    saving = Program(work_s=100_000, save_s=3.0)
+    good = api.submit(saving, on=("n1",), ran_s=600, user="ann", comment=SAVES)
+    silent = api.submit(LONG, on=("n2",), ran_s=600, user="ann")
+    api.tick()
+
+    def cycling(found: Any, limit_s: float = 0.0) -> Any:
+        del limit_s
+        while (answer := found()) is None:
+            api.tick()
+        return answer
+
+    monkeypatch.setattr(render, "wait_for", cycling)
+    result = clearway("test-preemption", good)
+    assert result.exit_code == 0
+    assert f"Job {good} saved itself in" in words(result.stdout)
+    assert "Tested 2026-" in clearway("job", good).stdout
+    again = clearway("test-preemption", good)
+    assert (again.exit_code, "ask again in" in one_line(again.stderr)) == (1, True)
+    api.clock.advance(700)
+    printed = clearway("test-preemption", good, "-o", "json").stdout
+    told = json.loads(printed[printed.index("{") :])  # the daemon of the test logs beside it
+    assert (told["end"], told["job_id"]) == ("saved", good)
+    refused = clearway("test-preemption", silent)
+    assert refused.exit_code == 1
+    assert "does not say that it can be saved" in refused.stderr
 
 
 def test_an_id_that_is_none_and_one_that_is_not_known(api: ApiWorld) -> None:
