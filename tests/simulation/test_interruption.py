@@ -57,7 +57,7 @@ class TestEviction(Interruption):
         "saved_without_loss": True,
         "told": {
             "webhook": ["cancelled", "killed", "requeues", "saver", "second", "suspended"],
-            "comment": ["cancelled", "killed", "requeues", "saver", "second", "suspended"],
+            "comment": ["killed", "requeues", "saver", "second", "suspended"],
         },
     }
 

@@ -58,7 +58,9 @@ def _of_job(
     if (given and p.state is S.VACATING) or (_has_left(p) and not (old is not None and _has_left(old))):
         for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
             yield _notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now)
-        if _has_left(p) or not _writes_comment(p):
+        # A run of the job that makes claims may write its Comment: then it must be over first. Slurm takes no Comment
+        # of a job that is cancelled.
+        if not _cancelled(p) and (_has_left(p) or _CLAIM not in p.job.comment):
             yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
     if old is None or old.state is p.state:
         return
@@ -72,16 +74,11 @@ def _of_job(
 
 def _has_left(p: Preemption) -> bool:
     """As a snapshot has shown. A job that ends while it is requeued may have ended by itself."""
-    cancelled = p.state is S.ENDED and p.action is not Action.SUSPEND and not p.job.can_be_requeued
-    return p.requeued_at is not None and (p.state in _LEFT or (cancelled and p.action is not Action.END))
+    return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _cancelled(p)))
 
 
-def _writes_comment(p: Preemption) -> bool:
-    """Whether a run of the job may write its Comment (as the launcher does): then it must be over first.
-
-    A job that is cancelled makes no claims any more.
-    """
-    return _CLAIM in p.job.comment and (p.job.can_be_requeued or p.action is Action.SUSPEND)
+def _cancelled(p: Preemption) -> bool:
+    return p.action is not Action.SUSPEND and not p.job.can_be_requeued
 
 
 def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at: datetime, now: datetime) -> Notice:

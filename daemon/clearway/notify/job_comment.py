@@ -58,13 +58,12 @@ class CommentWriter:
         written = with_note(seen.comment, note)
         if written is None:
             raise UndeliverableError("the Comment has no room, or holds something that cannot be written back")
-        for_good = notice.about.get("what") == "cancelled"
-        if not seen.may_be_written(now, for_good=for_good):
+        if not seen.may_be_written(now):
             raise NotYetError("the job may write its claims just now")
         if written == seen.comment:
             return
         again = self._seen(notice)  # just before it is written
-        if again.comment != seen.comment or not again.may_be_written(now, for_good=for_good):
+        if again.comment != seen.comment or not again.may_be_written(now):
             raise NotYetError("the Comment or the job has changed")
         self._notes.set_comment(again, written)
 

@@ -33,15 +33,10 @@ class JobWords:
     comment: str
     eligible_time: datetime | None
 
-    def may_be_written(self, now: datetime, *, for_good: bool) -> bool:
-        """Whether no claim can be lost by a write now: the job makes none, or no process of the job can write.
-
-        ``for_good``: the job is cancelled, so that nothing reads its claims any more.
-        """
-        if _CLAIM not in self.comment or self.state in (JobState.ENDED, JobState.SUSPENDED):
+    def may_be_written(self, now: datetime) -> bool:
+        """Whether no claim can be lost by a write now: the job makes none, or no process of the job can write."""
+        if _CLAIM not in self.comment or self.state is JobState.SUSPENDED:
             return True
-        if self.state is JobState.COMPLETING:
-            return for_good
         waits = self.eligible_time is not None and self.eligible_time > now + _AHEAD
         return self.state is JobState.PENDING and waits
 
