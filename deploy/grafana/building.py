@@ -23,6 +23,8 @@ SOURCE = models.DataSourceRef(type_val="prometheus", uid="$datasource")
 WIDTH = 24  # columns of Grafana's grid
 NOTHING = "Nothing in this time, or no daemon answers"
 SILENT = "no daemon answers"
+HANGS = "no daemon answers, or none finishes cycles"
+TOO_OLD_S = 120  # as the alert ClearwayNoCycle
 
 Steps = tuple[tuple[float | None, str], ...]  # from this value on this colour; None: lowest, and without data
 
@@ -189,6 +191,12 @@ def of(metric: str, **labels: str) -> str:
         f',{name}=~"{value[1:]}"' if value.startswith("~") else f',{name}="{value}"' for name, value in labels.items()
     )
     return f'{metric}{{cluster=~"$cluster"{wanted}}}'
+
+
+def fresh(series: str) -> str:
+    """Only of daemons that finish cycles: one whose loop hangs still answers, with what its last cycle saw."""
+    cycle = of("clearway_last_cycle_timestamp_seconds")
+    return f"({series} and on (cluster, instance) time() - {cycle} < {TOO_OLD_S})"
 
 
 def quantile(q: float, metric: str) -> str:

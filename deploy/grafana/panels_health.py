@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from building import NOTHING, SILENT, Lines, Number, Panel, Rows, counted, of, quantile
+from building import HANGS, NOTHING, SILENT, Lines, Number, Panel, Rows, counted, fresh, of, quantile
 
 _PLAIN = ((None, "red"), (0, "blue"))
 _ANSWERING = (
@@ -40,16 +40,16 @@ WORK: tuple[Panel, ...] = (
     Number(
         title="Jobs preempted in the last hour",
         text="Number of jobs, as the budget counts them. 0: none.",
-        queries=((f"sum({of('clearway_budget_jobs', kind='used')})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_budget_jobs', kind='used'))})", ""),),
+        empty=HANGS,
         steps=_PLAIN,
         width=6,
     ),
     Number(
         title="Work lost in the last hour",
         text="Node-hours of work lost, as the budget counts them. 0: nothing was lost.",
-        queries=((f"sum({of('clearway_budget_lost_node_seconds', kind='used')}) / 3600", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_budget_lost_node_seconds', kind='used'))}) / 3600", ""),),
+        empty=HANGS,
         decimals=2,
         steps=_PLAIN,
         width=6,

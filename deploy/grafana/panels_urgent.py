@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from building import NOTHING, SILENT, Lines, Number, Panel, Rows, counted, of, quantile, total
+from building import HANGS, NOTHING, SILENT, Lines, Number, Panel, Rows, counted, fresh, of, quantile, total
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 _MISSED = f"sum(increase({of('clearway_deadlines_missed_total')}[$__range]))"
@@ -27,7 +27,7 @@ ALIVE: tuple[Panel, ...] = (
         title="Daemon that acts",
         text="Address of the daemon that holds the lease (the leader). No unit: 1 (acts). 0 is never shown; without an "
         "address no daemon acts, so no room is made for urgent jobs.",
-        queries=((f"({of('clearway_lease_epoch')} > bool 0) == 1", "{{instance}}"),),
+        queries=((fresh(f"({of('clearway_lease_epoch')} > bool 0) == 1"), "{{instance}}"),),
         empty="no daemon acts",
         steps=((None, "red"), (1, "green")),
         words=((1, "acts", "green"),),
@@ -46,8 +46,8 @@ ALIVE: tuple[Panel, ...] = (
         title="Commands to Slurm",
         text="Whether Clearway gives Slurm commands. No unit: 0 (given) as usual, 1 (paused) no new plans, 2 and "
         "more (HALTED) no command at all.",
-        queries=((f"2 * max({of('clearway_halted')}) + max({of('clearway_paused')})", ""),),
-        empty=f"none: {SILENT}",
+        queries=((f"2 * max({fresh(of('clearway_halted'))}) + max({fresh(of('clearway_paused'))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "orange"), (2, "red")),
         words=((0, "given", "green"), (1, "paused", "orange"), (2, "HALTED", "red"), (3, "HALTED", "red")),
         link="now Now",
@@ -77,40 +77,40 @@ URGENT: tuple[Panel, ...] = (
         title="Urgent jobs that wait",
         text="Number of waiting jobs that a rule makes urgent, and of ordinary jobs that eternal jobs make room for. "
         "0: no such job waits.",
-        queries=((f"sum({of('clearway_waiting_preemptors')})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_waiting_preemptors'))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "yellow")),
         link="now Waiting jobs",
     ),
     Number(
         title="Past their deadline",
         text="Number of waiting urgent jobs whose deadline has passed. 0: none.",
-        queries=((f"sum({of('clearway_waiting_preemptors_overdue')})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_waiting_preemptors_overdue'))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "red")),
         link="now Waiting jobs",
     ),
     Number(
         title="Wait for approval",
         text="Number of evictions that an operator must approve before they are carried out. 0: none.",
-        queries=((f"sum({of('clearway_open_evictions', state='awaiting_approval')})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_open_evictions', state='awaiting_approval'))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "orange")),
         link="evictions Evictions",
     ),
     Number(
         title="Proposed",
         text="Number of evictions that Clearway would carry out if it were not in observe mode. 0: none.",
-        queries=((f"sum({of('clearway_open_evictions', state='proposed')})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_open_evictions', state='proposed'))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "blue")),
         link="evictions Evictions",
     ),
     Number(
         title="Under way",
         text="Number of evictions, drains and moves being carried out, until the preempted jobs run again. 0: none.",
-        queries=((f"sum({of('clearway_open_evictions', state=ACTING)})", ""),),
-        empty=SILENT,
+        queries=((f"sum({fresh(of('clearway_open_evictions', state=ACTING))})", ""),),
+        empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "blue")),
         link="evictions Evictions",
     ),

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.daemon import DaemonProcess, wait_for, write_config
 from tests.integration.prometheus import Prometheus, require
@@ -138,6 +140,35 @@ def test_the_age_of_the_last_cycle_grows_after_death(moments: Moments, title: st
         late = Moment(moments.dead.prometheus, moments.dead.at + 3_600, "1m")
         (hour,) = late.ask(panel["targets"][0]["expr"])
         assert color(panel, float(hour["value"][1])) == "red"
+
+
+def test_a_daemon_whose_loop_hangs_shows_nothing_as_if_it_were_now(tmp_path: Path) -> None:
+    """It answers Prometheus, with what its last cycle saw: two hours ago, all was well."""
+    require("promtool")
+    about_cycles = [
+        target["expr"]
+        for panel in PANELS
+        for target in panel["targets"]
+        if panel["type"] == "stat" and "$__range" not in target["expr"] and panel["title"] not in OF_THE_DEAD
+        if panel["title"] != "Mode"  # what is configured
+    ]
+    assert len(about_cycles) > 8
+    names = sorted({name for each in about_cycles for name in re.findall(r"clearway_\w+", each)})
+    labels = 'cluster="c",instance="a",state="proposed",kind="used"'
+    values = {"clearway_last_cycle_timestamp_seconds": "60", "clearway_lease_epoch": "1"}
+    frozen = [{"series": f"{name}{{{labels}}}", "values": f"{values.get(name, '0')}x120"} for name in names]
+    moment = Moment(None, 0.0, "1m")  # type: ignore[arg-type]  # it only fills in the variables
+    cases = [
+        {"expr": f"count({moment.filled(each)})", "eval_time": at, "exp_samples": [{"value": 1, "labels": "{}"}][:seen]}
+        for each in about_cycles
+        if not re.search('state="awaiting|placing', each)  # the series are those of proposals
+        for at, seen in (("2m", 1), ("2h", 0))
+    ]
+    test = {"interval": "1m", "input_series": frozen, "promql_expr_test": cases}
+    path = tmp_path / "hung.test.yml"
+    path.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+    done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_alive_the_first_row_looks_well(moments: Moments) -> None:
