@@ -51,6 +51,7 @@ PLACES = {
     Lane.LISTENING: Places(1, 63),
 }
 THREADS = sum(places.threads for places in PLACES.values())
+_NAMING = (b"authorization", b"x-clearway-page")  # a token, or what a proxy adds a user's name to
 _HEALTH = ("/health", "/liveness")
 RETRY_AFTER_S = 1
 REFUSED = "clearway.refused"  # in the scope of a request that found no place
@@ -67,7 +68,7 @@ def lane_of(scope: Scope) -> Lane | None:
         return Lane.LISTENING
     if not reads and path.endswith("/what-if"):
         return Lane.WHAT_IF
-    named = any(name == b"authorization" for name, _ in scope["headers"])
+    named = any(name in _NAMING for name, _ in scope["headers"])
     return Lane.READING if reads or not named else Lane.OPERATORS
 
 

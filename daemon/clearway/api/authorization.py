@@ -29,6 +29,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from clearway.api import schemas
 from clearway.api.context import Context, Daemon
 from clearway.api.logins import LoginRefusedError
+from clearway.api.proxy import ForeignPageError, user_named_by_proxy
 from clearway.config.access import Public
 from clearway.model.errors import SlurmError
 from clearway.model.identity import Identity, Role
@@ -47,6 +48,9 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
     """Whose token this is; each request is asked once, however many of its dependencies want to know."""
     if given is None:
+        named = _named_by_proxy(daemon, request)
+        if named is not None:
+            return named
         if daemon.config().access.public is Public.READING:
             return _ANONYMOUS
         raise _no_token(daemon)
@@ -59,6 +63,20 @@ def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
         raise _unknown("the token is not valid, or has ended") from None
     except SlurmError:
         raise HTTPException(503, "Slurm cannot be asked whether the token is good; try again") from None
+
+
+def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
+    """A token counts more than what a proxy says: who shows one wants to be that."""
+    try:
+        user = user_named_by_proxy(request, daemon.config().access)
+        return None if user is None else daemon.logins.identify_user(user)
+    except LoginRefusedError as error:
+        daemon.refusals.note("proxy", str(error), actor="", peer=_peer(request), path=request.url.path)
+        raise _unknown("the user that is named by a header is not accepted from here") from None
+    except ForeignPageError:
+        raise HTTPException(403, "a change through the proxy needs the header X-Clearway-Page") from None
+    except SlurmError:
+        raise HTTPException(503, "Slurm cannot be asked for the user's rights; try again") from None
 
 
 def _no_token(daemon: Context) -> HTTPException:

@@ -115,6 +115,18 @@ class Logins:
             raise LoginRefusedError("a JWT that is not genuine, or has ended")
         return known.identity
 
+    def identify_user(self, user: str) -> Identity:
+        """A user whom the site's proxy names. Raises as ``identify``; root is nobody's to name."""
+        if user == "root" or not _USER.fullmatch(user):
+            raise LoginRefusedError(f"the proxy names {user[:40]!r}, which is no user")
+        now, key = self._clock.now(), b"proxy " + user.encode()
+        known = self._remembered(key, now)
+        if known is None:
+            known = _Known(self._with_role(user), now + timedelta(seconds=KEPT_S))
+            self._remember(key, known)
+        assert known.identity is not None  # noqa: S101 - no such one is remembered
+        return known.identity
+
     def private_data(self) -> frozenset[str]:
         """The kinds of data that ordinary users see of themselves alone; everything where there is no Slurm to ask."""
         return EVERYTHING_PRIVATE if self._slurm is None else self._slurm.private_data()
@@ -125,8 +137,10 @@ class Logins:
         user = self._verify(token)
         if user in (None, "root"):  # root is Slurm's word alone: at some providers users choose their names
             user = None if slurm is None else slurm.user_of(token)
-        if user is None or not _USER.fullmatch(user):
-            return None
+        return None if user is None or not _USER.fullmatch(user) else self._with_role(user)
+
+    def _with_role(self, user: str) -> Identity:
+        access = self._config().access
         level = AdminLevel.NONE if self._slurm is None or not access.slurm_roles else self._slurm.admin_level(user)
         return Identity(user, role_of(user, access, level))
 

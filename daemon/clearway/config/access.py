@@ -1,5 +1,6 @@
 """The sections ``[api]`` and ``[access]``: where the daemon listens, and who may do what."""
 
+import ipaddress
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -68,8 +69,34 @@ class AccessConfig(Section):
     operators: Names = key((), "users and groups that may also approve, cancel, pause and resume, and ask for drains")
     admins: Names = key((), "users and groups that may also read the audit trail")
     own_approvals: bool = key(False, "whether an operator may approve evictions for the operator's own urgent jobs")
+    proxy_header: str | None = key(
+        None,
+        "header in which a proxy that knows its users names the one that asks: X-Remote-User ... None: no such proxy",
+        pattern=r"^[Xx]-[A-Za-z0-9-]{1,60}$",
+    )
+    proxy_peers: Names = key(
+        (),
+        'connections on which that header counts: an address that the proxy alone has, or "unix:USER" for processes of '
+        "that user on api.socket",
+    )
     jwks_file: Path | None = key(
         None, "JWKS file with the public keys of the site's identity provider, whose tokens are good too. None: no such"
     )
     jwks_user_claim: str = key("sun", "claim of such a token that names the user of the cluster", min_length=1)
     jwks_audience: str | None = key(None, "audience (aud) that such a token must name. None: any", min_length=1)
+
+    @model_validator(mode="after")
+    def _knows_its_proxy(self) -> Self:
+        if (self.proxy_header is None) != (not self.proxy_peers):
+            raise ValueError("proxy_header and proxy_peers go together")
+        for peer in self.proxy_peers:
+            if not peer.startswith("unix:") and _address(peer).is_loopback:
+                raise ValueError(f"proxy_peers: every user of this machine has the address {peer}; use api.socket")
+        return self
+
+
+def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        return ipaddress.ip_address(peer)
+    except ValueError:
+        raise ValueError(f'proxy_peers: {peer!r} is neither an address nor "unix:USER"') from None

@@ -8,6 +8,8 @@ is read again after ``RETRY_AFTER_S``, so that callers who ask without a break c
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -26,6 +28,7 @@ class BoundedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.client = self.client or _user_of(transport)
         self.quiet_since = self.loop.time()
         for each in surplus(cast("set[BoundedConnection]", self.connections), self):
             each.transport.abort()
@@ -40,7 +43,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def peer(self) -> str:
-        """The address of the other end; that of a socket in the file system is empty."""
+        """The address of the other end; on a socket in the file system its user, as unix:UID."""
         return self.client[0] if self.client else ""
 
     @property
@@ -48,6 +51,15 @@ class BoundedConnection(H11Protocol):
         cycle = self.cycle
         read_whole = cycle is not None and not cycle.more_body
         return read_whole and not cycle.response_complete and not self.flow.write_paused
+
+
+def _user_of(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """On a socket in the file system: the user of the process that has connected, as the kernel saw it then."""
+    opened = transport.get_extra_info("socket")
+    if opened is None or opened.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = struct.unpack("3i", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return f"unix:{uid}", 0
 
 
 def surplus(connections: Iterable[BoundedConnection], new: BoundedConnection) -> list[BoundedConnection]:

@@ -56,7 +56,8 @@ _COUNTERS = {
     "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
     "slurm_steps": "Commands given to Slurm, by kind and result.",
     "rest_refusals": "REST requests that were answered 429 because their lane was full, by lane.",
-    "refused_logins": "REST requests with a token that is not good (token) or a role that does not suffice (role).",
+    "refused_logins": "REST requests with a token that is not good (token), a role that does not suffice (role), or a "
+    "user named by what is not the proxy (proxy).",
     "skipped_records": "Records that could not be read; one that stays unreadable counts once.",
     "evictions_planned": "Evictions planned.",
     "evictions": "Evictions that have ended, by result.",
@@ -159,7 +160,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "paused_users": {"kind": ("left_alone", "asked_about")},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error", "held")},
     "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
-    "refused_logins": {"reason": ("token", "role")},
+    "refused_logins": {"reason": ("token", "role", "proxy")},
     "skipped_records": {"kind": RECORDS},
     "unreadable_records": {"kind": RECORDS},
     "messages_sent": {"channel": Channel},
