@@ -67,6 +67,11 @@ class Receivers:
                     found[line.split()[1]] = float(came.removeprefix("X-Came: "))
         return found
 
+    def addresses(self) -> set[str]:
+        """Whom mails were for."""
+        texts = (file.read_text() for file in self.folder.glob("mail.*[0-9]"))
+        return {line.removeprefix("To: ") for text in texts for line in text.splitlines() if line.startswith("To: ")}
+
 
 @contextmanager
 def listening(folder: Path, port: int = 0) -> Iterator[tuple[Receivers, int]]:
@@ -143,7 +148,7 @@ def left(eviction: Eviction) -> dict[str, Preemption]:
 
 PLAIN = "while :; do sleep 0.2; done"
 ACTIONS: dict[Action | str, tuple[str, tuple[str, ...], str]] = {
-    Action.KILL: (PROTECTED, ("--requeue", *WHOLE), "preempted"),
+    Action.KILL: (PROTECTED, ("--requeue", "--mail-type=ALL", "--mail-user=own@example.net", *WHOLE), "preempted"),
     "cancel": (f"{PROTECTED}allow_cancel = true\n", ("--no-requeue", *WHOLE), "cancelled"),
     Action.APP_CHECKPOINT: (PROTECTED, ("--requeue", *WHOLE), "preempted"),
     Action.SUSPEND: (f"{PROTECTED}allow_suspend = true\nallow_kill = false\n", ("-n4", "--mem=1500"), "suspended"),
@@ -198,6 +203,7 @@ def test_each_owner_is_told_within_ten_seconds(cluster: SlurmCluster, tmp_path: 
                     assert [words for words in said if words not in output] == [], output
     assert set(receivers.posted) == set(receivers.mails()) == set(gone)
     assert set(watch.seen) == set(commented)
+    assert receivers.addresses() == {"own@example.net" if action is Action.KILL else "cwalice@example.org"}
     for job_id, p in gone.items():
         assert p.requeued_at is not None
         act = p.requeued_at.timestamp()
