@@ -140,13 +140,14 @@ def _details(each: JobOperationView) -> list[RenderableType]:
         sentences += _happened(each.preemption)
     elif each.verdict is not None and each.verdict.reason:
         sentences.append(f"{each.verdict.choice.value}: {each.verdict.reason}.")
-    if each.sparing is not None and each.sparing.sentence:
-        sentences.append(each.sparing.sentence)
+    if each.sparing is not None and not any("without it" in sentence for sentence in sentences):
+        sentences += [each.sparing.sentence] * bool(each.sparing.sentence)
     if each.runs_again_at is not None:
         sentences.append(f"Expected to run again at {render.when(each.runs_again_at)}.")
     if each.runs_again_why:
         sentences.append(each.runs_again_why)
-    return [_plain(f"\n{each.kind.value.capitalize()} {each.eviction_id}: {' '.join(sentences)}")] if sentences else []
+    told = f"{each.kind.value.capitalize()} {each.eviction_id}: {' '.join(sentences)}"
+    return ["", _plain(told)] if sentences else []
 
 
 def _happened(p: PreemptionView) -> list[str]:
@@ -189,7 +190,7 @@ def preview(
         if output is options.Output.JSON:
             print(answer.model_dump_json(indent=2))
             return
-        render.console(output.value).print(Group(*_foreseen(answer, passed_over)))
+        render.console(output.value).print(Group(*_foreseen(answer, passed_over, question.get("partition"))))
 
 
 def _read(script: Path) -> str:
@@ -203,10 +204,11 @@ def _read(script: Path) -> str:
     return text.decode(errors="replace")
 
 
-def _foreseen(answer: WhatIfView, passed_over: list[str]) -> list[RenderableType]:
+def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if answer.rule:
-        lines.append(_plain(f"It would be urgent, by {answer.rule}."))
+        where = "" if partition else ", if it is submitted to a partition of that rule; it names none"
+        lines.append(_plain(f"It would be urgent, by {answer.rule}{where}."))
     elif answer.feasible:
         lines.append(_plain("No rule makes it urgent: this is what would happen if one did."))
     if answer.max_delay_s is not None:
@@ -256,7 +258,7 @@ def try_saving(
     with options.errors():
         api = daemon(config)
         asked = api.post(RequestView, f"jobs/{job_id}/test-preemption")
-        if output is options.Output.TABLE:
+        if output is not options.Output.JSON:
             print(f"Asked (request {asked.request_id}); waiting for the job.", file=sys.stderr)
         answer = render.wait_for(lambda: _handled(api, asked.request_id), _LONGEST_TEST_S)
         if answer is None:

@@ -71,6 +71,8 @@ def test_the_story_of_a_preempted_job(api: ApiWorld) -> None:
     assert f"its nodes for urgent job {urgent} of ursula" in words(clearway("job", jobs[0]).stdout)
     api.run_until(lambda: bool(api.store.evictions()) and api.settled())
     shown = words(clearway("job", jobs[0]).stdout)
+    assert "\\n" not in shown
+    assert shown.count("without it") <= 1
     for text in ("eviction", "preemptee", f"{urgent} ursula", "requeue without checkpoint, returned", "ran again at"):
         assert text in shown, shown
     assert "preemptor" in clearway("job", urgent).stdout
@@ -209,6 +211,9 @@ def test_a_script_is_previewed(api: ApiWorld, tmp_path: Path) -> None:
     assert three["plan"]["nodes_needed"] == 3, "arguments come before the script's lines"
     listed = words(clearway("preview", "--script", path, "--", "-w", "n3").stdout)
     assert "Not looked at, though the plan depends on it: --nodelist." in listed
+    anywhere = clearway("preview", "--script", script(tmp_path, "#!/bin/sh\n"))
+    assert "if it is submitted to a partition of that rule" in words(anywhere.stdout)
+    path = script(tmp_path)
     ordinary = clearway("preview", "--script", path, "--partition=batch")
     assert "no rule makes such a job urgent" in words(ordinary.stdout)
     assert api.store.pending_requests() == ()
