@@ -20,6 +20,8 @@ NO_DEFAULT = {
     "api.certificate_key",
     "access.jwks_file",
     "access.jwks_audience",
+    "access.proxy_header",
+    "access.proxy_peers",
     "budget.jobs_per_hour",
     "budget.lost_node_hours_per_hour",
     "budget.user_lost_node_hours_per_hour",
