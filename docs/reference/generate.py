@@ -63,6 +63,8 @@ SECTIONS = {
     "slurm": "How the daemon talks to Slurm.",
     "store": "Where the daemon keeps its records.",
     "api": "The REST API, including /metrics.",
+    "client": "Where the command line finds the daemon, on machines that do not reach its database; see "
+    "[operate](../howto/operate.md).",
     "access": "Which users may do what over REST, see [identity](../howto/identity.md).",
     "candidates": "Which running jobs may be preempted, and how.",
     "budget": "Limits on preemption within any hour. In automatic mode an eviction that would exceed a limit waits for "

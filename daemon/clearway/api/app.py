@@ -25,21 +25,26 @@ from clearway.api import (
     what_if_routes,
 )
 from clearway.api.admission import THREADS, BoundedBody, Lanes
+from clearway.api.answers import Gzip, Heads, Tags
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
+from clearway.api.document import complete
 from clearway.api.hosts import KnownHosts
 from clearway.api.problems import problem
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
 API = "/api/v1"
+SMALLEST_COMPRESSED = 1_000  # bytes; less fits into a packet or two anyway
 LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
 
 _DESCRIPTION = """\
 Clearway makes room on a Slurm cluster for urgent jobs. Health and metrics need no token. All else needs
 `Authorization: Bearer TOKEN`, unless the site lets everybody read (`access.public`); what changes something is carried
 out by the daemon's next cycle. Names end in their units: `_s` seconds,
-`_node_s` node-seconds (divide by 3600 for node-hours). Times are UTC (RFC 3339). Errors are `{"detail": "one line"}`.
+`_node_s` node-seconds (divide by 3600 for node-hours). Times are UTC (RFC 3339). Errors are
+`application/problem+json` (RFC 9457), whose `detail` is one line. GET answers have an ETag: with `If-None-Match` an
+asker gets 304 while nothing has changed. HEAD answers as GET does; long answers are compressed for who accepts gzip.
 """
 
 
@@ -81,6 +86,10 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
     check_declared(health_routes.router)
     app.include_router(health_routes.router)
+    complete(app)
+    app.add_middleware(Tags)
+    app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
+    app.add_middleware(Heads)
     refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
     app.add_middleware(Lanes, refused=refused)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # a body is read before a lane is entered
@@ -127,7 +136,8 @@ def _allowed(request: Request) -> str:
     paths, asked = request.app.openapi()["paths"], request.url.path
     templates = [path for path in paths if re.fullmatch(re.sub("{[^}]*}", "[^/]+", path), asked)]
     found = [asked] if asked in paths else templates
-    return ", ".join(sorted({method.upper() for path in found for method in paths[path]}))
+    methods = {method.upper() for path in found for method in paths[path]}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

@@ -18,8 +18,10 @@ from clearway.model.rolling import RollingState, TurnState
 
 
 class Problem(Answer):
-    """Every error has this form."""
+    """Every error has this form: RFC 9457, of the type about:blank."""
 
+    title: str = Field(description="what the status means, in HTTP's words")
+    status: int = Field(description="the answer's own status")
     detail: str = Field(description="what was wrong, in one line")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from clearway import __version__
 from clearway.cli import launcher as launcher_files
-from clearway.cli import walltime_chain
+from clearway.cli import plan_view, walltime_chain
 from clearway.cli.audit import audit
 from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import calibration
@@ -35,6 +35,7 @@ from clearway.cli.options import (
     complain,
     configuration,
     errors,
+    has_api,
     source,
     with_options,
 )
@@ -150,7 +151,8 @@ def plan(
     max_delay: Annotated[str, typer.Option(help="With --nodes: its maximum delay (90s, 10m, 1h30m).")] = "10m",
     partition: Annotated[str | None, typer.Option(help="With --nodes: its partition.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="With --nodes: also show what every other decision would cost.")
+        bool,
+        typer.Option("--explain", help="With --nodes, where Slurm can be asked: what every other decision would cost."),
     ] = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -166,6 +168,10 @@ def plan(
         delay_s = parse_duration_s(max_delay)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if has_api(site) and not explain:
+        with source(site) as asked:
+            plan_view.what_if(asked.what_if(nodes or 0, delay_s, partition), output.value)
+        return
     from clearway.cli import dry_run  # noqa: PLC0415 - see serve
     from clearway.cli.explain import show_dry_run  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from clearway.api.schemas import RequestView
 from clearway.cli import render
 from clearway.cli.source import Source
-from clearway.config.configuration import load_config
+from clearway.config.configuration import Config, load_config
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
@@ -47,6 +47,15 @@ class Output(StrEnum):
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CLEARWAY_CONFIG", help="Configuration file (TOML).")
 ]
+ApiOption = Annotated[
+    str | None,
+    typer.Option(
+        "--api",
+        envvar="CLEARWAY_URL",
+        help="Ask the daemon at https://HOST:PORT, http://HOST:PORT or unix:PATH; default: client.url, else the "
+        "database.",
+    ),
+]
 EvictionId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the eviction.")]
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="Output format; wide: every column, however narrow the terminal is.")
@@ -59,6 +68,7 @@ class Site:
     """Where a command reads and asks."""
 
     config: ConfigOption = DEFAULT_CONFIG
+    api: ApiOption = None
 
 
 class ByUse(TyperGroup):
@@ -131,13 +141,39 @@ def stored(config: Path) -> Iterator[Store]:
 
 @contextmanager
 def source(site: Site, *, told: bool = True) -> Iterator[Source]:
-    """What the commands read, and ask for requests; ``told``: its errors end the command with one line."""
-    from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
+    """What the commands read, and ask for requests: the daemon's API where an address is known, else its database.
+
+    ``told``: errors end the command with one line.
+    """
+    settings = _settings(site)
+    url = site.api or settings.client.url
+    if url:
+        from clearway.cli.api_token import api_token  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.client import Client  # noqa: PLC0415
+
+        with (
+            errors() if told else nullcontext(),
+            Client(url, api_token(settings.client), authority=settings.client.authority) as client,
+        ):
+            yield client
+        return
+    from clearway.bootstrap import open_store  # noqa: PLC0415
     from clearway.cli.database import Database  # noqa: PLC0415
 
-    settings = configuration(site.config)
     with errors() if told else nullcontext(), closing(open_store(settings)) as store:
         yield Database(store, settings)
+
+
+def has_api(site: Site) -> bool:
+    """Whether the daemon is asked, and not its database."""
+    return bool(site.api or _settings(site).client.url)
+
+
+def _settings(site: Site) -> Config:
+    """A machine that is told where the daemon answers needs no configuration file."""
+    if site.api and site.config == DEFAULT_CONFIG and not os.access(site.config, os.R_OK):
+        return Config()
+    return configuration(site.config)
 
 
 def ask(

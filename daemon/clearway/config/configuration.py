@@ -12,6 +12,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from clearway.config.access import AccessConfig, ApiConfig
 from clearway.config.budget import BudgetConfig
+from clearway.config.client import ClientConfig
 from clearway.config.faults import printable, told
 from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
 from clearway.config.fields import Section as _Section
@@ -279,6 +280,7 @@ class Config(_Section):
     slurm: SlurmConfig = SlurmConfig()
     store: StoreConfig = StoreConfig()
     api: ApiConfig = ApiConfig()
+    client: ClientConfig = ClientConfig()
     access: AccessConfig = AccessConfig()
     preemptors: tuple[PreemptorRule, ...] = ()
     candidates: CandidatesConfig = CandidatesConfig()

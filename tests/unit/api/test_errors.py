@@ -14,7 +14,9 @@ WHAT_IF = "/api/v1/what-if"
 
 def one_line(answer: Any) -> str:
     body = answer.json()
-    assert set(body) == {"detail"}
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert set(body) == {"title", "status", "detail"}
+    assert body["status"] == answer.status_code
     assert isinstance(body["detail"], str)
     assert body["detail"]
     assert "\n" not in body["detail"]

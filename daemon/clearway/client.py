@@ -1,0 +1,267 @@
+"""The REST API for Python programs, and for the command line on machines that do not reach the database.
+
+    from clearway.client import Client
+
+    with Client.from_environment() as clearway:
+        for each in clearway.status().waiting:
+            print(each.job_id, each.left_s)
+
+Answers are the API's schemas. Nothing here knows the daemon, its database or Slurm.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from clearway.api.audit_schemas import AuditCheckView, AuditList, AuditView
+from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
+from clearway.api.schemas import (
+    CalibrationView,
+    EvictionList,
+    EvictionView,
+    LeaderList,
+    RequestView,
+    RollingList,
+    RollingView,
+    RollingWhatIf,
+    StepList,
+    WalltimeAdviceView,
+    WhatIfView,
+)
+from clearway.api.status_schemas import StatusView
+from clearway.drain.request import DrainRequest
+from clearway.model.audit import AuditKind
+from clearway.model.errors import ClearwayError
+from clearway.model.orders import MoveKind
+from clearway.model.requests import RequestKind
+
+URL, TOKEN, TOKEN_FILE = "CLEARWAY_URL", "CLEARWAY_TOKEN", "CLEARWAY_TOKEN_FILE"
+_UNIX = "unix:"
+_LIMIT_S = 60.0
+_PAGE = 100  # items; what every list of the API gives at a time
+_TRIES = 4  # of a request that found the daemon busy
+_LONGEST_WAIT_S = 5.0
+_PATHS = {
+    RequestKind.APPROVE: "evictions/{eviction_id}/approve",
+    RequestKind.CANCEL: "evictions/{eviction_id}/cancel",
+    RequestKind.CANCEL_ROLLING: "rolling-drains/{rolling_id}/cancel",
+    RequestKind.DRAIN: "drains",
+    RequestKind.UNDRAIN: "undrains",
+    RequestKind.COMPACT: "compactions",
+    RequestKind.PROMOTE: "promotions",
+} | {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
+_MOVES = {MoveKind.COMPACTION: "compactions", MoveKind.PROMOTION: "promotions"}
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class ApiError(ClearwayError):
+    """The daemon refuses (``status``, its own sentence), or does not answer (0)."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Client:
+    """One daemon. ``url``: https://HOST:PORT, http://HOST:PORT or unix:PATH. For one thread at a time.
+
+    ``authority`` is a file with the certificate of whoever has signed the daemon's, beside those that the system
+    believes. Every method raises ``ApiError``.
+    """
+
+    def __init__(
+        self, url: str, token: str = "", *, authority: Path | None = None, http: httpx.Client | None = None
+    ) -> None:
+        self.url = url
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = http or _connected(url, authority)
+        self._http.headers.update(headers)
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """By CLEARWAY_URL, and CLEARWAY_TOKEN or the file that CLEARWAY_TOKEN_FILE names."""
+        url = os.environ.get(URL, "")
+        if not url:
+            raise ApiError(0, f"{URL} does not say where the daemon answers, such as https://host:8642")
+        file = os.environ.get(TOKEN_FILE)
+        return cls(url, os.environ.get(TOKEN) or (read_token(Path(file)) if file else ""))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # Reading
+
+    def status(self) -> StatusView:
+        return self._get(StatusView, "status")
+
+    def evictions(self, state: str | None = None, limit: int = _PAGE) -> EvictionList:
+        """Newest first; ``state`` is planned, active, past or one state."""
+        found = list(self._pages(EvictionList, "evictions", limit, state=state))
+        return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+
+    def eviction(self, eviction_id: int) -> EvictionView:
+        return self._get(EvictionView, f"evictions/{eviction_id}")
+
+    def verdicts(self, eviction_id: int) -> tuple[VerdictView, ...]:
+        """All of them, those of the jobs that leave first."""
+        pages = self._pages(VerdictList, f"evictions/{eviction_id}/verdicts", None)
+        return tuple(each for page in pages for each in page.items)
+
+    def steps(self, eviction_id: int) -> StepList:
+        return self._get(StepList, f"evictions/{eviction_id}/steps")
+
+    def explanation(self, eviction_id: int) -> ExplanationView:
+        return self._get(ExplanationView, f"evictions/{eviction_id}/explanation")
+
+    def leaders(self, limit: int = _PAGE) -> LeaderList:
+        found = list(self._pages(LeaderList, "leaders", limit))
+        return LeaderList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+
+    def calibration(self, limit: int = _PAGE) -> CalibrationView:
+        found = list(self._pages(CalibrationView, "calibration", limit))
+        items = tuple(each for page in found for each in page.items)
+        return found[0].model_copy(update={"items": items, "next_offset": found[-1].next_offset})
+
+    def walltime_advice(self, user: str, name: str) -> WalltimeAdviceView:
+        return self._get(WalltimeAdviceView, "walltime/advice", user=user, name=name)
+
+    def rolling_drains(self, limit: int = _PAGE) -> RollingList:
+        found = list(self._pages(RollingList, "rolling-drains", limit))
+        return RollingList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+
+    def rolling_drain(self, rolling_id: int) -> RollingView:
+        return self._get(RollingView, f"rolling-drains/{rolling_id}")
+
+    def audit(
+        self, limit: int = _PAGE, kind: AuditKind | None = None, actor: str | None = None
+    ) -> tuple[AuditView, ...]:
+        """Newest first; of this kind and actor alone where they are given."""
+        found: list[AuditView] = []
+        before: int | None = None
+        while len(found) < limit:
+            page = self._get(AuditList, "audit", limit=_PAGE, before=before)
+            found += [e for e in page.items if kind in (None, e.kind) and actor in (None, e.actor)]
+            if (before := page.next_before) is None:
+                break
+        return tuple(found[:limit])
+
+    def audit_check(self) -> AuditCheckView:
+        return self._get(AuditCheckView, "audit/check")
+
+    # What would be
+
+    def what_if(self, nodes: int, max_delay_s: float, partition: str | None = None) -> WhatIfView:
+        """For an urgent job of so many whole nodes."""
+        question = {"nodes": nodes, "max_delay": max_delay_s, "partition": partition}
+        return self._post(WhatIfView, "what-if", question)
+
+    def drain_what_if(self, wish: DrainRequest) -> WhatIfView:
+        return self._post(WhatIfView, "drains/what-if", wish.model_dump(mode="json"))
+
+    def rolling_what_if(self, wish: DrainRequest) -> RollingWhatIf:
+        return self._post(RollingWhatIf, "rolling-drains/what-if", wish.model_dump(mode="json"))
+
+    def moves_what_if(self, kind: MoveKind) -> WhatIfView:
+        return self._post(WhatIfView, f"{_MOVES[kind]}/what-if")
+
+    # Requests
+
+    def ask(
+        self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
+    ) -> int:
+        """Store a request for the daemon's next cycle; its number. ``document``: what a drain is about, as JSON."""
+        path = _PATHS.get(kind)
+        if path is None:
+            raise ApiError(0, f"{kind.value} cannot be asked for over REST: run it beside the database")
+        filled = path.format(eviction_id=eviction_id, rolling_id=rolling_id)
+        return self._post(RequestView, filled, content=document or None).request_id
+
+    def request(self, request_id: int) -> RequestView:
+        """What has become of a request."""
+        return self._get(RequestView, f"requests/{request_id}")
+
+    # How
+
+    def _get(self, schema: type[T], path: str, **parameters: Any) -> T:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._answer(schema, lambda: self._http.get(f"/api/v1/{path}", params=given))
+
+    def _post(self, schema: type[T], path: str, body: Mapping[str, Any] | None = None, content: str | None = None) -> T:
+        sent: dict[str, Any] = {} if body is None else {"json": body}
+        if content is not None:
+            sent = {"content": content.encode(), "headers": {"Content-Type": "application/json"}}
+        return self._answer(schema, lambda: self._http.post(f"/api/v1/{path}", **sent))
+
+    def _pages(self, schema: type[T], path: str, limit: int | None, **parameters: Any) -> Iterator[T]:
+        """As many as hold ``limit`` items, at least one; None: all there are."""
+        offset: int | None = 0
+        while offset is not None and (limit is None or offset < limit):
+            wanted = _PAGE if limit is None else min(_PAGE, limit - offset)
+            page = self._get(schema, path, limit=wanted, offset=offset, **parameters)
+            yield page
+            offset = page.next_offset  # type: ignore[attr-defined]  # every list has it
+
+    def _answer(self, schema: type[T], send: Callable[[], httpx.Response]) -> T:
+        try:
+            answer = send()
+            for _ in range(_TRIES - 1):
+                if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                    break
+                time.sleep(min(_LONGEST_WAIT_S, _seconds(answer.headers.get("Retry-After", ""))))
+                answer = send()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ApiError(0, f"{self.url} does not answer: {error or type(error).__name__}") from None
+        if answer.is_error:
+            raise ApiError(answer.status_code, _refusal(answer))
+        try:
+            return schema.model_validate_json(answer.content)
+        except ValidationError:
+            raise ApiError(answer.status_code, f"{self.url} answers, but not as this version of Clearway") from None
+
+
+def read_token(file: Path) -> str:
+    """The token in a file of one line. Raises ``ApiError``, never with what the file holds."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds something other than ASCII"
+        raise ApiError(0, f"{file}: the token cannot be read: {why}") from None
+
+
+def _connected(url: str, authority: Path | None) -> httpx.Client:
+    if url.startswith(_UNIX):
+        transport = httpx.HTTPTransport(uds=url.removeprefix(_UNIX))
+        return httpx.Client(base_url="http://localhost", transport=transport, timeout=_LIMIT_S)
+    if not url.startswith(("http://", "https://")):
+        raise ApiError(0, f"the daemon's address must be such as https://host:8642 or unix:PATH, not {url[:80]!r}")
+    context = httpx.create_ssl_context()
+    if authority is not None:
+        try:
+            context.load_verify_locations(authority)
+        except OSError as error:  # ssl.SSLError is one
+            raise ApiError(0, f"{authority}: cannot be used: {error.strerror or error}") from None
+    return httpx.Client(base_url=url, verify=context, timeout=_LIMIT_S)
+
+
+def _refusal(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = None
+    return detail if isinstance(detail, str) else f"the daemon answers {answer.status_code} {answer.reason_phrase}"
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdigit() else 1.0
