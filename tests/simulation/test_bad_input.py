@@ -1,7 +1,7 @@
 """Bad input of every kind: it is skipped, counted and told, and nothing is preempted because of it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
+from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
@@ -280,8 +281,8 @@ class LosingStore(SqlStore):
 
     losing = 0
 
-    def save_eviction(self, eviction: Operation) -> None:
-        super().save_eviction(eviction)
+    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
+        super().save_eviction(eviction, notices)
         if self.losing:
             self.losing -= 1
             raise StoreError("server closed the connection unexpectedly")
