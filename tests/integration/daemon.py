@@ -220,6 +220,7 @@ def main(config: str) -> int:
         simulated.daemon.metrics,
         Tokens(settings.api.token_file),
         read_config=lambda: load_config(Path(config)),
+        dispatcher=simulated.daemon.dispatcher,
     )
 
 
