@@ -167,7 +167,7 @@ FAILURES: tuple[Panel, ...] = (
         empty=SILENT,
         bars=True,
         stacked=True,
-        width=8,
+        width=6,
     ),
     Lines(
         title="Failed Slurm commands",
@@ -178,7 +178,7 @@ FAILURES: tuple[Panel, ...] = (
         empty=SILENT,
         bars=True,
         stacked=True,
-        width=8,
+        width=6,
     ),
     Lines(
         title="What cannot be read or handled",
@@ -190,7 +190,18 @@ FAILURES: tuple[Panel, ...] = (
             (f"sum by (kind) ({of('clearway_quarantined')})", "fails at: {{kind}}"),
         ),
         empty=SILENT,
-        width=8,
+        width=6,
+    ),
+    Lines(
+        title="Notices that wait",
+        text="Number of things that owners and operators are still to be told, by channel, and of those given up in "
+        "each interval. 0: none.",
+        queries=(
+            (f"sum by (channel) ({of('clearway_notices_waiting')})", "{{channel}}"),
+            (counted("clearway_notices_given_up_total", by="channel"), "given up: {{channel}}"),
+        ),
+        empty=SILENT,
+        width=6,
     ),
 )
 LOOP: tuple[Panel, ...] = (
