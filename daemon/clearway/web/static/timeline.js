@@ -32,6 +32,7 @@ export function Timeline({ operations, alone = false }) {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
   const [, tick] = useState(0);
+  const [open, setOpen] = useState(null); // null: not chosen yet. A closed one has no rows: thousands would cost each change
   useEffect(() => {
     const seen = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
     seen.observe(box.current);
@@ -41,13 +42,14 @@ export function Timeline({ operations, alone = false }) {
       clearInterval(timer);
     };
   }, []);
+  const wanted = open ?? (alone && width > 640 && operations[0].jobs.length <= 12);
   const over = operations.every((e) => e.finished_at);
   const at = over ? Math.max(...operations.map((e) => ms(e.finished_at))) : now();
   return html`<div class="timeline" ref=${box}>
     ${width > 0 && html`<${Drawn} operations=${operations} width=${width} at=${at} over=${over} />`}
     <p class="quiet keys">${[["saving", "saves itself"], ["leaving", "leaves its nodes"], ["away", "waits to run again"], ["back", "runs again"]].map(([kind, text]) => html`<span key=${kind}><i class=${`bar ${kind}`} aria-hidden="true"></i>${text}</span>`)}
       <span><i class="line expected" aria-hidden="true"></i>nodes free, as planned</span><span><i class="line deadline" aria-hidden="true"></i>deadline</span></p>
-    <details open=${alone && width > 640 && operations[0].jobs.length <= 12}><summary>The same as a table</summary>${operations.map((e) => html`<${Progress} key=${e.eviction_id} e=${e} alone=${alone} />`)}</details>
+    <details open=${wanted} onToggle=${(event) => setOpen(event.target.open)}><summary>The same as a table</summary>${wanted && operations.map((e) => html`<${Progress} key=${e.eviction_id} e=${e} alone=${alone} />`)}</details>
   </div>`;
 }
 
