@@ -52,8 +52,7 @@ def test_bad_addresses(api: ApiWorld, path: str, status: int, words: str) -> Non
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "nodes: Field required"),
-        ({"nodes": 2}, "max_delay: Field required"),
+        ({}, "body: nodes or tasks must be given"),
         ({"nodes": 0, "max_delay": 60}, "nodes: "),
         ({"nodes": -1, "max_delay": 60}, "nodes: "),
         ({"nodes": "2", "max_delay": 60}, "nodes: "),
@@ -64,7 +63,6 @@ def test_bad_addresses(api: ApiWorld, path: str, status: int, words: str) -> Non
         ({"nodes": 2, "max_delay": "soon"}, "max_delay: must be a duration"),
         ({"nodes": 2, "max_delay": -1}, "max_delay: "),
         ({"nodes": 2, "max_delay": "8d"}, "max_delay: "),
-        ({"nodes": 2, "max_delay": None}, "max_delay: "),
         ({"nodes": 2, "max_delay": [60]}, "max_delay: "),
         ({"nodes": 2, "max_delay": 60, "partition": "nowhere\nelse"}, "partition: there is none"),
         ({"nodes": 2, "max_delay": 60, "partition": 7}, "partition: "),
