@@ -405,7 +405,7 @@ broken() { # broken STATUS: was it DMTCP that ended the program, with its own st
         ask -q >/dev/null
         coordinator_ended 5
         case $(ran) in
-            yes) rm -f "$state/restoring"; told ok=yes ;;
+            yes) told ok=yes; rm -f "$state/restoring" ;;
             no) yes "reason=status $1 before DMTCP had restored all of it" ;;
         esac
     fi
@@ -446,9 +446,9 @@ watch() { # watch COUNT PID: says when so many processes run; ends a restart tha
     kill -s KILL -- "-$2" 2>/dev/null || kill -s KILL "$2" 2>/dev/null
 }
 
-rans() { # all of it ran
-    rm -f "$state/restoring"
+rans() { # all of it ran: first the word, for without the mark `broken` does not look any more
     told ok=yes
+    rm -f "$state/restoring"
     exit 0
 }
 
@@ -459,7 +459,7 @@ copy_to() { # copies the files named on standard input, with their folders, to t
 }
 
 told() {
-    printf '%s\n' "$@" >"$CLEARWAY_STATE/restarted.new" && mv "$CLEARWAY_STATE/restarted.new" "$CLEARWAY_STATE/restarted"
+    printf '%s\n' "$@" >"$CLEARWAY_STATE/restarted.$$" && mv "$CLEARWAY_STATE/restarted.$$" "$CLEARWAY_STATE/restarted"
 }
 
 restart() {
