@@ -136,6 +136,7 @@ case $verb in
         [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || fail "there is no sudo on this node"
         command -v setpriv >/dev/null || fail "there is no setpriv on this node"
         [ -x "$helper" ] || fail "there is no $helper"
+        case ${2:-} in srun|*/srun) fail "what srun starts is outside of the program that CRIU saves" ;; esac
         root probe
         ;;
     start)

@@ -23,7 +23,7 @@ class Dmtcp(Driver):
     limits: ClassVar[tuple[str, ...]] = (
         "Containers, statically linked, setuid and 32 bit programs cannot be saved.",
         "With glibc 2.42 and Linux 6.13 or newer DMTCP 4.2.0 and 5.0 end a program at its first checkpoint.",
-        "MPI needs DMTCP's plugin MANA; independent tasks of srun work without.",
+        "MPI programs are refused: they compute on after a restart, but do not end; independent tasks of srun work.",
         "GPU memory is not saved.",
         "With threads of OpenBLAS (numpy) a program hangs when it starts another; OPENBLAS_NUM_THREADS=1 avoids it.",
         "srun must be written with a double dash: srun [options] -- PROGRAM.",

@@ -16,6 +16,7 @@
 #   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
 #   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
 #   CLEARWAY_DMTCP_GUARDS     skipped: this DMTCP leaves out guard pages, so it works with glibc 2.42 and newer
+#   CLEARWAY_DMTCP_MPI        try: MPI programs are not refused (docs/explanation/mpi.md says what was seen)
 #   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
 
 set -u
@@ -92,7 +93,19 @@ elf_kind() { # dynamic, static, other (not 64 bit little endian) or none, by the
         }'
 }
 
+mpi_starter() { # mpi_starter PROGRAM: does it start MPI programs
+    case ${1##*/} in mpirun|mpirun.*|mpiexec|mpiexec.*|orterun|prterun|prun) return 0 ;; esac
+    return 1
+}
+
+mpi_of() { # mpi_of PROGRAM: the MPI library that it is linked with, or nothing
+    ldd "$1" 2>/dev/null | sed -n 's/^[[:space:]]*\(libmpi[a-z_]*\.so[^ ]*\|libmpich[a-z]*\.so[^ ]*\) .*/\1/p' | head -n 1
+}
+
 judge() { # why this program cannot be saved; silent when nothing is known against it
+    if [ "${CLEARWAY_DMTCP_MPI:-}" != try ] && mpi_starter "$1"; then
+        echo "${1##*/} starts an MPI program, which does not end after a restart by DMTCP: let it save itself"; return
+    fi
     case ${1##*/} in
         apptainer|singularity|docker|podman|enroot|shifter|ch-run)
             echo "${1##*/} starts a container, which DMTCP cannot see into"; return ;;
@@ -106,7 +119,10 @@ judge() { # why this program cannot be saved; silent when nothing is known again
         echo "$path runs with the rights of another user or group (setuid or setgid)"; return
     fi
     case $(elf_kind "$path") in
-        dynamic) ;;
+        dynamic)
+            library=$(mpi_of "$path")
+            [ -z "$library" ] || [ "${CLEARWAY_DMTCP_MPI:-}" = try ] ||
+                echo "$path uses MPI ($library), which does not end after a restart by DMTCP: let it save itself" ;;
         static) echo "$path is statically linked: DMTCP cannot be loaded into it" ;;
         other) echo "$path is not a 64 bit program" ;;
         none)

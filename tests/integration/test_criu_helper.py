@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from clearway.cli import launcher
+from clearway_checkpoint.criu import Criu
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the helper runs as root for another user")
 
@@ -194,3 +195,15 @@ def test_no_command_is_looked_for_in_the_callers_path(node: Node) -> None:
     env = {**os.environ, "PATH": f"{evil}:{os.environ['PATH']}"}
     subprocess.run([str(node.here / "clearway-criu"), "probe"], env=env, capture_output=True, timeout=60, check=False)
     assert not (node.here / "run-as-root").exists()
+
+
+def test_what_srun_starts_is_refused_before_it_starts(tmp_path: Path) -> None:
+    helper = tmp_path / "clearway-criu"
+    helper.write_text("#!/bin/sh\necho ok=yes\n")
+    helper.chmod(0o755)
+    env = {**os.environ, "CLEARWAY_CRIU_HELPER": str(helper)}
+    for program, able in (("sleep", True), ("/usr/bin/srun", False)):
+        words = ["sh", str(Criu().driver), "probe", "--", program, "-n", "2", "true"]
+        said = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60).stdout
+        assert ("ok=yes" in said) == able
+        assert able or "reason=what srun starts is outside" in said

@@ -313,6 +313,10 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     header[:6] = b"\x7fELF\x02\x01"
     static.write_bytes(bytes(header))
     static.chmod(0o755)
+    linked = tmp_path / "linked"
+    shutil.copy("/bin/sleep", linked)
+    (tools / "ldd").write_text('#!/bin/sh\ncase $1 in *linked) echo "\tlibmpich.so.12 => /usr/lib/x" ;; esac\n')
+    (tools / "ldd").chmod(0o755)
     driver = Dmtcp({"PATH": f"{tools}:{os.environ['PATH']}"})
     for program in (["/bin/sleep", "1"], [str(script)], ["srun", "-n", "4", "--", "/bin/sleep", "1"]):
         probe = driver.probe(program)
@@ -324,6 +328,9 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
         (["apptainer", "run"], "container"),
         (["srun", "-n", "4", "/bin/sleep"], "-- is missing"),
         (["no-such-program"], "not found"),
+        ([str(linked)], "uses MPI (libmpich.so.12)"),
+        (["srun", "--mpi=pmi2", "-n", "4", "--", str(linked)], "uses MPI"),
+        (["/usr/bin/mpiexec.hydra", "-n", "4", str(linked)], "starts an MPI program"),
     ):
         probe = driver.probe(program)
         assert not probe.ok

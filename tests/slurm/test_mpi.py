@@ -1,0 +1,85 @@
+"""An MPI program of four ranks on two nodes that saves itself: preempted by a real urgent job, and back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clearway.cli import launcher
+from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.problem import Action
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.conftest import skip_or_fail
+from tests.slurm.daemon import RunningDaemon
+from tests.slurm.urgent import SCRIPT, let_go
+
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "mpi_saves_itself.c"
+STEPS, RANKS = 200, 4  # of half a second each, until it may hurry: ranks that wait for messages keep a core busy
+WHOLE = ("--exclusive", "--mem=0")
+
+pytestmark = pytest.mark.one_slurm
+
+
+def undisturbed() -> int:
+    """What the token becomes: each step begins at rank 0, and each other rank adds to it."""
+    token = 1
+    for step in range(STEPS):
+        token = (token * 31 + step + sum(range(1, RANKS)) * step) % (1 << 64)
+    return token
+
+
+@pytest.fixture
+def program(cluster: SlurmCluster) -> Path:
+    compiler = shutil.which("mpicc.mpich")
+    if compiler is None:
+        skip_or_fail("there is no MPICH (Debian: mpich, libmpich-dev)")
+        raise AssertionError
+    built = cluster.work / "mpi_saves_itself"
+    command = [compiler, "-Wall", "-Werror", "-O2", "-o", built, EXAMPLE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    built.chmod(0o755)
+    return built
+
+
+def test_an_mpi_ring_on_two_nodes_loses_nothing(cluster: SlurmCluster, program: Path, tmp_path: Path) -> None:
+    work = cluster.work
+    launcher.install(work)
+    for _ in cluster.node_names[2:]:
+        other = cluster.sbatch("sleep 900", "--time=30", "-N1", *WHOLE, "--output=/dev/null", user="cwbob")
+        cluster.wait_state(other, "RUNNING")
+    folder = work / "mpi"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    script = f"""\
+#!/bin/sh
+export UCX_TLS=tcp,self UCX_NET_DEVICES=lo CLEARWAY_CHECKPOINTERS={work}/checkpointers
+exec {work}/clearway-run --checkpoint-file {folder}/state -- \\
+    srun --mpi=pmi2 {program} {STEPS} {folder}/state {folder}/result {folder}/hurry
+"""
+    options = ("--requeue", "--open-mode=append", "--output=mpi.out", "--time=30", f"-n{RANKS}", "-N2", *WHOLE)
+    job = cluster.sbatch(script, *options, user="cwalice")
+    output = work / "mpi.out"
+    try:
+        cluster.wait_for(lambda: output.exists() and "from step 0" in output.read_text(), 60, "four ranks")
+        with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+            wanted = ("-p", "urgent", "-N2", *WHOLE, "--time=5", "--output=/dev/null")
+            urgent = cluster.sbatch(SCRIPT, *wanted, user="cwalice")
+            let_go(cluster, daemon, urgent)
+            daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "its return")
+            (eviction,) = daemon.evictions()
+            (p,) = eviction.preemptions
+            assert (p.job_id, p.action, p.state) == (job, Action.APP_CHECKPOINT, PreemptionState.RETURNED)
+            (folder / "hurry").touch()
+            cluster.wait_state(job, "COMPLETED", timeout=120)
+    except BaseException as error:
+        error.add_note(output.read_text() if output.exists() else "no output")
+        raise
+    starts = [int(line.rsplit(" ", 1)[1]) for line in output.read_text().splitlines() if "ranks, from step" in line]
+    assert len(starts) == 2
+    assert starts[0] == 0 < starts[1], "the second run begins where all ranks had saved"
+    assert int((folder / "result").read_text()) == undisturbed()
+    assert len(list(folder.glob("state.*.[0-9]"))) == RANKS, "one save of each rank is kept"
