@@ -45,7 +45,7 @@ from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
 from clearway.cli.walltime_advice import walltime_advice
-from clearway.config.configuration import Config, load_config
+from clearway.config.configuration import Config, Mode, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ConfigError
 from clearway.model.requests import RequestKind
@@ -251,12 +251,13 @@ def simulate_cluster(
     speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds per second.")] = 60.0,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0: any free one.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random jobs.")] = 7,
+    mode: Annotated[Mode, typer.Option(help="approve: each eviction waits for your approval.")] = Mode.AUTOMATIC,
 ) -> None:
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
     from clearway.cli import demo  # noqa: PLC0415 - see serve
 
     with errors():
-        raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed))
+        raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed, mode=mode))
 
 
 def version(value: bool) -> None:

@@ -5,7 +5,6 @@ The same loop, store and REST API as ``clearway serve``; only the cluster and it
 
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,11 +19,14 @@ from clearway.api.plan_schemas import WholePlanView
 from clearway.api.tokens import Tokens
 from clearway.api.views import plan_view
 from clearway.cli import render
+from clearway.cli.demo_files import DemoFiles
 from clearway.cli.eviction_view import curve_table, verdict_table
+from clearway.config.configuration import Mode
 from clearway.model.clock import ScaledClock
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
-from clearway.model.operations import Operation, PreemptionState
+from clearway.model.errors import ConfigError
+from clearway.model.operations import EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action, Candidate
 from clearway.service import server
 from clearway.simulation import theta
@@ -33,12 +35,14 @@ from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
 from clearway.telemetry.log import configure_logging
 
-_LIMIT_S = 50.0  # of real time; --once promises to end within a minute
+_LIMIT_S = 50.0  # of real time at 60 simulated seconds a second; --once promises to end within a minute
 _LOOK_EVERY_S = 0.05
 
 
-def run(*, once: bool, speed: float, port: int, seed: int) -> int:
+def run(*, once: bool, speed: float, port: int, seed: int, mode: Mode = Mode.AUTOMATIC) -> int:
     """Exit status 0 when the urgent job really started in time and every other job came back."""
+    if mode is Mode.OBSERVE or (once and mode is Mode.APPROVE):
+        raise ConfigError("the demo's mode is automatic or approve; with --once, which ends by itself, it is automatic")
     out = render.console()
     configure_logging("text", quiet=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended either way, it stops its server and its files
@@ -47,17 +51,16 @@ def run(*, once: bool, speed: float, port: int, seed: int) -> int:
     clock = ScaledClock(start, speed)
     cluster = theta.demo_cluster(start, seed)
     with tempfile.TemporaryDirectory(prefix="clearway-demo-") as folder:
-        config = theta.demo_config(f"sqlite:///{Path(folder) / 'clearway.sqlite'}", port)
+        files = DemoFiles(Path(folder), port, mode)
         backend = SimulatedBackend(cluster, clock)
-        daemon = bootstrap.build(config, origin="demo", backend=backend, clock=clock)
-        service = server.Service(daemon.loop, daemon.metrics, Tokens(None))
+        daemon = bootstrap.build(files.config, origin="demo", backend=backend, clock=clock)
+        service = server.Service(daemon.loop, daemon.metrics, Tokens(files.tokens))
         with server.background(service):
             try:
-                good = Story(out, daemon, cluster, clock, speed).tell(service.address)
+                story = Story(out, daemon, cluster, clock, speed, mode)
+                good = story.tell(service.address, files.write(service.address))
                 if not once:
-                    out.print("\nThe REST API stays up; Ctrl-C ends it.")
-                    while not threading.Event().wait(1.0):
-                        pass  # a signal that comes in the moment before a wait begins does not end it
+                    story.go_on()
             except KeyboardInterrupt:
                 out.print("Interrupted.")
     return 0 if good else 1
@@ -70,11 +73,12 @@ class Story:
     cluster: SimulatedCluster
     clock: ScaledClock
     speed: float
-    _limit: float = field(default_factory=lambda: time.monotonic() + _LIMIT_S)
+    mode: Mode = Mode.AUTOMATIC
+    _limit: float = 0.0  # of the monotonic clock
     _told: dict[str, PreemptionState] = field(default_factory=dict)
     _if_killed: dict[str, float] = field(default_factory=dict)  # node-seconds, by job, of the first plan that chose it
 
-    def tell(self, address: str) -> bool:
+    def tell(self, address: str, env: Path) -> bool:
         out, cluster = self.out, self.cluster
         running = cluster.running()
         busy = sum(entry.job.num_nodes for entry in running)
@@ -83,24 +87,23 @@ class Story:
             f"{len(cluster.nodes):,} nodes, {busy:,} of them busy with {len(running)} jobs "
             f"(like Scenario-3 of the CoSim paper); one second here is {format_duration(self.speed)} there."
         )
-        out.print(f"REST API: {address}/api/v1/evictions   what it offers: {address}/api/v1/openapi.json\n")
-
-        submitted = self.clock.now()
-        cluster.advance(submitted)
-        urgent = cluster.submit(
-            Program(work_s=theta.URGENT_WORK_S, exit_s=1.0),
-            num_nodes=theta.NODES_NEEDED,
-            partitions=("urgent",),
-            user="ursula",
-            name="tsunami-forecast",
-            priority=1_000,
+        out.print(f"Page: {address}/   REST API: {address}/api/v1/openapi.json", soft_wrap=True)
+        self._offer(
+            f". {env}",
+            "clearway status",
+            "clearway evictions list",
+            'curl -s -H "Authorization: Bearer $CLEARWAY_TOKEN" $API/preemptors',
+            where="In a second terminal, the first of these sets CLEARWAY_CONFIG, CLEARWAY_TOKEN and API:",
         )
-        self._step(submitted, f"Job {urgent} (tsunami-forecast) needs {theta.NODES_NEEDED:,} nodes within 15 minutes.")
+        self._set_limit()
+        urgent = self._submit("tsunami-forecast", theta.NODES_NEEDED)
         if not self._until(lambda: bool(self.daemon.store.evictions(limit=1))):
             return self._fail("no plan was made")
         eviction = self._newest()
         shown = plan_view(eviction.plan, WholePlanView)
         out.print(Group("", curve_table(shown.curve, shown.chosen), "", verdict_table(shown.verdicts, {}), ""))
+        if self.mode is Mode.APPROVE and not self._is_approved():
+            return False
 
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:
@@ -123,6 +126,69 @@ class Story:
         )
         why = what_failed(margin_s, over=back, away=away)
         return not why or self._fail(why)
+
+    def go_on(self) -> None:
+        """Until Ctrl-C: another urgent job where jobs are approved, and what comes of operations that are asked for."""
+        nodes = next((job.job.nodes for job in self.cluster.running() if "=signal" in job.job.comment), ())
+        if self.mode is Mode.APPROVE:
+            self._submit("flood-forecast", theta.NODES_NEEDED // 4)
+        if nodes:
+            self._offer(f"clearway drain {nodes[0]} --wait", f"clearway undrain {nodes[0]}", where="Empty a node:")
+        self.out.print("\nThe REST API stays up; Ctrl-C ends it.")
+        seen: dict[int, EvictionState] = {self._newest().eviction_id: self._newest().state}
+        while True:
+            for operation in reversed(self.daemon.store.evictions(limit=5)):
+                number, state = operation.eviction_id, operation.state
+                if seen.get(number) is not state and (number in seen or not state.terminal):
+                    self._step(self.clock.now(), f"{operation.kind.value.capitalize()} {number}: {state.value}.")
+                    if state is EvictionState.AWAITING_APPROVAL:
+                        self._offer(f"clearway evictions cancel {number}", f"clearway evictions approve {number}")
+                seen[number] = state
+            self._pace()
+            time.sleep(_LOOK_EVERY_S)
+
+    def _is_approved(self) -> bool:
+        """Wait until the eviction is approved; whether it was not cancelled. No time passes, so no plan gets old."""
+        asked = None
+        self.clock.run_at(0.0)
+        while (newest := self._newest()).state in {EvictionState.AWAITING_APPROVAL, EvictionState.SUPERSEDED}:
+            if newest.state is EvictionState.AWAITING_APPROVAL and asked != newest.eviction_id:
+                asked = newest.eviction_id
+                self._step(self.clock.now(), f"Eviction {asked} waits for approval; the clock stands still meanwhile.")
+                self._offer(f"clearway evictions show {asked}", f"clearway evictions approve {asked}")
+            time.sleep(_LOOK_EVERY_S)
+        self._pace()
+        self._set_limit()
+        if newest.state in {EvictionState.CANCELLING, EvictionState.CANCELLED}:
+            self._step(self.clock.now(), "It was cancelled. Clearway leaves the urgent job to Slurm.")
+            return False
+        self._step(newest.state_since or self.clock.now(), "It was approved.")
+        return True
+
+    def _pace(self) -> None:
+        """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile."""
+        waits = any(e.state is EvictionState.AWAITING_APPROVAL for e in self.daemon.store.evictions(limit=5))
+        self.clock.run_at(1.0 if waits else self.speed)
+
+    def _set_limit(self) -> None:
+        self._limit = time.monotonic() + _LIMIT_S * max(1.0, 60.0 / self.speed)
+
+    def _offer(self, *commands: str, where: str = "In the second terminal:") -> None:
+        self.out.print(Text("\n".join([where, *(f"    {command}" for command in commands), ""])), soft_wrap=True)
+
+    def _submit(self, name: str, nodes: int) -> str:
+        now = self.clock.now()
+        self.cluster.advance(now)
+        job_id = self.cluster.submit(
+            Program(work_s=theta.URGENT_WORK_S, exit_s=1.0),
+            num_nodes=nodes,
+            partitions=("urgent",),
+            user="ursula",
+            name=name,
+            priority=1_000,
+        )
+        self._step(now, f"Job {job_id} ({name}) needs {nodes:,} nodes within 15 minutes.")
+        return job_id
 
     def _newest(self) -> Operation:
         newest = self.daemon.store.evictions(limit=1)[0]

@@ -10,11 +10,14 @@ from clearway.model.cluster import Job
 from clearway.model.problem import Option
 
 
-def options_for(job: Job, context: PlanningContext, *, kill: bool, shared: bool = False) -> tuple[Option, ...]:
+def options_for(
+    job: Job, context: PlanningContext, *, kill: bool, shared: bool = False, later_s: float = 0.0
+) -> tuple[Option, ...]:
     """How the job can be made to leave before its own end; empty where it cannot.
 
     ``kill``: it may be requeued, or cancelled, without a checkpoint. ``shared``: checkpoints are written beside each
-    other where the configuration says so; else one after another. No checkpoint is asked for twice in vain.
+    other where the configuration says so; else one after another. ``later_s``: time that may pass before the plan
+    begins. No checkpoint is asked for twice in vain.
     """
     memories_mib = [node.memory_mib for name in job.nodes if (node := context.snapshot.node_by_name.get(name))]
     return preemption_options(
@@ -28,6 +31,7 @@ def options_for(job: Job, context: PlanningContext, *, kill: bool, shared: bool 
         history=context.history,
         actions=context.actions,
         shared_mib_s=shared_bandwidth(context.config) if shared else None,
+        later_s=later_s,
     )
 
 

@@ -73,12 +73,12 @@ def write_time_s(
 
 
 def app_checkpoint_s(
-    job: Job, claims: Claims | None, now: datetime, write_s: float, history: History = NO_HISTORY
+    job: Job, claims: Claims | None, now: datetime, write_s: float, history: History = NO_HISTORY, later_s: float = 0.0
 ) -> float | None:
     """Seconds until the application has saved itself; None when it never said that it can, or has kept failing.
 
     Includes the wait for the application (the CoSim paper: ta = tckpt + delay): none for one that saves on a signal.
-    ``write_s``: see ``write_time_s``.
+    ``write_s``: see ``write_time_s``. ``later_s``: what the application saves before this has passed comes too soon.
     """
     if claims is None or claims.checkpoint in (None, CheckpointHow.NONE) or claims.state is SaveState.FAILED:
         return None
@@ -90,7 +90,7 @@ def app_checkpoint_s(
         return None
     start = job.start_time or job.submit_time
     passed_s = (now - last_checkpoint(claims, start, now)).total_seconds()
-    return math.ceil(passed_s / claims.interval_s) * claims.interval_s - passed_s + write_s
+    return math.ceil((passed_s + later_s) / claims.interval_s) * claims.interval_s - passed_s + write_s
 
 
 def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | None:
@@ -119,10 +119,12 @@ def preemption_options(
     history: History = NO_HISTORY,
     actions: Mapping[str, Action] = BY_ITSELF,
     shared_mib_s: float | None = None,
+    later_s: float = 0.0,
 ) -> tuple[Option, ...]:
     """The ways in which a job can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
 
-    ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another.
+    ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another. ``later_s``:
+    time that may pass before the plan begins.
     """
     options: list[Option] = []
     action = checkpoint_action(claims, actions)
@@ -139,7 +141,7 @@ def preemption_options(
         back = return_node_s(job, again_s, costs, history)
         options.append(Option(Action.KILL, lost_work_node_s(job, claims, now), return_node_s=back))
     if requeueable and action is not None:
-        seconds = app_checkpoint_s(job, claims, now, write_s, history)
+        seconds = app_checkpoint_s(job, claims, now, write_s, history, later_s)
         if seconds is not None:
             back = return_node_s(job, restart_s, costs, history)
             share_s = None

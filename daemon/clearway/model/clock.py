@@ -32,11 +32,17 @@ class ScaledClock(SystemClock):
 
     def __init__(self, start: datetime, factor: float) -> None:
         self._start = start
-        self._factor = factor
-        self._began = time.monotonic()
+        self._pace = (time.monotonic(), 0.0, factor)  # since when, what had passed by then, and how fast from then on
+
+    def run_at(self, factor: float) -> None:
+        """Another pace from now on; any thread may read the clock meanwhile."""
+        now = time.monotonic()
+        began, passed, before = self._pace
+        self._pace = (now, passed + (now - began) * before, factor)
 
     def steady(self) -> float:
-        return (time.monotonic() - self._began) * self._factor
+        began, passed, factor = self._pace
+        return passed + (time.monotonic() - began) * factor
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=(time.monotonic() - self._began) * self._factor)
+        return self._start + timedelta(seconds=self.steady())

@@ -9,6 +9,7 @@ from functools import partial
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.options import expected_end_s, options_for, why_not_saved
+from clearway.estimates.checkpoint_load import approval_s
 from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpoint
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
@@ -75,7 +76,8 @@ def _ways(
     unsaved = None
     if exempt is None:
         kill = context.config.candidates.allow_kill and not is_eternal
-        ways += options_for(job, context, kill=kill, shared=True)
+        later_s = 0.0 if preemptor.ordinary else approval_s(context.config.daemon.mode, context.config.execution)
+        ways += options_for(job, context, kill=kill, shared=True, later_s=later_s)
         if not is_eternal and suspend_on.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
         unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)

@@ -4,9 +4,11 @@ from datetime import datetime, timedelta
 
 from clearway.config.budget import BudgetConfig
 from clearway.eligibility import budget as budget_of
+from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
 from clearway.model.plan import Plan
+from clearway.model.problem import Action
 
 
 def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
@@ -27,12 +29,8 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         return f"the {plan.called} {plan.preemptor.job_id} is held"
     if asks_for(preemptor) != asks_for(plan.preemptor):
         return f"the {plan.called} {plan.preemptor.job_id} was changed"
-    for planned in plan.leaving:
-        job = snapshot.job_by_id.get(planned.job_id)
-        if job is None or job.run != planned.run or job.nodes != planned.nodes:
-            return f"job {planned.job_id} is not in the run that the plan was made for"
-        if job.state is not JobState.RUNNING:
-            return f"job {planned.job_id} is {job.state.value}"
+    if gone := next(filter(None, (_job_misfit(planned, plan, snapshot) for planned in plan.leaving)), ""):
+        return gone
     leaving = {job.job_id for job in plan.leaving}
     for name in plan.placement_nodes:
         node = snapshot.node_by_name.get(name)
@@ -44,6 +42,26 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
         return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
     return ""
+
+
+def _job_misfit(planned: Job, plan: Plan, snapshot: ClusterSnapshot) -> str:
+    """Why this job cannot leave as it was planned; empty when it can."""
+    job = snapshot.job_by_id.get(planned.job_id)
+    if job is None or job.run != planned.run or job.nodes != planned.nodes:
+        return f"job {planned.job_id} is not in the run that the plan was made for"
+    if job.state is not JobState.RUNNING:
+        return f"job {planned.job_id} is {job.state.value}"
+    saves = any(each.job_id == job.job_id and each.action is Action.APP_CHECKPOINT for each in plan.chosen.actions)
+    if saves and saved_at_own_pace(job, plan.made_at, snapshot.taken_at):
+        return f"job {planned.job_id} has saved itself at its own pace since, and will not soon do so again"
+    return ""
+
+
+def saved_at_own_pace(job: Job, made_at: datetime, now: datetime) -> bool:
+    """Whether the checkpoint that a plan was to wait for came before the plan began."""
+    claims, _ = read_claims(job)
+    paced = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+    return paced and last_checkpoint(claims, made_at, now) > made_at
 
 
 def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float = 0.0) -> str:

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from random import Random
 
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, Mode
 from clearway.model.cluster import Node
 from clearway.simulation import scenarios
 from clearway.simulation.cluster import SimulatedCluster
@@ -63,13 +64,15 @@ def _behaviour(index: int, job: scenarios.ScenarioJob, now: datetime, rng: Rando
     return f"clearway:checkpoint=signal,{said}", program, saved_s
 
 
-def demo_config(store_url: str, port: int) -> Config:
+def demo_config(folder: Path, user: str, port: int, mode: Mode) -> Config:
+    """A daemon with its database and its tokens in this folder; this user may empty nodes."""
     return Config.model_validate(
         {
-            "daemon": {"mode": "automatic", "poll_interval": 0.25, "active_interval": 0.1},
-            "store": {"url": store_url},
-            "api": {"port": port},
+            "daemon": {"mode": mode, "poll_interval": 0.25, "active_interval": 0.1},
+            "store": {"url": f"sqlite:///{folder / 'clearway.sqlite'}"},
+            "api": {"port": port, "token_file": folder / "tokens"},
             "access": {"public": "reading"},
+            "drain": {"operators": [user]},
             "preemptors": [{"name": "urgent partition", "partition": ["urgent"], "max_delay": scenarios.MAX_DELAY_S}],
             "costs": {
                 "file_system_mib_s": scenarios.FILE_SYSTEM_GB_S * 1_000 * _MIB_PER_GB / 1_000,

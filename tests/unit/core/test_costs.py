@@ -185,3 +185,11 @@ def test_a_checkpoint_takes_its_part_of_the_file_system() -> None:
     assert share_s(told, 2, 1_000) == pytest.approx((10 + 2) * 30 / 1_000)
     paced = Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=60.0, last=after(-20), took_s=10.0, size_mib=300.0)
     assert share_s(paced, 2, 1_000) == pytest.approx((10 + 2) * 30 / 1_000), "while it is waited for, others write"
+
+
+@pytest.mark.parametrize(("later_s", "seconds"), [(0.0, 112.0), (60.0, 112.0), (100.0, 112.0), (101.0, 712.0)])
+def test_a_checkpoint_at_own_pace_that_comes_before_the_plan_begins_does_not_count(
+    later_s: float, seconds: float
+) -> None:
+    claims = Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=600, last=after(-500), took_s=10.0)
+    assert app_checkpoint_s(job(), claims, NOW, 12.0, NO_HISTORY, later_s) == seconds

@@ -96,3 +96,16 @@ def test_a_plan_ages() -> None:
     slow = replace(made, chosen=replace(made.chosen, max_delay_s=600))
     assert plan_aged(slow, after(61))
     assert not plan_aged(slow, after(60))
+
+
+@pytest.mark.parametrize(
+    ("how", "last", "fits"),
+    [("interval", -1, True), ("interval", 30, False), ("signal", 30, True)],
+    ids=["saved before", "its pace came before the approval", "is asked all the same"],
+)
+def test_a_plan_that_waited_does_not_count_on_a_checkpoint_that_came_meanwhile(how: str, last: int, fits: bool) -> None:
+    said = f"clearway:checkpoint={how}" + (",interval=3600" if how == "interval" else "")
+    made = plan(URGENT, [replace(ONE, comment=said), TWO], Action.APP_CHECKPOINT)
+    since = replace(ONE, comment=f"{said},last={int(after(last).timestamp())}")
+    seen = replace(changed(URGENT, since, TWO), taken_at=after(60))
+    assert (not plan_misfit(made, seen)) is fits
