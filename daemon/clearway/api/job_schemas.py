@@ -163,7 +163,7 @@ class JobList(Answer):
 class JobView(JobRow):
     taken_at: datetime = Field(description="when the newest snapshot was taken")
     account: str = Field(description="Slurm's account of the job")
-    qos: str
+    qos: str = Field(description="Slurm's QoS of the job; empty: none")
     node_names: HostList = Field(description="nodes that it holds; empty: none")
     time_limit_s: int | None = Field(description="seconds; null: unlimited, or not known")
     restarts: int = Field(description="number of times that Slurm has started it again")
