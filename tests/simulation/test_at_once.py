@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway.cli import render
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.planning.joint.program import Best
@@ -16,6 +15,7 @@ from clearway.planning.joint.several import at_once
 from clearway.preemption import batch
 from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
+from tests.simulation.shown import show
 from tests.simulation.test_parts import fill, finish, restarted, small
 from tests.simulation.world import SAVES, World, config
 
@@ -65,7 +65,7 @@ def test_by_turns_one_of_them_has_no_plan(
     world, both = proposed()
     assert {e.preemptor.job_id for e in world.store.evictions()} == {min(both)}
     assert "there was no time" in world.eviction().plan.note
-    render.eviction(world.eviction(), (), "table")
+    show(world, world.eviction().eviction_id, "table")
     assert "It was planned in its turn; there was no time" in " ".join(capsys.readouterr().out.split())
 
 

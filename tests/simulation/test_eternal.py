@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from clearway.cli import explain, render
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.preemption.validation import plan_misfit
 from clearway.simulation.jobs import Program
 from tests.simulation.killing import MortalDaemon, killed_everywhere, one_in
+from tests.simulation.shown import show, show_explanation
 from tests.simulation.world import SAVES, World, config
 
 WORK_S = 1e6
@@ -100,9 +100,6 @@ def test_whom_room_is_made_for_is_called_what_it_is(
     gaps.run_until(gaps.settled, 60)
     gaps.loop.explain(float("inf"))
     done = gaps.eviction()
-    explanation = gaps.store.explanation(done.eviction_id)
-    assert explanation is not None
-    steps = gaps.store.steps(done.eviction_id)
     assert done.outcome.startswith(f"The {called} started ")
     assert f"none of its nodes can serve the {called}" in {
         v.reason for v in done.plan.verdicts if v.job_id == elsewhere
@@ -110,11 +107,10 @@ def test_whom_room_is_made_for_is_called_what_it_is(
     misfit = plan_misfit(done.plan, gaps.backend.snapshot())
     assert misfit == f"the {called} {waits} does not wait any more"
     for output in ("table", "json"):
-        render.eviction(done, steps, output)
-        explain.show(done, explanation, output)
+        show(gaps, done.eviction_id, output)
+        show_explanation(gaps, done.eviction_id, output)
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"Eviction 1 for {called} {waits}: completed" in shown
-    assert f"1 nodes for {called} {waits} by" in shown
+    assert f"Eviction 1 for job {waits} of alice: completed. The {called} started " in shown
     assert other not in shown
 
 

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from clearway.api import views
-from clearway.cli import render
 from clearway.config.configuration import Config
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from tests.simulation.killing import End, Interruption, MortalDaemon
+from tests.simulation.shown import show
 from tests.simulation.world import World, config
 
 GUARDED: dict[str, Any] = {"candidates": {"min_runtime": 0, "protected_users": ["vip"]}}
@@ -78,12 +77,11 @@ def test_the_switch_is_told_over_rest_and_on_the_command_line(
         urgent = world.urgent(2, switches=switches)
         world.tick()
         eviction = next(e for e in world.store.evictions() if e.preemptor.job_id == urgent)
-        assert views.plan_view(eviction.plan).switch == switch
         capsys.readouterr()
-        render.eviction(eviction, (), "table")
+        show(world, eviction.eviction_id, "table")
         assert ("2 nodes, all under leaf switch leaf2, by" in capsys.readouterr().out) is (switch is not None)
-        render.eviction(eviction, (), "json")
-        assert json.loads(capsys.readouterr().out)["switch"] == switch
+        show(world, eviction.eviction_id, "json")  # the document of REST
+        assert json.loads(capsys.readouterr().out)["plan"]["switch"] == switch
 
 
 def test_free_nodes_count_where_they_are(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class SaveTestView(Answer):
     request_id: int = Field(description="the request that asked for it")
     job_id: str
     actor: str = Field(description="name of the token or user that asked")
-    asked_at: datetime
+    asked_at: datetime = Field(description="when the test was asked for")
     latest: datetime = Field(description="from when on no answer counts as late")
     expected_s: Seconds = Field(description="what an eviction would expect, seconds")
     asked: bool = Field(description="whether Slurm has taken the signal; a job at its own pace needs none")
