@@ -8,7 +8,7 @@ import subprocess
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clearway.model.claims import Claims, parse_claims
@@ -29,6 +29,7 @@ def poll(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
 class Bench:
     folder: Path
     shell: str
+    _started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def comment(self) -> str:
@@ -51,9 +52,19 @@ class Bench:
             "FOLDER": str(self.folder),
             "TMPDIR": str(self.folder),
         }
-        step = self.folder / "slurmstepd"
-        command = [str(step), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
-        return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
+        stepd = self.folder / "slurmstepd"
+        command = [str(stepd), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
+        step = subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
+        self._started.append(step)
+        return step
+
+    def end(self) -> None:
+        """Whatever a failed test has left running."""
+        for step in self._started:
+            subprocess.run(["pkill", "-KILL", "--session", str(step.pid)], check=False)
+            step.wait()
+            if step.stderr is not None:
+                step.stderr.close()
 
     def launcher_pid(self) -> int:
         poll(lambda: (self.folder / "pid").exists() and bool((self.folder / "pid").read_text()))

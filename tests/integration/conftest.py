@@ -69,7 +69,7 @@ def store(open_store: Callable[[], SqlStore]) -> SqlStore:
 
 
 @pytest.fixture(params=SHELLS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
     (tmp_path / "squeue").write_text(
         '#!/bin/sh\ncase "$*" in *%T*) cat "$FOLDER/job-state" 2>/dev/null || echo RUNNING ;;\n'
@@ -83,4 +83,6 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     (tmp_path / "slurmstepd").write_text('#!/bin/bash\n"$@" &\necho $! > "$FOLDER/pid"\nwait $!\nexit $?\n')
     for name in ("squeue", "scontrol", "slurmstepd"):
         (tmp_path / name).chmod(0o755)
-    return Bench(tmp_path, request.param)
+    made = Bench(tmp_path, request.param)
+    yield made
+    made.end()

@@ -57,12 +57,14 @@ case $name in
         wrote=''
         until [ -e "$fake/quit" ]; do
             sleep 0.1
+            over='' # looked at first: what has ended was complete before
+            [ -n "$on_last" ] && [ -e "$fake/joined" ] && [ -z "$(peers)" ] && over=yes
             if [ -e "$fake/complete" ] && [ -z "$wrote" ]; then
                 sleep 0.4
                 wrote="Restart-Start Restart-Complete"
                 [ -z "$record" ] || echo "$wrote" >dmtcp_coordinator_db-1.json
             fi
-            [ -n "$on_last" ] && [ -e "$fake/joined" ] && [ -z "$(peers)" ] && break
+            [ -z "$over" ] || break
         done
         [ -z "$record" ] || echo "${wrote:-Restart-Start} Exiting" >dmtcp_coordinator_db-2.json
         rm -f "$port_file" ;;
@@ -78,7 +80,7 @@ case $name in
         generation=${1%/*} ending=$FOLDER/ending-${generation##*-}
         [ -e "$ending" ] || { touch "$fake/complete"; join "$program"; }
         { read -r how; read -r what; } <"$ending"
-        touch "$fake/joined"
         [ "$how" != complete ] || touch "$fake/complete"
+        touch "$fake/joined"
         case $what in exit*) $what ;; *) kill -s "${what#* }" $$ ;; esac ;;
 esac
