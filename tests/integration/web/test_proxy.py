@@ -36,7 +36,7 @@ def proxy(path: Path, user: str) -> Iterator[str]:
                 ) as answer,
             ):
                 self.send_response(answer.status_code)
-                for name in ("Content-Type", "Content-Security-Policy", "Location"):
+                for name in ("Content-Type", "Content-Encoding", "Content-Security-Policy", "Location"):
                     if name in answer.headers:
                         self.send_header(name, answer.headers[name])
                 self.end_headers()
