@@ -41,6 +41,7 @@ for step in range(steps):
     turn.wait()
     child.stdin.write(f"{step}\\n")
     said = child.stdout.readline().strip()
+    if not said: os._exit(1)  # Slurm ends them all, and the child was first
     print(step, said, file=log, flush=True)
     time.sleep(0 if os.path.exists(sys.argv[3] + ".hurry") else pause)
 for thread in threads: thread.join()
