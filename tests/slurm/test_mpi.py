@@ -55,9 +55,10 @@ def test_an_mpi_ring_on_two_nodes_loses_nothing(cluster: SlurmCluster, program: 
     folder = work / "mpi"
     folder.mkdir()
     folder.chmod(0o1777)
+    # Shared memory: over TCP inside one machine MPICH 4.0.2 stands still in MPI_Finalize (docs/explanation/mpi.md).
     script = f"""\
 #!/bin/sh
-export UCX_TLS=tcp,self UCX_NET_DEVICES=lo CLEARWAY_CHECKPOINTERS={work}/checkpointers
+export UCX_TLS=posix,self CLEARWAY_CHECKPOINTERS={work}/checkpointers
 exec {work}/clearway-run --checkpoint-file {folder}/state -- \\
     srun --mpi=pmi2 {program} {STEPS} {folder}/state {folder}/result {folder}/hurry
 """
