@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from clearway.api.audit_schemas import AuditCheckView, AuditList, AuditView
+from clearway.api.job_schemas import JobView
 from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
 from clearway.api.schemas import (
     CalibrationView,
@@ -46,6 +48,7 @@ _LIMIT_S = 60.0
 _PAGE = 100  # items; what every list of the API gives at a time
 _TRIES = 4  # of a request that found the daemon busy
 _LONGEST_WAIT_S = 5.0
+_UNKNOWN = httpx.codes.UNAUTHORIZED
 _PATHS = {
     RequestKind.APPROVE: "evictions/{eviction_id}/approve",
     RequestKind.CANCEL: "evictions/{eviction_id}/cancel",
@@ -114,6 +117,10 @@ class Client:
     def eviction(self, eviction_id: int) -> EvictionView:
         return self._get(EvictionView, f"evictions/{eviction_id}")
 
+    def job(self, job_id: str) -> JobView:
+        """By its display id, such as 4711, 4700_11 or 4700+1."""
+        return self._get(JobView, f"jobs/{quote(job_id)}")
+
     def verdicts(self, eviction_id: int) -> tuple[VerdictView, ...]:
         """All of them, those of the jobs that leave first."""
         pages = self._pages(VerdictList, f"evictions/{eviction_id}/verdicts", None)
@@ -164,7 +171,10 @@ class Client:
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None = None) -> WhatIfView:
         """For an urgent job of so many whole nodes."""
-        question = {"nodes": nodes, "max_delay": max_delay_s, "partition": partition}
+        return self.preview({"nodes": nodes, "max_delay": max_delay_s, "partition": partition})
+
+    def preview(self, question: Mapping[str, Any]) -> WhatIfView:
+        """Likewise, for a job described by the fields of ``POST /what-if``."""
         return self._post(WhatIfView, "what-if", question)
 
     def drain_what_if(self, wish: DrainRequest) -> WhatIfView:
@@ -187,6 +197,10 @@ class Client:
             raise ApiError(0, f"{kind.value} cannot be asked for over REST: run it beside the database")
         filled = path.format(eviction_id=eviction_id, rolling_id=rolling_id)
         return self._post(RequestView, filled, content=document or None).request_id
+
+    def test_preemption(self, job_id: str) -> int:
+        """Ask a running job to save itself, as an eviction would; the request's number."""
+        return self._post(RequestView, f"jobs/{quote(job_id)}/test-preemption").request_id
 
     def request(self, request_id: int) -> RequestView:
         """What has become of a request."""
@@ -260,7 +274,9 @@ def _refusal(answer: httpx.Response) -> str:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
         detail = None
-    return detail if isinstance(detail, str) else f"the daemon answers {answer.status_code} {answer.reason_phrase}"
+    hint = f" (set {TOKEN}, or run it where `scontrol token` works)" if answer.status_code == _UNKNOWN else ""
+    told = detail if isinstance(detail, str) else f"the daemon answers {answer.status_code} {answer.reason_phrase}"
+    return f"{told}{hint}"
 
 
 def _seconds(text: str) -> float:

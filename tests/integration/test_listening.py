@@ -13,11 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clearway.client import Client
 from clearway.config.configuration import load_config, parse_config
 from clearway.model.errors import ConfigError
+from clearway.model.requests import RequestKind
 from clearway.service.listening import known_hosts, listen
 from clearway.service.server import Service, background
-from tests.integration.daemon import AUTHORIZED, PATIENT_S, Simulated, write_config
+from tests.integration.daemon import AUTHORIZED, PATIENT_S, TOKEN, Simulated, write_config
 
 
 def certificate(folder: Path, name: str = "tls") -> tuple[Path, Path]:
@@ -81,7 +83,10 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o660
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=PATIENT_S) as client:
                 assert client.get("http://localhost/health").status_code == 200
-                assert client.post("http://localhost/api/v1/pause", headers=AUTHORIZED).status_code == 202
+                asked = client.post("http://localhost/api/v1/pause", headers=AUTHORIZED)
+                assert asked.status_code == 202
+            with Client(service.address, TOKEN) as program:
+                assert program.request(asked.json()["request_id"]).kind == RequestKind.PAUSE
             config = parse_config(f'[api]\nsocket = "{path}"\n', "here").api
             with pytest.raises(ConfigError, match="Address already in use"):
                 listen(config)

@@ -14,7 +14,7 @@ from clearway.api.filters import JOB_ID
 from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
 from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
 from clearway.cli import options, render, sbatch
-from clearway.cli.daemon_api import DaemonApi, address, token
+from clearway.client import Client
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.operations import OperationKind
@@ -27,23 +27,19 @@ _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
 _ENDS_OF_STORY = {"returned_at": "ran again", "vacated_at": "was off its nodes", "requeued_at": "left its nodes"}
 
 
-def daemon(config: Path) -> DaemonApi:
-    return DaemonApi(address(config), token())
-
-
+@options.with_options
 def job(
     job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    site: options.Site,
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """What Clearway has to do with a job: planned, saved, lost, back when; and what it would lose now.
 
-    It asks the daemon over REST: CLEARWAY_URL names the address where the configuration cannot be read,
-    CLEARWAY_TOKEN a token where `scontrol token` makes none.
+    It asks the daemon over REST, with the token of CLEARWAY_TOKEN or one that `scontrol token` makes.
     """
     _check_id(job_id)
-    with options.errors():
-        found = daemon(config).get(JobView, f"jobs/{job_id}")
+    with options.daemon(site) as daemon:
+        found = daemon.job(job_id)
         if output is options.Output.JSON:
             print(found.model_dump_json(indent=2))
             return
@@ -168,13 +164,14 @@ def _happened(p: PreemptionView) -> list[str]:
     return told
 
 
+@options.with_options
 def preview(
     context: typer.Context,
     script: Annotated[Path, typer.Option(help="Batch script whose #SBATCH lines are read.", metavar="FILE")],
+    site: options.Site,
     max_delay: Annotated[
         str | None, typer.Option(help="How long the job may wait (90s, 10m, 1h30m); default: as its rule says.")
     ] = None,
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """What would happen if this script were submitted as an urgent job. Further arguments are sbatch's own.
@@ -185,8 +182,8 @@ def preview(
         question, passed_over = sbatch.question(_read(script), script.name, context.args)
     if max_delay is not None:
         question["max_delay"] = max_delay
-    with options.errors():
-        answer = daemon(config).post(WhatIfView, "what-if", question)
+    with options.daemon(site) as daemon:
+        answer = daemon.preview(question)
         if output is options.Output.JSON:
             print(answer.model_dump_json(indent=2))
             return
@@ -244,9 +241,10 @@ def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None)
     return lines
 
 
+@options.with_options
 def try_saving(
     job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
-    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    site: options.Site,
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Ask a running job of yours to save itself as an eviction would; nothing is requeued.
@@ -255,16 +253,14 @@ def try_saving(
     seconds afterwards. Exit status 0: the job has saved itself.
     """
     _check_id(job_id)
-    with options.errors():
-        api = daemon(config)
-        asked = api.post(RequestView, f"jobs/{job_id}/test-preemption")
+    with options.daemon(site) as daemon:
+        request_id = daemon.test_preemption(job_id)
         if output is not options.Output.JSON:
-            print(f"Asked (request {asked.request_id}); waiting for the job.", file=sys.stderr)
-        answer = render.wait_for(lambda: _handled(api, asked.request_id), _LONGEST_TEST_S)
+            print(f"Asked (request {request_id}); waiting for the job.", file=sys.stderr)
+        answer = render.wait_for(lambda: _handled(daemon, request_id), _LONGEST_TEST_S)
         if answer is None:
             raise ClearwayError(f"no answer yet; clearway job {job_id} will tell")
-        found = api.get(JobView, f"jobs/{job_id}").tests
-        test = next((each for each in found if each.request_id == asked.request_id), None)
+        test = next((each for each in daemon.job(job_id).tests if each.request_id == request_id), None)
         if test is None:
             raise ClearwayError(answer.result)
         if output is options.Output.JSON:
@@ -275,8 +271,8 @@ def try_saving(
         raise typer.Exit(options.FAILED)
 
 
-def _handled(api: DaemonApi, request_id: int) -> RequestView | None:
-    found = api.get(RequestView, f"requests/{request_id}")
+def _handled(daemon: Client, request_id: int) -> RequestView | None:
+    found = daemon.request(request_id)
     return found if found.handled_at is not None else None
 
 

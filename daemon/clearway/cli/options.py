@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -25,10 +25,14 @@ from clearway.model.errors import ClearwayError
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
 
+if TYPE_CHECKING:
+    from clearway.client import Client
+
 T = TypeVar("T")
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
+URL = "CLEARWAY_URL"
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
 BAD_INPUT = 2
@@ -51,7 +55,7 @@ ApiOption = Annotated[
     str | None,
     typer.Option(
         "--api",
-        envvar="CLEARWAY_URL",
+        envvar=URL,
         help="Ask the daemon at https://HOST:PORT, http://HOST:PORT or unix:PATH; default: client.url, else the "
         "database.",
     ),
@@ -146,22 +150,33 @@ def source(site: Site, *, told: bool = True) -> Iterator[Source]:
     ``told``: errors end the command with one line.
     """
     settings = _settings(site)
+    with errors() if told else nullcontext():
+        if url := site.api or settings.client.url:
+            with _client(url, settings) as client:
+                yield client
+            return
+
+        from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
+        from clearway.cli.database import Database  # noqa: PLC0415
+
+        with closing(open_store(settings)) as store:
+            yield Database(store, settings)
+
+
+@contextmanager
+def daemon(site: Site) -> Iterator["Client"]:
+    """What only the running daemon knows, such as its newest look at the cluster."""
+    settings = _settings(site, f"set {URL} to the daemon's address, such as https://host:8642, or name its file: ")
     url = site.api or settings.client.url
-    if url:
-        from clearway.cli.api_token import api_token  # noqa: PLC0415 - the other commands start quicker without
-        from clearway.client import Client  # noqa: PLC0415
+    with errors(), _client(url or settings.api.url, settings, None if url else settings.api.certificate) as client:
+        yield client
 
-        with (
-            errors() if told else nullcontext(),
-            Client(url, api_token(settings.client), authority=settings.client.authority) as client,
-        ):
-            yield client
-        return
-    from clearway.bootstrap import open_store  # noqa: PLC0415
-    from clearway.cli.database import Database  # noqa: PLC0415
 
-    with errors() if told else nullcontext(), closing(open_store(settings)) as store:
-        yield Database(store, settings)
+def _client(url: str, settings: Config, authority: Path | None = None) -> "Client":
+    from clearway.cli.api_token import api_token  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.client import Client  # noqa: PLC0415
+
+    return Client(url, api_token(settings.client), authority=authority or settings.client.authority)
 
 
 def has_api(site: Site) -> bool:
@@ -169,11 +184,12 @@ def has_api(site: Site) -> bool:
     return bool(site.api or _settings(site).client.url)
 
 
-def _settings(site: Site) -> Config:
+def _settings(site: Site, hint: str = "") -> Config:
     """A machine that is told where the daemon answers needs no configuration file."""
     if site.api and site.config == DEFAULT_CONFIG and not os.access(site.config, os.R_OK):
         return Config()
-    return configuration(site.config)
+    with errors(BAD_INPUT, hint):
+        return load_config(site.config)
 
 
 def ask(

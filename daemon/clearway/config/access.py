@@ -41,6 +41,15 @@ class ApiConfig(Section):
         "such tokens",
     )
 
+    @property
+    def url(self) -> str:
+        """Where a process of this machine reaches the daemon."""
+        if self.socket is not None:
+            return f"unix:{self.socket}"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.certificate is None) != (self.certificate_key is None):

@@ -19,7 +19,6 @@ from tests.integration.daemon import PATIENT_S, TOKEN
 
 CHROMIUM = shutil.which("chromium")
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-PICTURES = Path(__file__).parents[3] / "docs" / "images"
 PATIENT_MS = PATIENT_S * 1_000
 WIDE, NARROW = (1280, 900), (390, 844)
 _TOO_WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("main *")]
@@ -108,13 +107,6 @@ class Visitor:
         complaints = [each for each in self.complaints if not (refused and "status of 4" in each)]
         assert not complaints, complaints
         assert not self.elsewhere, self.elsewhere
-
-    def picture(self, name: str, *, whole: bool = True) -> None:
-        """For the documentation, where CLEARWAY_PICTURES names a folder, or says ``docs``."""
-        wanted = os.environ.get("CLEARWAY_PICTURES")
-        if wanted:
-            folder = PICTURES if wanted == "docs" else Path(wanted)
-            self.page.screenshot(path=folder / f"page-{name}.png", full_page=whole)
 
 
 @contextmanager

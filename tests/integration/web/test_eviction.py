@@ -26,13 +26,11 @@ def test_a_plan_is_read_and_approved(browser: Any, tmp_path: Path, size: Any, da
         page.get_by_text("Why every other running job stays").click()
         page.get_by_role("table", name="Every running job").wait_for()
         visitor.check()
-        visitor.picture(f"eviction-{'narrow' if size == NARROW else 'wide'}")
         page.get_by_role("button", name="Approve…", exact=True).click()
         dialog = page.locator("dialog[open]")
         assert "reserve 6 nodes for job" in dialog.inner_text()
         assert "requeue 2 jobs without a checkpoint" in dialog.inner_text()
         visitor.check()
-        visitor.picture(f"approve-{'narrow' if size == NARROW else 'wide'}", whole=False)
         dialog.get_by_role("button", name="Approve", exact=True).click()
         dialog.get_by_text("approved").wait_for()
         dialog.get_by_role("button", name="Close").click()
@@ -40,7 +38,6 @@ def test_a_plan_is_read_and_approved(browser: Any, tmp_path: Path, size: Any, da
         page.get_by_text("Every step").click()
         page.get_by_role("table", name="Steps").wait_for()
         visitor.check()
-        visitor.picture(f"carried-out-{'narrow' if size == NARROW else 'wide'}")
         assert simulated.cluster.jobs[urgent].job.nodes
 
 

@@ -22,7 +22,6 @@ def test_what_happens_now_is_shown_as_it_happens(browser: Any, tmp_path: Path, s
         page.get_by_role("link", name="Eviction 1", exact=True).first.wait_for()
         page.get_by_text("runs an urgent job that room was made for").wait_for()
         visitor.check()
-        visitor.picture(f"now-{'narrow' if size == NARROW else 'wide'}")
         assert simulated.cluster.jobs[urgent].job.nodes
 
 

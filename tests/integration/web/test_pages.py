@@ -16,7 +16,6 @@ EVIL = "<script>alert(1)</script>"
 
 @SIZES
 def test_my_jobs_and_one_of_them(browser: Any, tmp_path: Path, size: Any, dark: bool) -> None:
-    name = "narrow" if size == NARROW else "wide"
     with running_here(tmp_path) as (simulated, address), visiting(browser, address, size=size, dark=dark) as visitor:
         cluster = simulated.cluster
         mine = cluster.submit(num_nodes=1, user="ann", name=EVIL, partitions=("batch",))
@@ -33,7 +32,6 @@ def test_my_jobs_and_one_of_them(browser: Any, tmp_path: Path, size: Any, dark: 
         page.get_by_role("heading", name="What Clearway had to do with it").wait_for()
         page.get_by_role("link", name="eviction 1").wait_for()
         visitor.check()
-        visitor.picture(f"job-{name}")
         assert page.locator("main script").count() == 0
 
 
@@ -47,7 +45,6 @@ def test_search_by_job_user_and_node(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("table", name="Jobs that were found").wait_for()
         assert page.get_by_role("table").get_by_role("row").count() == 9
         visitor.check()
-        visitor.picture("search")
         page.get_by_label("By", exact=True).select_option("node")
         page.get_by_label("Name of the node").fill("n3")
         page.get_by_role("button", name="Search").click()
@@ -69,7 +66,6 @@ def test_what_an_urgent_job_would_cost(browser: Any, tmp_path: Path, size: Any, 
         page.get_by_label("Nodes:").fill("6")
         page.get_by_text("6 nodes to be freed").wait_for()
         visitor.check()
-        visitor.picture(f"what-if-{'narrow' if size == NARROW else 'wide'}")
         page.get_by_label("It may wait:").fill("0")
         page.get_by_text("Starts within").wait_for()
         assert simulated.daemon.store.evictions(limit=1) == ()
@@ -98,7 +94,6 @@ def test_nodes_are_emptied_and_given_back(browser: Any, tmp_path: Path, size: An
         page.get_by_role("link", name="Drain 1").wait_for()
         page.get_by_role("button", name="Give back…").wait_for()
         visitor.check()
-        visitor.picture(f"drains-{'narrow' if size == NARROW else 'wide'}")
         page.get_by_role("button", name="Give back…").click()
         dialog.get_by_role("button", name="Give them back").click()
         dialog.locator(".result").wait_for()
@@ -156,7 +151,6 @@ def test_calibration(browser: Any, tmp_path: Path) -> None:
         simulated.submit_urgent(6, work_s=600)
         page.get_by_role("table", name="By application").wait_for()
         visitor.check()
-        visitor.picture("calibration")
 
 
 def test_the_audit_trail_is_for_admins(browser: Any, tmp_path: Path) -> None:
@@ -172,4 +166,3 @@ def test_the_audit_trail_is_for_admins(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Check that no entry was changed").click()
         page.get_by_text("entries are intact").wait_for()
         visitor.check()
-        visitor.picture("audit")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import socketserver
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearway.api.job_schemas import JobView
-from clearway.cli import daemon_api, render, sbatch
-from clearway.cli.daemon_api import Address, DaemonApi
-from clearway.model.errors import ClearwayError, RequestError
+from clearway import client
+from clearway.cli import render, sbatch
+from clearway.cli.api_token import api_token
+from clearway.config.client import ClientConfig
+from clearway.model.errors import RequestError
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES
 from tests.unit.api.conftest import TOKEN, ApiWorld, make_api
 from tests.unit.api.test_jobs import LONG
 from tests.unit.cli.running import clearway, one_line
+from tests.unit.cli.test_over_rest import Unclosed
 
 __all__ = ["make_api"]
 
@@ -31,11 +29,7 @@ def api(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> ApiWorld:
     """The application answers what the command sends, without a socket."""
     made: ApiWorld = make_api()
 
-    def send(_: Address, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        answer = made.client.request(method, path, content=body, headers=dict(headers))
-        return answer.status_code, answer.content
-
-    monkeypatch.setattr(daemon_api, "send", send)
+    monkeypatch.setattr(client, "_connected", lambda *_: Unclosed(made.client))
     monkeypatch.setenv("CLEARWAY_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("PATH", "/nonexistent")
     return made
@@ -122,57 +116,40 @@ def test_no_daemon_and_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("CLEARWAY_URL", raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
     nowhere = clearway("job", "1", "--config", tmp_path / "none.toml")
-    assert nowhere.exit_code == 1
+    assert nowhere.exit_code == 2
     assert "set CLEARWAY_URL" in one_line(nowhere.stderr)
     monkeypatch.setenv("CLEARWAY_URL", "http://127.0.0.1:1")
-    assert "does not answer at http://127.0.0.1:1" in one_line(clearway("job", "1").stderr)
+    assert "http://127.0.0.1:1 does not answer" in one_line(clearway("job", "1").stderr)
 
 
-# -- the transport ------------------------------------------------------------------------------------------------
+def test_the_daemon_is_found_by_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLEARWAY_URL", raising=False)
+    monkeypatch.setenv("CLEARWAY_TOKEN", "x")
+    site = tmp_path / "site.toml"
+    for api, told in (
+        ('host = "0.0.0.0"\nport = 1', "http://127.0.0.1:1 does not answer"),
+        ('host = "::"\nport = 1', "http://[::1]:1 does not answer"),
+        (f'socket = "{tmp_path}/none"', f"unix:{tmp_path}/none does not answer"),
+    ):
+        site.write_text(f"[api]\n{api}\n")
+        assert told in one_line(clearway("job", "1", "--config", site).stderr)
+    given = clearway("job", "1", "--config", site, "--api", "http://127.0.0.1:2")
+    assert "http://127.0.0.1:2 does not answer" in one_line(given.stderr)
 
 
-class Answering(http.server.BaseHTTPRequestHandler):
-    status, body = 404, b'{"detail": "no such thing"}'
-
-    def do_GET(self) -> None:
-        self.send_response(self.status)
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def address_string(self) -> str:
-        return "unix"
-
-
-@contextmanager
-def serving(server: socketserver.BaseServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def test_by_port_and_by_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_port = http.server.HTTPServer(("127.0.0.1", 0), Answering)
-    by_socket = socketserver.UnixStreamServer(str(tmp_path / "api"), Answering)
-    ways = {
-        by_port: Address("http", "127.0.0.1", by_port.server_port),
-        by_socket: Address("http", "localhost", 0, tmp_path / "api"),
-    }
-    for server, at in ways.items():
-        with serving(server):
-            with pytest.raises(ClearwayError, match=r"^no such thing$"):
-                DaemonApi(at).get(JobView, "jobs/1")
-            monkeypatch.setattr(Answering, "body", b"<html>")
-            with pytest.raises(ClearwayError, match="not as Clearway does"):
-                DaemonApi(at).get(JobView, "jobs/1")
-            monkeypatch.setattr(Answering, "body", b'{"detail": "no such thing"}')
+@pytest.mark.parametrize(
+    ("prints", "found"), [("echo SLURM_JWT=of-slurm", "of-slurm"), ("exit 1", ""), ("printf '\\377'", "")]
+)
+def test_a_token_that_slurm_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, found: str) -> None:
+    for variable in ("CLEARWAY_TOKEN", "CLEARWAY_TOKEN_FILE", "SLURM_JWT"):
+        monkeypatch.delenv(variable, raising=False)
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\n[ "$*" = "token lifespan=60" ] || exit 2\n{prints}\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert api_token(ClientConfig()) == found
+    monkeypatch.setenv("SLURM_JWT", "of-the-session")
+    assert api_token(ClientConfig()) == "of-the-session"
 
 
 # -- preview ------------------------------------------------------------------------------------------------------

@@ -190,3 +190,22 @@ def test_a_busy_daemon_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with client.Client("http://x", http=http) as found, pytest.raises(client.ApiError) as refused:
         found.eviction(1)
     assert (refused.value.status, waited) == (404, [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (404, b'{"detail": "no such thing"}', "no such thing"),
+        (502, b"<html>", "the daemon answers 502 Bad Gateway"),
+        (200, b"<html>", "http://x answers, but not as this version of Clearway"),
+        (401, b'{"detail": "who?"}', "who? (set CLEARWAY_TOKEN, or run it where `scontrol token` works)"),
+    ],
+)
+def test_an_answer_that_is_none(status: int, body: bytes, told: str) -> None:
+    answers = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
+    with (
+        client.Client("http://x", http=httpx.Client(base_url="http://x", transport=answers)) as found,
+        pytest.raises(client.ApiError) as refused,
+    ):
+        found.job("1")
+    assert str(refused.value) == told

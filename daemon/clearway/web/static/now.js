@@ -51,7 +51,7 @@ function Waiting({ items }) {
     ["User", (j) => html`<${Said} text=${j.user} />`],
     ["Nodes", (j) => count(j.nodes), "number"],
     ["Deadline", (j) => html`<${Countdown} at=${j.deadline} />`],
-    ["What is done", (j) => html`${j.eviction_id !== null && html`<a href=${`#/evictions/${Number(j.eviction_id)}`}>Eviction ${j.eviction_id}</a>: `}<${Said} text=${j.why || "not planned yet"} longest=${300} />`],
+    ["What is done", (j) => html`${j.eviction_id !== null && html`<a href=${`#/evictions/${Number(j.eviction_id)}`}>Eviction ${j.eviction_id}</a>: `}<${Said} text=${j.eviction_id === null ? j.why || "not planned yet" : words(j.why)} longest=${300} />`],
   ]} />`;
 }
 
