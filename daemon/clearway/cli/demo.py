@@ -93,7 +93,7 @@ class Story:
             "clearway status",
             "clearway evictions list",
             'curl -s -H "Authorization: Bearer $CLEARWAY_TOKEN" $API/preemptors',
-            where="In a second terminal, the first of these sets CLEARWAY_CONFIG, CLEARWAY_TOKEN and API:",
+            where="In a second terminal, the first of these sets CLEARWAY_URL, CLEARWAY_TOKEN and API:",
         )
         self._set_limit()
         urgent = self._submit("tsunami-forecast", theta.NODES_NEEDED)

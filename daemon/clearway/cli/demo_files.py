@@ -34,7 +34,13 @@ class DemoFiles:
         document = self.config.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         document["api"]["port"] = urlsplit(address).port  # 0 took any free one
         config.write_text(toml(document))
-        exports = {"CLEARWAY_CONFIG": str(config), "CLEARWAY_TOKEN": self._token, "API": f"{address}/api/v1"}
+        # Over REST the daemon's own clock counts: it stands still while a plan waits for approval.
+        exports = {
+            "CLEARWAY_CONFIG": str(config),
+            "CLEARWAY_URL": address,
+            "CLEARWAY_TOKEN": self._token,
+            "API": f"{address}/api/v1",
+        }
         lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
         programs = Path(sys.executable).parent
         if (programs / "clearway").exists():  # this one, wherever another is installed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,11 @@ def test_an_answer_that_is_none(status: int, body: bytes, told: str) -> None:
     ):
         found.job("1")
     assert str(refused.value) == told
+
+
+def test_over_rest_the_clock_of_the_daemon_counts(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's clock stands still while a plan waits; `clearway status` said that it did not run."""
+    later = both.api.clock.now() + timedelta(hours=1)
+    monkeypatch.setattr(options, "now", lambda: later)
+    assert both.over_rest("status").stdout.startswith("Running in mode approve")
+    assert both.stored("status").stdout.startswith("NOT RUNNING")
