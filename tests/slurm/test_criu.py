@@ -125,6 +125,14 @@ def test_round_trip_twice_with_the_programs_own_exit_status(site: SlurmCluster, 
     assert IMAGES.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_program_is_tried_and_leaves_no_image(site: SlurmCluster) -> None:
+    trial = '{work}/clearway-run --try 2 --checkpointer criu -- $(program) 2>&1; echo "status $?"'
+    said, _ = scenario(site, f"steps=1200; cd $CLEARWAY_DIR; {trial.format(work=site.work)}; ls -A | grep clearway-try")
+    assert "this program can be saved here, with --checkpointer criu" in said, said
+    assert said.endswith("status 0\n"), said
+    assert not list(IMAGES.glob("*/*/*"))
+
+
 def test_root_job_needs_no_sudo(site: SlurmCluster) -> None:
     said, _ = scenario(site, "begin 1200; save one; gone; hurry; back one", user="root")
     assert said.endswith("code=7\nok=yes\n"), said

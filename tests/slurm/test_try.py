@@ -1,0 +1,41 @@
+"""``clearway-run --try`` in a real job: whether the program can be saved where it would run."""
+
+from __future__ import annotations
+
+import pytest
+
+from clearway.cli import launcher
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.daemon import install_programs
+
+pytestmark = pytest.mark.one_slurm
+
+PROGRAM = """\
+n=$(cat {state} 2>/dev/null || echo 0)
+trap 'echo $n >{state}.new; mv {state}.new {state}' USR1
+while :; do n=$((n + 1)); sleep 0.1; done
+"""
+
+
+def test_a_program_is_tried_where_it_would_run(cluster: SlurmCluster) -> None:
+    install_programs(cluster)
+    work = cluster.work
+    launcher.install(work)
+    program, output = work / "counts.sh", work / "try.out"
+    program.write_text("#!/bin/bash\n" + PROGRAM.format(state=work / "try.state"))
+    program.chmod(0o755)
+    script = f"""\
+#!/bin/sh
+export CLEARWAY_CHECKPOINTERS={work}/checkpointers
+{work}/clearway-run --try 2 --checkpoint-file {work}/try.state -- {program}
+echo "status $?"
+{work}/clearway-run --try 2 --checkpoint-file {work}/try.state -- sleep 30
+echo "status $?"
+"""
+    job = cluster.sbatch(script, "--output=try.out", "--time=5", "--comment=mine", user="cwalice")
+    cluster.wait_state(job, "COMPLETED", timeout=120)
+    said = output.read_text()
+    assert "this program can be saved here, with --checkpointer application" in said, said
+    assert [line for line in said.splitlines() if line.startswith("status")] == ["status 0", "status 1"], said
+    assert "it cannot be saved here: the program ended without a checkpoint" in said
+    assert cluster.job(job)["Comment"] == "mine"
