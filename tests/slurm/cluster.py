@@ -296,10 +296,15 @@ class SlurmCluster(SlurmClient):
         self.wait_for(self._controller_answers, 60, "an answer of slurmctld")
 
     def stop_controller(self, *, saved: bool = True) -> None:
-        """``kill -9`` of slurmctld; jobs go on. ``saved`` waits for its state, written up to 5 s late if it is new."""
-        if saved and self.run("squeue", "-h").stdout.strip():
-            file, asked = self.root / "state" / "job_state", time.time()
-            self.wait_for(lambda: time.time() > asked + 20 or (file.exists() and file.stat().st_mtime > asked))
+        """``kill -9`` of slurmctld; jobs go on. ``saved``: once its file has what is so now.
+
+        It writes up to 5 s late, and a file that is new may hold what was so before it was written: hence the mark.
+        """
+        jobs = self.run("squeue", "-h", "-t", "RUNNING,SUSPENDED,PENDING", "-o", "%A").stdout.split() if saved else []
+        if jobs:
+            file, mark = self.root / "state" / "job_state", f"saved-at-{time.time_ns()}"
+            self.run("scontrol", "update", f"JobId={jobs[-1]}", f"AdminComment={mark}")
+            self.wait_for(lambda: file.exists() and mark.encode() in file.read_bytes(), 30, "the state on the disk")
         self._end("slurmctld")
 
     def start_node(self, name: str) -> None:
