@@ -40,7 +40,7 @@ class Bench:
         assert claims is not None
         return claims
 
-    def start(self, *arguments: str, program: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, program: str, **more: str) -> subprocess.Popen[str]:
         """The launcher as the child of a process that is called slurmstepd, as in a batch job."""
         path = self.folder / "program"
         path.write_text("#!/bin/bash\n" + textwrap.dedent(program))
@@ -51,6 +51,7 @@ class Bench:
             "SLURM_JOB_ID": "7",
             "FOLDER": str(self.folder),
             "TMPDIR": str(self.folder),
+            **more,
         }
         stepd = self.folder / "slurmstepd"
         command = [str(stepd), self.shell, str(LAUNCHER), *arguments, "--", str(path)]

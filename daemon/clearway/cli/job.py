@@ -1,7 +1,9 @@
 """``clearway job``, ``preview`` and ``test-preemption``: a job's story, what an urgent one would cost, and a test."""
 
+import functools
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,7 @@ from clearway.api.filters import JOB_ID
 from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
 from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
 from clearway.cli import options, render, sbatch
-from clearway.client import Client
+from clearway.client import ApiError, Client
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.operations import OperationKind
@@ -24,6 +26,8 @@ from clearway.model.save_test import SaveTestEnd
 
 _JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
 _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
+_NEW_TOKEN_S = 30.0
+_NOT_YET = (0, 401, 429, 503)  # it is down, the token has ended, it is busy, or it starts
 _ENDS_OF_STORY = {"returned_at": "ran again", "vacated_at": "was off its nodes", "requeued_at": "left its nodes"}
 
 
@@ -255,9 +259,10 @@ def try_saving(
     _check_id(job_id)
     with options.daemon(site) as daemon:
         request_id = daemon.test_preemption(job_id)
-        if output is not options.Output.JSON:
-            print(f"Asked (request {request_id}); waiting for the job.", file=sys.stderr)
-        answer = render.wait_for(lambda: _handled(daemon, request_id), _LONGEST_TEST_S)
+    if output is not options.Output.JSON:
+        print(f"Asked (request {request_id}); waiting for the job.", file=sys.stderr)
+    answer = _waited(site, request_id)
+    with options.daemon(site) as daemon:
         if answer is None:
             raise ClearwayError(f"no answer yet; clearway job {job_id} will tell")
         test = next((each for each in daemon.job(job_id).tests if each.request_id == request_id), None)
@@ -271,8 +276,25 @@ def try_saving(
         raise typer.Exit(options.FAILED)
 
 
+def _waited(site: options.Site, request_id: int) -> RequestView | None:
+    """The answer; asked for with a new token now and then, because one that Slurm makes is good for a minute."""
+    end = time.monotonic() + _LONGEST_TEST_S
+    while time.monotonic() < end:
+        with options.daemon(site) as daemon:
+            answer = render.wait_for(functools.partial(_handled, daemon, request_id), _NEW_TOKEN_S)
+        if answer is not None:
+            return answer
+    return None
+
+
 def _handled(daemon: Client, request_id: int) -> RequestView | None:
-    found = daemon.request(request_id)
+    """A daemon that is restarted meanwhile, or busy, is asked again."""
+    try:
+        found = daemon.request(request_id)
+    except ApiError as error:
+        if error.status not in _NOT_YET:
+            raise
+        return None
     return found if found.handled_at is not None else None
 
 

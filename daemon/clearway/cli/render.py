@@ -21,6 +21,7 @@ T = TypeVar("T")
 Columns = dict[str, Callable[[Any], object]]
 
 _ANSWER_LIMIT_S = 15.0
+_QUICK_S = 10.0  # so long it asks ten times a second, then once
 _WIDE = 10_000  # characters; tables take what they need of it
 _SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "actions", "cheapest action", "what is done", ""})
 
@@ -71,9 +72,9 @@ def when(time_: datetime | None) -> str:
 
 
 def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -> T | None:
-    end = time.monotonic() + limit_s
-    while (found := answer()) is None and time.monotonic() < end:
-        time.sleep(0.1)
+    began = time.monotonic()
+    while (found := answer()) is None and (waited := time.monotonic() - began) < limit_s:
+        time.sleep(0.1 if waited < _QUICK_S else 1.0)
     return found
 
 

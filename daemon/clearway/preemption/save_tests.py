@@ -109,13 +109,13 @@ def needs_signal(job: Job) -> bool:
 def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     """The test by what the job says now; ``seen`` None: Slurm knows it no more."""
     gone = (JobState.PENDING, JobState.COMPLETING, JobState.ENDED)
+    claims, _ = (None, "") if seen is None or seen.run != test.job.run else read_claims(seen, of=test.job)
+    if claims is not None and checkpointed_since(claims, test.asked_at):
+        return _saved(test, claims, now)
     if seen is None or seen.run != test.job.run or seen.state in gone:
         what = "has ended" if seen is None or seen.state is JobState.ENDED else f"is {seen.raw_state}"
         asked = "before it said that it has saved itself" if test.asked else "before it was asked"
         return ended(test, SaveTestEnd.LEFT, f"job {test.job.display_id} {what} {asked}", now)
-    claims, _ = read_claims(seen, of=test.job)
-    if claims is not None and checkpointed_since(claims, test.asked_at):
-        return _saved(test, claims, now)
     if failed_since(claims, test.asked_at):
         why = f"job {test.job.display_id} says that its checkpoint failed; the job's output says why"
         return ended(test, SaveTestEnd.FAILED, why, now)

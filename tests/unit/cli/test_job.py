@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from clearway import client
-from clearway.cli import render, sbatch
+from clearway.cli import job, render, sbatch
 from clearway.cli.api_token import api_token
 from clearway.config.client import ClientConfig
 from clearway.model.errors import RequestError
@@ -99,6 +100,17 @@ def test_a_job_is_tested_by_its_owner(api: ApiWorld, monkeypatch: pytest.MonkeyP
     refused = clearway("test-preemption", silent)
     assert refused.exit_code == 1
     assert "does not say that it can be saved" in refused.stderr
+
+
+def test_a_token_that_ends_and_a_daemon_that_is_restarted_end_no_wait() -> None:
+    """A token of Slurm's own lasts a minute, and a job may save itself for longer."""
+    answers = iter([401, 503, 404])
+    handle = httpx.MockTransport(lambda _: httpx.Response(next(answers), json={"detail": "no"}))
+    with client.Client("http://x", http=httpx.Client(base_url="http://x", transport=handle)) as daemon:
+        assert job._handled(daemon, 1) is None
+        assert job._handled(daemon, 1) is None
+        with pytest.raises(client.ApiError):
+            job._handled(daemon, 1)
 
 
 def test_an_id_that_is_none_and_one_that_is_not_known(api: ApiWorld) -> None:
