@@ -6,6 +6,7 @@ What an effect is, and how the daemon is killed, is told in ``killing``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import ClassVar
 
 from clearway.config.configuration import Config
@@ -37,7 +38,7 @@ def scenario(world: World) -> tuple[str, dict[str, str]]:
 
 def told_of(world: World, jobs: dict[str, str], channel: Channel) -> list[str]:
     """The jobs whose owners are told by this channel that the jobs have left; one that is told twice is there twice."""
-    notices = world.store.notices_due(channel, world.clock.now(), 1_000)
+    notices = world.store.notices_due(channel, world.clock.now(), timedelta(days=1), 1_000)
     names = {job_id: name for name, job_id in jobs.items()}
     return sorted(names[each.job_id] for each in notices if each.kind is NoticeKind.LEFT)
 

@@ -26,7 +26,7 @@ LEFT = NoticeKind.LEFT
 def told(world: World, *kinds: NoticeKind) -> list[Notice]:
     """What waits in the outbox, whatever the channel."""
     later = world.clock.now() + timedelta(days=365)
-    found = [each for channel in Channel for each in world.store.notices_due(channel, later, 1_000)]
+    found = [each for channel in Channel for each in world.store.notices_due(channel, later, timedelta(days=1), 1_000)]
     return [each for each in found if not kinds or each.kind in kinds]
 
 

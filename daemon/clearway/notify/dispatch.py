@@ -2,7 +2,8 @@
 
 Each notice is said at least once, and seldom twice: that it is about to be said is stored before (only the daemon that
 leads can), and that it was said afterwards. After a crash in between it is said again under the same ``id``. Failures
-are tried again later and later, until ``notify.give_up_after``.
+are tried again later and later, until ``notify.give_up_after``. No clock is waited for: where it was set back, what was
+to be tried later is due at once.
 
 Several notices for one user that wait at the same time go into one message. Beyond ``notify.messages_per_hour`` they
 wait, for ``notify.digest_every`` at most, and are put together.
@@ -21,7 +22,7 @@ from clearway.model.errors import ClearwayError, CycleEndedError, HaltedError, L
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.notify.outbox import Bell
 from clearway.notify.sending import Sender
-from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
+from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.base import Store
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.notice_metrics import NoticeMetrics
@@ -32,6 +33,7 @@ _LOOK_EVERY_S = 5.0
 _SOONEST, _LATEST = timedelta(seconds=5), timedelta(minutes=15)  # between two attempts
 _NOT_YET = timedelta(seconds=1)
 _NOT_YET_TIMES = 30
+_LEAST_TIMES = 3  # it is tried, however old it is: a clock that was set forward makes everything old
 _HOUR = timedelta(hours=1)
 _LAST_S = 5.0
 
@@ -103,7 +105,9 @@ class Courier:
         now = self._clock.now()
         self._give_up_old(config, now)
         waits = False
-        for group in _groups(self._store.notices_due(self.channel, now, _AT_ONCE), apart=self.channel in ON_THE_JOB):
+        longest = max(_LATEST, timedelta(seconds=config.digest_every))
+        due = self._store.notices_due(self.channel, now, longest, _AT_ONCE)
+        for group in _groups(due, apart=self.channel in ON_THE_JOB):
             if not self._its_turn(group, config, now):
                 continue
             outcome = self._say(sender, group)
@@ -118,8 +122,8 @@ class Courier:
         """Whether these may be said now; else they are put off until they can be put together."""
         if self.channel in ON_THE_JOB:
             return True
-        sent = self._store.messages_since(self.channel, group[0].user, now - _HOUR)
-        digest_at = _next_turn(min(each.created_at for each in group), config.digest_every)
+        sent = self._store.messages_between(self.channel, group[0].user, now - _HOUR, now)
+        digest_at = _next_turn(min(now, *(each.created_at for each in group)), config.digest_every)
         if sent < config.messages_per_hour or now >= digest_at:
             return True
         self._store.postpone_notices(_ids(group), digest_at, "put together with later ones")
@@ -139,6 +143,9 @@ class Courier:
             else:
                 self._store.postpone_notices(ids, now + _NOT_YET, str(error))
             return NotYetError
+        except UnwantedError as error:
+            self._store.give_up_notices(ids, now, str(error))
+            return UnwantedError
         except UndeliverableError as error:
             self._give_up(ids, str(error))
             return UndeliverableError
@@ -148,7 +155,7 @@ class Courier:
             if not self._failing:
                 self._log.warning("notices cannot be said, and are tried again", why=str(error))
             self._failing = True
-            return UndeliveredError
+            return BusyError if isinstance(error, BusyError) else UndeliveredError
         self._store.notices_said(ids, self._clock.now())
         self._metrics.sent(self.channel)
         if self._failing:
@@ -158,7 +165,7 @@ class Courier:
 
     def _give_up_old(self, config: NotifyConfig, now: datetime) -> None:
         before = now - timedelta(seconds=config.give_up_after)
-        if ids := self._store.overdue_notices(self.channel, before, config.most_waiting):
+        if ids := self._store.overdue_notices(self.channel, before, _LEAST_TIMES, config.most_waiting):
             self._give_up(ids, "waited for too long, or too many waited")
 
     def _give_up(self, ids: Sequence[int], why: str) -> None:

@@ -7,13 +7,15 @@ something that we could not give back as it was, and where claims might want the
 """
 
 import re
-from collections.abc import Sequence
-from datetime import datetime
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 from clearway.config.notify import TextsConfig, filled
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmError, SlurmRefusedError
-from clearway.model.notice import Notice
+from clearway.model.notice import Notice, NoticeKind
+from clearway.notify.changes import WARNED_BEFORE
 from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
 from clearway.notify.words import plain, sentence
 from clearway.slurm.job_notes import JobNotes, JobWords
@@ -37,9 +39,10 @@ def with_note(comment: str, note: str) -> str | None:
 class CommentWriter:
     """Implements ``sending.Sender`` for one notice at a time."""
 
-    def __init__(self, notes: JobNotes, texts: TextsConfig) -> None:
+    def __init__(self, notes: JobNotes, texts: TextsConfig, steady: Callable[[], float] = time.monotonic) -> None:
         self._notes = notes
         self._texts = texts
+        self._steady = steady
 
     def send(self, notices: Sequence[Notice], now: datetime) -> None:
         (notice,) = notices
@@ -51,6 +54,7 @@ class CommentWriter:
             raise UndeliveredError(str(error)) from None
 
     def _write(self, notice: Notice, now: datetime) -> None:
+        began = self._steady()
         seen = self._seen(notice)
         facts = {name: plain(text) for name, text in notice.about.items()}
         # Facts are ours, but for the id of the urgent job; brackets would end our part.
@@ -62,8 +66,8 @@ class CommentWriter:
             raise NotYetError("the job may write its claims just now")
         if written == seen.comment:
             return
-        again = self._seen(notice)  # just before it is written
-        if again.comment != seen.comment or not again.may_be_written(now):
+        again = self._seen(notice)  # just before it is written; each look may take as long as Slurm answers
+        if again.comment != seen.comment or not again.may_be_written(now + timedelta(seconds=self._steady() - began)):
             raise NotYetError("the Comment or the job has changed")
         self._notes.set_comment(again, written)
 
@@ -81,8 +85,10 @@ class OutputWriter:
         self._notes = notes
         self._texts = texts
 
-    def send(self, notices: Sequence[Notice], now: datetime) -> None:  # noqa: ARG002 - see ``Sender``
+    def send(self, notices: Sequence[Notice], now: datetime) -> None:
         (notice,) = notices
+        if notice.kind is NoticeKind.WARNED and now - notice.created_at > WARNED_BEFORE:
+            raise UndeliverableError("it is too late to warn: the job may have left, or stay after all")
         try:
             seen = self._notes.look(notice.job_id)
             if seen is None or seen.state not in _ON_NODES:

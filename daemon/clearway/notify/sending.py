@@ -1,30 +1,26 @@
 """What says notices: one class for each way. Each call may take seconds, and is made in a thread of its own."""
 
 import http.client
-import smtplib
-import ssl
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from email.message import EmailMessage
 from pathlib import Path
 from typing import Protocol
 
 from clearway.api.trusted_files import read_trusted
-from clearway.config.notify import MailConfig, NotifyConfig, TextsConfig, filled, is_address
-from clearway.model.errors import ConfigError, SlurmError
+from clearway.config.notify import NotifyConfig
+from clearway.model.errors import ConfigError
 from clearway.model.notice import Channel, Notice
 from clearway.notify import words
 from clearway.notify.job_comment import CommentWriter, OutputWriter
+from clearway.notify.mail import Mail
 from clearway.notify.undelivered import UndeliverableError, UndeliveredError
 from clearway.slurm.job_notes import JobNotes
 
 _ANSWER_S = 10.0  # of a receiver
 _TOO_MANY = (408, 425, 429)
-_ASKED_FOR = frozenset({"REQUEUE", "ALL"})
 
 
 class Sender(Protocol):
@@ -32,7 +28,7 @@ class Sender(Protocol):
         """Say these in one message. All are for one user, or for operators.
 
         Raises:
-            UndeliveredError: not now; another try may succeed.
+            UndeliveredError: not now; another try may succeed. Others are not tried now, but for a ``BusyError``.
             UndeliverableError: no other try will.
         """
 
@@ -76,95 +72,6 @@ def _reason(error: object) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"the receiver cannot be reached: {error.strerror}"
     return f"the receiver cannot be reached: {type(error).__name__}"
-
-
-class Mail:
-    """By a program on this machine, or by a mail server; a mail for each address."""
-
-    def __init__(self, config: MailConfig, texts: TextsConfig, password: str, notes: JobNotes | None) -> None:
-        self._config = config
-        self._texts = texts
-        self._password = password
-        self._notes = notes
-
-    def send(self, notices: Sequence[Notice], now: datetime) -> None:  # noqa: ARG002 - see ``Sender``
-        if not notices[0].user:
-            self._deliver([words.as_mail(notices, each, self._config, self._texts) for each in self._config.operators])
-            return
-        by_address: dict[str, list[Notice]] = {}
-        for notice in notices:
-            if address := self._owners_address(notice):
-                by_address.setdefault(address, []).append(notice)
-        if not by_address:
-            raise UndeliverableError("the owner has no address, or asked for no mail")
-        self._deliver(
-            [words.as_mail(told, address, self._config, self._texts) for address, told in sorted(by_address.items())]
-        )
-
-    def _owners_address(self, notice: Notice) -> str:
-        """The job's MailUser, else by the site's template; "" where the owner gets no mail."""
-        user, types = ("", frozenset[str]())
-        if self._notes is not None:
-            try:
-                user, types = self._notes.mail_settings(notice.job_id)
-            except SlurmError as error:
-                if self._config.owners == "asked":  # else the template's address is good enough
-                    raise UndeliveredError(f"Slurm does not say whom its mails go to: {error}") from None
-        if self._config.owners == "asked" and not types & _ASKED_FOR:
-            return ""
-        if user and is_address(user):
-            return user
-        name = user or notice.user  # a MailUser without a domain is a name like any other
-        address = filled(self._config.owner, {"user": name})
-        return address if is_address(address) else ""
-
-    def _deliver(self, mails: Sequence[EmailMessage]) -> None:
-        if self._config.sendmail is not None:
-            for mail in mails:
-                self._by_program(self._config.sendmail, mail)
-            return
-        try:
-            self._by_server(mails)
-        except smtplib.SMTPRecipientsRefused as error:
-            codes = [code for code, _ in error.recipients.values()]
-            wrong = all(code >= 500 for code in codes)
-            raise (UndeliverableError if wrong else UndeliveredError)(f"mail refused: {codes}") from None
-        except smtplib.SMTPResponseException as error:
-            raise UndeliveredError(f"the mail server answered {error.smtp_code}") from None
-        except (OSError, smtplib.SMTPException) as error:
-            raise UndeliveredError(f"mail server: {getattr(error, 'strerror', '') or type(error).__name__}") from None
-
-    def _by_server(self, mails: Sequence[EmailMessage]) -> None:
-        config = self._config
-        context = ssl.create_default_context()
-        assert config.smtp_host is not None  # noqa: S101 - there is a server where there is no program
-        if config.smtp_security == "tls":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(
-                config.smtp_host, config.smtp_port, timeout=_ANSWER_S, context=context
-            )
-        else:
-            server = smtplib.SMTP(config.smtp_host, config.smtp_port, timeout=_ANSWER_S)
-        with server:
-            if config.smtp_security == "starttls":
-                server.starttls(context=context)
-            if config.smtp_user is not None:
-                server.login(config.smtp_user, self._password)
-            for mail in mails:
-                server.send_message(mail, config.sender, [str(mail["To"])])
-
-    def _by_program(self, program: Path, mail: EmailMessage) -> None:
-        # The address is an argument of its own, and cannot be an option: ``is_address`` saw to that.
-        argv = [str(program), "-i", "-f", self._config.sender, "--", str(mail["To"])]
-        try:
-            done = subprocess.run(  # noqa: S603 - the site's program, an argument list, no shell
-                argv, input=mail.as_bytes(), capture_output=True, timeout=3 * _ANSWER_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise UndeliveredError(f"{program} did not end in time") from None
-        except OSError as error:
-            raise UndeliveredError(f"{program} cannot be started: {error.strerror}") from None
-        if done.returncode != 0:
-            raise UndeliveredError(f"{program} ended with status {done.returncode}")
 
 
 def open_senders(config: NotifyConfig, notes: JobNotes | None) -> dict[Channel, Sender]:

@@ -11,5 +11,13 @@ class NotYetError(UndeliveredError):
     """The moment is wrong, and may be right in a second."""
 
 
+class BusyError(UndeliveredError):
+    """Not this one now; the receiver takes others."""
+
+
 class UndeliverableError(ClearwayError):
     """No other try will succeed."""
+
+
+class UnwantedError(UndeliverableError):
+    """The owner wants none."""

@@ -5,7 +5,7 @@ every such text is bounded. Templates look names up and run nothing (``config.no
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime
 
@@ -13,6 +13,7 @@ from clearway.config.notify import MailConfig, TextsConfig, filled
 from clearway.model.notice import Notice, NoticeKind
 
 _LONGEST = 120  # characters of what a user may have written
+_NO_WIDTH = "\u200b"  # what is parted by it looks the same, and means nothing
 _LINES = 50  # of one message; of the rest only the number is told
 _SUBJECTS = {
     NoticeKind.WARNED: "job {job_id} is to leave soon",
@@ -31,15 +32,15 @@ def plain(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
-def sentence(notice: Notice, texts: TextsConfig) -> str:
-    """What is told, as one line of plain text."""
-    facts = {name: plain(text) for name, text in notice.about.items()}
+def sentence(notice: Notice, texts: TextsConfig, shown: Callable[[str], str] = plain) -> str:
+    """What is told, as one line of plain text; ``shown`` is what becomes of each fact."""
+    facts = {name: shown(text) for name, text in notice.about.items()}
     return filled(getattr(texts, notice.kind.value), facts).replace("()", "").replace("  ", " ").strip()
 
 
-def lines(notices: Sequence[Notice], texts: TextsConfig) -> list[str]:
+def lines(notices: Sequence[Notice], texts: TextsConfig, shown: Callable[[str], str] = plain) -> list[str]:
     """A sentence for each, a bounded number."""
-    told = [sentence(each, texts) for each in notices[:_LINES]]
+    told = [sentence(each, texts, shown) for each in notices[:_LINES]]
     more = len(notices) - len(told)
     return [*told, f"... and {more} more."] if more else told
 
@@ -63,11 +64,19 @@ def as_json(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
 
 
 def as_slack(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
-    """Slack's own escapes (& < >) leave no link, no mention and no markup."""
-    text = "\n".join(lines(notices, texts))
+    """Slack's own escapes (& < >) leave no link, no mention and no markup; for Mattermost see ``_in_chat``."""
+    text = "\n".join(lines(notices, texts, _in_chat))
     for character, escape in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, escape)
     return json.dumps({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}).encode()
+
+
+def _in_chat(text: str) -> str:
+    """Mattermost takes Markdown, whatever ``mrkdwn`` says: nobody is called by ``@all``, and nothing is a link."""
+    line = plain(text)
+    for mark in ("@", "](", "://"):
+        line = line.replace(mark, f"{mark[0]}{_NO_WIDTH}{mark[1:]}")
+    return line
 
 
 def as_mail(notices: Sequence[Notice], address: str, config: MailConfig, texts: TextsConfig) -> EmailMessage:

@@ -20,7 +20,9 @@ from clearway.slurm.process import Commands
 _COLUMNS = ("JobID", "ArrayJobID", "ArrayTaskID", "State", "NodeList", "EligibleTime", "Comment")
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _MAIL = re.compile(r"MailUser=(\S+) MailType=(\S+)")
-_AHEAD = timedelta(seconds=5)  # a job that Slurm lets wait for so long does not start between a look and a write
+# A job that Slurm lets wait for so long does not start between a look and a write: commands end within 15 s, as they
+# are set by default. That the loop lets it start meanwhile is seen by the second look, but for the moment after it.
+_AHEAD = timedelta(seconds=20)
 _CLAIM = "clearway:"
 
 
@@ -39,6 +41,14 @@ class JobWords:
             return True
         waits = self.eligible_time is not None and self.eligible_time > now + _AHEAD
         return self.state is JobState.PENDING and waits
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """A job's MailUser, and the words of its MailType."""
+
+    user: str = ""
+    types: frozenset[str] = frozenset()
 
 
 class JobNotes:
@@ -76,18 +86,20 @@ class JobNotes:
         """Into the standard error of a running batch job; Slurm refuses it to operators."""
         self._commands.change(["scontrol", "notify", words.target, text])
 
-    def mail_settings(self, job_id: str) -> tuple[str, frozenset[str]]:
-        """MailUser and the words of MailType; empty where the job asks for no mail, or is gone.
+    def mail_settings(self, job_id: str) -> MailSettings | None:
+        """Whom Slurm's own mails of the job go to, empty where it asks for none; None when Slurm does not know the job.
 
         Other text of the job's could look like these: it is its owner's as well, who may choose both.
         """
         if not job_id.isdecimal():
-            return "", frozenset()
+            return None
         try:
             found = _MAIL.search(self._commands.run(["scontrol", "show", "job", job_id]))
-        except SlurmRefusedError:
-            return "", frozenset()
-        return (found[1], frozenset(found[2].upper().split(","))) if found else ("", frozenset())
+        except SlurmRefusedError as error:
+            if _UNKNOWN_JOB.search(str(error)):
+                return None
+            raise
+        return MailSettings(found[1], frozenset(found[2].upper().split(","))) if found else MailSettings()
 
 
 def open_notes(timeout_s: float, slurm_conf: str | None, fence: Fence) -> JobNotes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
@@ -75,8 +75,11 @@ class Store(HistoryStore, Protocol):
     def add_notices(self, notices: Sequence[Notice]) -> int:
         """Store what must be told and is not known by key and channel yet; returns how many these are."""
 
-    def notices_due(self, channel: Channel, now: datetime, limit: int) -> tuple[Notice, ...]:
-        """What is to be said now, the oldest first."""
+    def notices_due(self, channel: Channel, now: datetime, longest: timedelta, limit: int) -> tuple[Notice, ...]:
+        """What is to be said now, the oldest first.
+
+        What is put off for more than ``longest`` is due too: the clock was set back since.
+        """
 
     def begin_notices(self, ids: Sequence[int], again_at: datetime) -> None:
         """Store that these are about to be said; where nothing more is stored, the next attempt is at this time."""
@@ -88,11 +91,11 @@ class Store(HistoryStore, Protocol):
 
     def give_up_notices(self, ids: Sequence[int], now: datetime, error: str) -> None: ...
 
-    def overdue_notices(self, channel: Channel, before: datetime, most: int) -> tuple[int, ...]:
-        """Ids of those stored before then that still wait, and of the oldest beyond ``most``; a bounded number."""
+    def overdue_notices(self, channel: Channel, before: datetime, tried: int, most: int) -> tuple[int, ...]:
+        """Ids of those stored before then and tried so often, and of the oldest beyond ``most``; a bounded number."""
 
-    def messages_since(self, channel: Channel, user: str, since: datetime) -> int:
-        """How many messages were sent to this user ("": operators) by this channel since then."""
+    def messages_between(self, channel: Channel, user: str, since: datetime, until: datetime) -> int:
+        """How many messages were sent to this user ("": operators) by this channel, from ``since`` to ``until``."""
 
     def waiting_notices(self) -> Mapping[Channel, Waiting]:
         """What was not said yet, by channel."""

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, distinct, func, insert, select, tuple_, update
@@ -37,9 +37,13 @@ def _values(notice: Notice) -> dict[str, Any]:
     return rows.fields_of(notice, _FIELDS) | others | {"document": dump(dict(notice.about))}
 
 
-def due(connection: Connection, channel: Channel, now: datetime, limit: int) -> tuple[Notice, ...]:
-    """Those of a channel whose next attempt is due, the oldest first."""
-    query = select(TABLE).where(_WAITS, TABLE.c.channel == channel, TABLE.c.next_attempt_at <= now)
+def due(connection: Connection, channel: Channel, now: datetime, longest: timedelta, limit: int) -> tuple[Notice, ...]:
+    """Those of a channel whose next attempt is due, the oldest first.
+
+    One that is further away than ``longest``, the longest between two attempts, is due too: the clock was set back.
+    """
+    next_at = TABLE.c.next_attempt_at
+    query = select(TABLE).where(_WAITS, TABLE.c.channel == channel, (next_at <= now) | (next_at > now + longest))
     return tuple(map(_notice, connection.execute(query.order_by(TABLE.c.notice_id).limit(limit))))
 
 
@@ -69,19 +73,23 @@ def give_up(connection: Connection, ids: Sequence[int], now: datetime, error: st
     connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
 
 
-def overdue(connection: Connection, channel: Channel, before: datetime, most: int) -> tuple[int, ...]:
-    """Those that wait since before then, and the oldest ones beyond the number that may wait; a bounded number."""
+def overdue(connection: Connection, channel: Channel, before: datetime, tried: int, most: int) -> tuple[int, ...]:
+    """Those that wait since before then and were tried so often, and the oldest ones beyond the number that may wait.
+
+    A bounded number.
+    """
     waiting = select(TABLE.c.notice_id).where(_WAITS, TABLE.c.channel == channel)
-    old = connection.execute(waiting.where(TABLE.c.created_at < before).limit(1_000)).scalars()
+    given_time = (TABLE.c.created_at < before) & (TABLE.c.attempts >= tried)
+    old = connection.execute(waiting.where(given_time).limit(1_000)).scalars()
     newest = waiting.order_by(TABLE.c.notice_id.desc())
     beyond = connection.execute(newest.offset(most).limit(1_000)).scalars()
     return tuple(sorted({*old, *beyond}))
 
 
-def messages_since(connection: Connection, channel: Channel, user: str, since: datetime) -> int:
-    """How many messages were sent to this user ("": operators) by this channel since then."""
+def messages_between(connection: Connection, channel: Channel, user: str, since: datetime, until: datetime) -> int:
+    """How many messages were sent to this user ("": operators) by this channel in this time, both ends included."""
     query = select(func.count(distinct(TABLE.c.bundle))).where(
-        TABLE.c.channel == channel, TABLE.c.user == user, TABLE.c.said_at >= since
+        TABLE.c.channel == channel, TABLE.c.user == user, TABLE.c.said_at.between(since, until)
     )
     return int(connection.execute(query).scalar_one())
 

@@ -313,7 +313,7 @@ class SqlStore(LeasedStore):
     notices_said = method(notice_rows.said, writes=True)
     give_up_notices = method(notice_rows.give_up, writes=True)
     overdue_notices = method(notice_rows.overdue)
-    messages_since = method(notice_rows.messages_since)
+    messages_between = method(notice_rows.messages_between)
     waiting_notices = method(notice_rows.waiting)
     prune_notices = method(notice_rows.prune, writes=True)
 

@@ -16,7 +16,7 @@ from clearway.model.errors import LeaseLostError
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.notify.dispatch import Courier, Dispatcher, NotesFence
 from clearway.notify.outbox import Bell
-from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
+from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.repository import SqlStore
 from clearway.telemetry.metrics import Metrics
 from tests.builders import NOW, ManualClock, after
@@ -38,10 +38,12 @@ class Receiver:
     def __init__(self) -> None:
         self.messages: list[tuple[str, ...]] = []
         self.failing: Exception | None = None
+        self.failing_for = ""  # "": for all
+        self.earliest = NOW
 
     def send(self, notices: Sequence[Notice], now: datetime) -> None:
-        assert now >= NOW
-        if self.failing is not None:
+        assert now >= self.earliest
+        if self.failing is not None and self.failing_for in ("", notices[0].user):
             raise self.failing
         self.messages.append(tuple(each.key for each in notices))
 
@@ -114,6 +116,51 @@ def test_a_failure_is_tried_again_later_and_later_and_then_given_up(scene: Scene
     assert not scene.receiver.messages
 
 
+def test_one_that_is_refused_for_now_keeps_no_other_waiting(scene: Scene) -> None:
+    scene.tell("a")
+    scene.tell("b", user="otto")
+    scene.receiver.failing = BusyError("451")
+    scene.receiver.failing_for = "anna"
+    scene.later(0)
+    assert scene.receiver.messages == [("b",)]
+    scene.receiver.failing = None
+    scene.later(5)
+    assert scene.receiver.messages == [("b",), ("a",)]
+
+
+def test_what_nobody_wants_is_no_failure(scene: Scene) -> None:
+    scene.tell("a")
+    scene.receiver.failing = UnwantedError("asked for no mail")
+    scene.later(0)
+    assert scene.metric("notices_waiting") == 0
+    assert not scene.metric("notices_given_up_total")
+
+
+def test_a_clock_that_is_set_forward_makes_nothing_too_old_to_be_said(scene: Scene) -> None:
+    scene.tell("a")
+    scene.clock.advance(10 * 86_400)
+    scene.later(0)
+    assert scene.receiver.messages == [("a",)]
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_waiting(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, messages_per_hour=1)
+    scene.tell("a")
+    scene.later(0)
+    scene.tell("b")
+    scene.later(5)  # put off, until it can be put together with others
+    scene.tell("c", user="otto")
+    scene.receiver.failing_for = "otto"
+    scene.receiver.failing = BusyError("451")
+    scene.later(0)
+    scene.receiver.failing = None
+    scene.clock.advance(-30 * 86_400)
+    scene.receiver.earliest = scene.clock.now()
+    scene.later(0)
+    assert scene.receiver.messages == [("a",), ("b",), ("c",)]
+    scene.store.close()
+
+
 def test_what_can_never_be_said_is_given_up_at_once(scene: Scene) -> None:
     scene.tell("a")
     scene.receiver.failing = UndeliverableError("no such address")
@@ -169,7 +216,7 @@ def test_a_daemon_that_has_lost_the_lease_says_nothing(scene: Scene, tmp_path: P
 
 def test_what_was_being_said_when_the_daemon_died_is_said_by_the_next_one(scene: Scene) -> None:
     scene.tell("a")
-    (waiting,) = scene.store.notices_due(Channel.MAIL, NOW, 10)
+    (waiting,) = scene.store.notices_due(Channel.MAIL, NOW, timedelta(hours=1), 10)
     scene.store.begin_notices((waiting.notice_id,), after(5))
     scene.later(0)
     assert not scene.receiver.messages  # the other one may be at it

@@ -70,7 +70,7 @@ def send(notes: Any) -> None:
     ("seen", "may"),
     [
         (WAITS, True),
-        (words(JobState.PENDING, eligible=after(2)), False),  # it may start between look and write
+        (words(JobState.PENDING, eligible=after(19)), False),  # it may start between look and write
         (words(JobState.PENDING), False),
         (words(JobState.RUNNING), False),  # the launcher may write
         (words(JobState.COMPLETING), False),  # likewise, until the run is over
@@ -112,6 +112,16 @@ def test_what_has_changed_since_the_look_is_not_written_over(again: JobWords) ->
     assert not notes.written
 
 
+def test_a_look_that_takes_long_is_not_taken_for_a_short_one() -> None:
+    """Slurm took 15 s for each look, and the job could start before the Comment was written."""
+    soon = replace(WAITS, eligible_time=after(40))
+    times = iter([0.0, 30.0])
+    notes: Any = Notes(soon)
+    with pytest.raises(NotYetError):
+        CommentWriter(notes, TextsConfig(), lambda: next(times)).send((TOLD,), NOW)
+    assert not notes.written
+
+
 def test_what_is_there_already_is_not_written_again() -> None:
     notes = Notes(WAITS)
     send(notes)
@@ -141,3 +151,12 @@ def test_only_a_job_that_runs_is_warned_in_its_output(state: JobState) -> None:
     else:
         with pytest.raises(UndeliverableError):
             writer.send((warning,), NOW)
+
+
+def test_a_warning_that_comes_too_late_is_none() -> None:
+    """What was to be done within minutes may be done by then, or be called off."""
+    notes: Any = Notes(words(JobState.RUNNING))
+    warning = notice(kind=NoticeKind.WARNED, channel=Channel.OUTPUT)
+    with pytest.raises(UndeliverableError, match="too late"):
+        OutputWriter(notes, TextsConfig()).send((warning,), after(31))
+    assert not notes.written

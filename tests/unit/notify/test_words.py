@@ -57,6 +57,15 @@ def test_slack_shows_a_name_as_text(name: str) -> None:
     assert text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").count("&") == 0
 
 
+def test_mattermost_calls_nobody_and_shows_no_link() -> None:
+    name = "@all [click](https://evil.example) ![x](http://evil.example)"
+    text = json.loads(as_slack((notice(name),), TEXTS))["text"]
+    assert not [mark for mark in ("@all", "](", "://") if mark in text]
+    assert name in text.replace("\u200b", "")
+    own = TextsConfig(left="@oncall see https://example.org/jobs/{job_id}")
+    assert json.loads(as_slack((notice(name),), own))["text"] == "@oncall see https://example.org/jobs/7"
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_json_stays_json(name: str) -> None:
     (told,) = json.loads(as_json((notice(name),), TEXTS))["notices"]
