@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import textwrap
 import time
@@ -23,6 +25,16 @@ def poll(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < end, "not so within the limit"
         time.sleep(0.02)
+
+
+def processes_with(mark: bytes) -> list[int]:
+    """Those whose environment holds this entry."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 @dataclass
@@ -64,6 +76,11 @@ class Bench:
         for step in self._started:
             subprocess.run(["pkill", "-KILL", "--session", str(step.pid)], check=False)
             step.wait()
+        mark = f"FOLDER={self.folder}".encode()
+        for pid in processes_with(mark):  # programs have sessions of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for step in self._started:
             if step.stderr is not None:
                 step.stderr.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.bench import Bench, poll
+from tests.integration.bench import Bench, poll, processes_with
 from tests.integration.test_launcher_generations import COUNTS, FAKE
 from tests.real_dmtcp import dmtcp_folder
 
@@ -121,8 +121,7 @@ def test_what_has_a_session_of_its_own_is_ended_too(bench: Bench) -> None:
     program = f'[ "${{1:-}}" != child ] || exec sleep 300.75\nsetsid "$0" child &\n{SAVES_ITSELF}'
     status, said = tried(bench, "1", "--checkpoint-file", f"{bench.folder}/ck", program=program)
     assert status == 0, said
-    mark = f"FOLDER={bench.folder}".encode()
-    poll(lambda: not any(mark in read(path).split(b"\0") for path in Path("/proc").glob("[0-9]*/environ")))
+    poll(lambda: not processes_with(f"FOLDER={bench.folder}".encode()))
 
 
 def test_it_can_be_ended(bench: Bench) -> None:
