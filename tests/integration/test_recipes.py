@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +18,8 @@ import pytest
 
 from clearway.model.claims import SaveState
 from tests.integration.bench import Bench, poll
+from tests.recipes import FRAMEWORKS, PIECE, PYTHON, lacks, recipe, same_result, slowed
 
-PAGE = (Path(__file__).parents[2] / "docs/howto/recipes.md").read_text()
-PYTHON = os.environ.get("CLEARWAY_FRAMEWORKS_PYTHON", sys.executable)
 ANSWER_S = 60.0  # four times as long on a busy machine; a framework takes seconds to load
 
 MEGATRON = """\
@@ -44,15 +41,6 @@ while step < int(sys.argv[-1]):
 with open("result", "w") as out:
     out.write(str(step))
 """
-PIECE = '#!/bin/sh\n[ -e hurry ] || sleep 0.5\necho "$1" >>log\n'
-
-
-def recipe(heading: str, language: str) -> str:
-    """The program under this heading."""
-    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    found = re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 @dataclass
@@ -127,45 +115,9 @@ def test_megatron(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (bench.folder / "result").read_text() == "150"
 
 
-# Slows a recipe's steps while it is to be asked, and nothing else: the recipe itself is run as it stands.
-SLOW = """\
-import builtins, os, time
-real = builtins.print
-def print_slowly(*words, **options):
-    real(*words, **options)
-    time.sleep(0.0 if os.path.exists("hurry") else 0.5)
-builtins.print = print_slowly
-"""
-
-
-def slowed(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(text)
-    (folder / "sitecustomize.py").write_text(SLOW)
-
-
-def same_result(folder: Path, heading: str, steps: int) -> None:
-    """The weights are those of a run that nothing disturbed, bit for bit."""
-    other = folder / "undisturbed"
-    other.mkdir()
-    (other / "program.py").write_text(recipe(heading, "python"))
-    subprocess.run([PYTHON, "program.py", str(steps)], cwd=other, check=True, capture_output=True, timeout=240)
-    compare = """
-        import torch
-        ours, theirs = torch.load("model.pt"), torch.load("undisturbed/model.pt")
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    """
-    subprocess.run([PYTHON, "-c", textwrap.dedent(compare)], cwd=folder, check=True, timeout=120)
-
-
-@pytest.mark.parametrize(
-    ("heading", "needs", "checkpoint"),
-    [
-        pytest.param("A plain PyTorch loop", "torch", "state.pt", id="pytorch"),
-        pytest.param("Hugging Face Trainer", "transformers, accelerate, torch", "saved", id="transformers"),
-    ],
-)
+@pytest.mark.parametrize(("heading", "needs", "checkpoint"), FRAMEWORKS)
 def test_frameworks(bench: Bench, monkeypatch: pytest.MonkeyPatch, heading: str, needs: str, checkpoint: str) -> None:
-    if subprocess.run([PYTHON, "-c", f"import {needs}"], capture_output=True, check=False).returncode:
+    if lacks(needs):
         pytest.skip(f"{PYTHON} has no {needs}: PyTorch is large")
     steps = 400
     slowed(bench.folder, "program.py", recipe(heading, "python"))
