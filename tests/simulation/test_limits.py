@@ -139,6 +139,8 @@ def test_evictions_without_a_start_for_several_users_concern_all(world: World) -
     for user in ("ursula", "otto", "ursula"):
         in_vain(world, user)
     assert asked_about(world) == {EVERYBODY}
+    (entry,) = (row.document() for row in world.store.audit_trail() if row.document()["kind"] == "user_pause")
+    assert (entry["actor"], entry["about"]["user"], entry["about"]["left_alone"]) == ("clearway", EVERYBODY, False)
     world.urgent(1, user="anna")
     world.tick()
     assert "looks like a loop" in awaiting(world)[0].why

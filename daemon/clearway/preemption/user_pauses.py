@@ -12,6 +12,7 @@ from typing import Any
 
 from clearway.config.budget import BudgetConfig
 from clearway.execution.cycle_context import CycleContext
+from clearway.model.audit import Audited, AuditKind
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction
 from clearway.model.outcome import OutcomeCode
@@ -79,7 +80,7 @@ class UserPauses:
             if known is None or now >= known.until:
                 pause = UserPause(now + window, f"{loop.why}, which looks like a loop", left_alone=False)
                 self._tell(user, pause, now)
-                self._keep(self._known | {user: pause})
+                self._begin(user, pause, now)
         self._steps_taken = False
 
     def notice(self, before: Eviction, after: Eviction, cycle: CycleContext) -> None:
@@ -98,7 +99,7 @@ class UserPauses:
         if pause_s > 0 and not after.plan.ordinary:
             until = now + timedelta(seconds=pause_s)
             kind = after.outcome_code is OutcomeCode.MISUSED
-            self._keep(self._known | {after.preemptor.user: UserPause(until, _half(why), kind)})
+            self._begin(after.preemptor.user, UserPause(until, _half(why), kind), now)
 
     def end(self, now: datetime) -> None:
         """An operator has looked at it: only what happens from now on can be a loop."""
@@ -110,6 +111,11 @@ class UserPauses:
         """Drop those that are over."""
         if any(now >= each.until for each in self._known.values()):
             self._keep({user: each for user, each in self._known.items() if now < each.until})
+
+    def _begin(self, user: str, pause: UserPause, now: datetime) -> None:
+        self._keep(self._known | {user: pause})
+        about = {"user": user, "until": pause.until.isoformat(), "why": pause.why, "left_alone": pause.left_alone}
+        self._store.audit(Audited(at=now, actor="clearway", kind=AuditKind.USER_PAUSE, about=about))
 
     def _keep(self, known: dict[str, UserPause]) -> None:
         stored = {
