@@ -3,7 +3,8 @@
 #
 # The verbs are those of clearway.checkpointing. One coordinator per run lives on the node where `start` or `restart`
 # ran. Programs save into CLEARWAY_DIR/dmtcp (each rank of srun into a folder of its own, DMTCP overwrites its
-# last image there), and what proved complete is moved into the generation, with a manifest of sizes and checksums last.
+# last image there), and what proved complete is moved into the generation, with a manifest of sizes last. Checksums are
+# the launcher's: each costs another read of all that was saved.
 #
 # DMTCP's exit statuses are not believed: a checkpoint request may return before the images are written, and says 0
 # then. A checkpoint counts when there are as many images as processes, none half written, the restart script (which
@@ -381,14 +382,14 @@ checkpoint() {
     rm -f "$state/saving" "$state"/events/*.json # each checkpoint adds a record
     mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
     durable "$generation"
-    summed "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
+    sizes "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
         no "cannot write the manifest in $generation"
     durable "$generation"
     yes "size_mib=$(du -sm "$generation" | cut -f 1)"
 }
 
-summed() { # checksum, size and name of every file, in the folder's own terms; manifests (the launcher adds one) aside
-    (cd "$1" && find . -type f ! -name 'manifest*' -exec cksum {} + | LC_ALL=C sort -k 3)
+sizes() { # size and name of every file, in the folder's own terms; manifests (the launcher adds one) aside
+    (cd "$1" && find . -type f ! -name 'manifest*' -exec stat -c '%s %n' {} + | LC_ALL=C sort -k 2)
 }
 
 verify() {
@@ -396,7 +397,7 @@ verify() {
     [ -s "$generation/manifest.dmtcp" ] || no "$generation has no manifest: it was never completed"
     [ -n "$(images_in "$generation")" ] || no "$generation has no images"
     [ -z "$(find "$generation" -name '*.temp')" ] || no "$generation holds half written images"
-    differs=$(summed "$generation" | diff "$generation/manifest.dmtcp" - | sed -n 's/^[<>] [0-9]* [0-9]* //p' | head -n 1)
+    differs=$(sizes "$generation" | diff "$generation/manifest.dmtcp" - | sed -n 's/^[<>] [0-9]* //p' | head -n 1)
     [ -z "$differs" ] || no "$generation/${differs#./} is not as it was saved"
     yes
 }

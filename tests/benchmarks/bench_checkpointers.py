@@ -42,8 +42,7 @@ PAPER_S = {  # Table 1: seconds by tasks and MB of each
     (4, 50): 52, (4, 100): 55, (4, 1000): 115,
 }  # fmt: skip
 PURGE_JOB_INTERVAL_S = 30  # of these the paper's Slurm waited on average
-LIMIT_S = 10.0  # one task of 1,000 MB
-MOST_TIMES_ALONE = 3.0  # on a slow machine: beside the checkpointer by itself (see ``alone``)
+MOST_TIMES_ALONE = 2.0  # to save and resume one task of 1,000 MB, beside the checkpointer by itself (``alone``)
 LOOK_EVERY_S = 0.25  # the daemon's active_interval
 ROUNDS = 7
 TRIES = 3
@@ -164,11 +163,18 @@ def site() -> Iterator[Site]:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Seconds from the request: until the checkpoint was told, and until every task did new work."""
+    """Seconds from the request until the checkpoint was told, from there until the job's script began again, and from
+    there until every task did new work.
+    """
 
     saved_s: float
-    overhead_s: float
+    away_s: float  # Slurm's, and the daemon's looks
+    resumed_s: float
     size_mib: int
+
+    @property
+    def overhead_s(self) -> float:
+        return self.saved_s + self.away_s + self.resumed_s
 
 
 def steps(log: Path) -> list[tuple[int, float]]:
@@ -191,7 +197,7 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
     folder = Path(tempfile.mkdtemp(dir=site.disk))
     folder.chmod(0o1777)
     script = (
-        f"#!/bin/sh\n{site.environment}\n"
+        f"#!/bin/sh\ndate +%s.%N >>{folder}/began\n{site.environment}\n"
         f"exec {site.launcher(name, folder)} /usr/bin/python3 {cluster.work}/holder.py {tasks} {mb} {folder}\n"
     )
     options = ("--requeue", "--open-mode=append", f"--output={folder}/out", "--exclusive", "--mem=0", "--time=30")
@@ -229,14 +235,15 @@ def move(site: Site, name: str, tasks: int, mb: int, *, from_disk: bool = False)
         return next((at for step, at in steps(log) if step > before), None)
 
     wait_for(lambda: all(new(log, before) for log, before in zip(logs, reached, strict=True)), "computing again")
-    overhead_s = max(new(log, before) or 0.0 for log, before in zip(logs, reached, strict=True)) - asked
+    again = max(new(log, before) or 0.0 for log, before in zip(logs, reached, strict=True))
+    _, began = map(float, (folder / "began").read_text().split())
     if name != "application":
         wait_for(lambda: (said := claims()) is not None and said.restart is Restart.OK, "said to be restarted")
     (folder / "stop").touch()
     cluster.wait_state(job_id, "FAILED", timeout=180)
     assert cluster.job(job_id)["ExitCode"] == "7:0", (folder / "out").read_text()
     shutil.rmtree(folder)
-    return Moved(saved_s, overhead_s, said.size_mib or 0)
+    return Moved(saved_s, began - asked - saved_s, again - began, said.size_mib or 0)
 
 
 def largest(site: Site, name: str) -> tuple[Moved, float]:
@@ -249,7 +256,8 @@ def largest(site: Site, name: str) -> tuple[Moved, float]:
 
 
 def quick(moved: Moved, alone: float) -> bool:
-    return moved.overhead_s < max(LIMIT_S, MOST_TIMES_ALONE * alone)
+    """Slurm's own part is Slurm's."""
+    return moved.saved_s + moved.resumed_s < MOST_TIMES_ALONE * alone
 
 
 @pytest.mark.parametrize("name", ["application", "criu", "dmtcp"])
@@ -263,7 +271,17 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
         }
         pytest.skip(f"{name} is measured {where[name]}")
     table = Table(title=f"{name}: seconds from the request until it computes again", title_justify="left")
-    for heading in ("tasks", "MB each", "on disk, MiB", "saved after", "overhead", "paper", "paper without its wait"):
+    for heading in (
+        "tasks",
+        "MB each",
+        "on disk, MiB",
+        "saved",
+        "away",
+        "resumed",
+        "overhead",
+        "paper",
+        "without its wait",
+    ):
         table.add_column(heading, justify="right")
     tries = [largest(site, name)]
     while not quick(*tries[-1]) and len(tries) < TRIES:  # on a machine that others share whole runs are slow
@@ -276,9 +294,9 @@ def test_a_job_is_moved_in_seconds(site: Site, name: str, capsys: pytest.Capture
         else:
             rows = {f"{mb:,}": move(site, name, tasks, mb)}
         for what, moved in rows.items():
-            figures = [f"{moved.saved_s:.1f}", f"{moved.overhead_s:.1f}", f"{paper_s}"]
-            figures.append(f"{paper_s - PURGE_JOB_INTERVAL_S}")
-            table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *figures)
+            parts = (moved.saved_s, moved.away_s, moved.resumed_s, moved.overhead_s)
+            theirs = (f"{paper_s}", f"{paper_s - PURGE_JOB_INTERVAL_S}")
+            table.add_row(f"{tasks}", what, f"{moved.size_mib:,}", *(f"{each:.1f}" for each in parts), *theirs)
             assert moved.size_mib >= tasks * mb * 1_000_000 // (1 << 20)
             assert moved.overhead_s < paper_s
     table.caption = f"1,000 MB took the checkpointer alone {tries[-1][1]:.1f} s"

@@ -16,13 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import launcher
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
+from tests.slurm.criu_site import HELPER, IMAGES, configure, criu_site
 from tests.slurm.preempted_program import install_launcher, preempted_and_back, undisturbed
-
-HELPER = Path("/etc/clearway/clearway-criu")
-IMAGES = Path("/var/lib/clearway/criu")
 
 # 80 MiB that a child has filled: they are in the image, but not in the parent's resident set.
 HIDDEN = """\
@@ -45,21 +42,9 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
         pytest.skip("CRIU is tried in the forky tree only (tests/run slurm26): it writes to /etc")
     if shutil.which("criu") is None or shutil.which("sudo") is None:
         skip_or_fail("the forky tree has no criu or no sudo")
-    shutil.copy(launcher.source(launcher.ROOT_HELPER), HELPER)
-    HELPER.chmod(0o755)
-    configure(cluster)
-    sudoers = Path("/etc/sudoers.d/clearway")
-    sudoers.write_text(f"Defaults!{HELPER} !use_pty\nALL ALL=(root) NOPASSWD: {HELPER}\n")
-    sudoers.chmod(0o440)
-    install_launcher(cluster)
-    yield cluster
-    shutil.rmtree(IMAGES, ignore_errors=True)
-    sudoers.unlink()
-
-
-def configure(cluster: SlurmCluster, **changes: str) -> None:
-    settings = {"images": str(IMAGES), "slurm_conf": str(cluster.conf), "limit_mib": "0"} | changes
-    Path("/etc/clearway/criu.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    with criu_site(cluster):
+        install_launcher(cluster)
+        yield cluster
 
 
 def once_each(log: Path, steps: int) -> None:

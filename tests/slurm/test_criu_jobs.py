@@ -21,9 +21,8 @@ from clearway.cli.launcher import install
 from clearway.model.claims import SaveState, parse_claims
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
-from tests.slurm.criu_site import HELPER, criu_site
+from tests.slurm.criu_site import HELPER, IMAGES, criu_site
 
-IMAGES = Path("/var/lib/clearway/criu")
 PROGRAM = "sh -c 'while [ ! -e stop.$SLURM_JOB_ID ]; do echo >>log.$SLURM_JOB_ID; sleep 0.05; done'"
 
 # A process and its child that talk over TCP; or one that talks to a server elsewhere.
@@ -56,7 +55,7 @@ def site(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
         pytest.skip("CRIU is tried in the forky tree only (tests/run slurm26): it writes to /etc")
     if shutil.which("criu") is None or shutil.which("sudo") is None:
         skip_or_fail("the forky tree has no criu or no sudo")
-    with criu_site(cluster, IMAGES):
+    with criu_site(cluster):
         install(cluster.work / "bin")
         yield cluster
 
