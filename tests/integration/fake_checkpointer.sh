@@ -17,6 +17,7 @@ case $verb in
         kill -STOP "-$2" 2>/dev/null
         { cat "$FOLDER/count"; [ "$fault" = truncated ] || echo end; } >"$1/image"
         [ "$fault" != lost ] || rm "$1/image"
+        [ ! -e "$FOLDER/memory" ] || cp "$FOLDER/memory" "$1/memory"
         [ "$fault" != full ] || cat /dev/zero >"$1/zeros" || { kill -CONT "-$2"; exit 1; }
         kill -CONT "-$2" 2>/dev/null
         case $fault in

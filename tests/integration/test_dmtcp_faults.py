@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,17 +22,25 @@ from tests.real_dmtcp import dmtcp_folder, steps_in
 PYTHON = str(Path(sys.executable).resolve())
 STEPS = 150
 # A child process and an open log. With a file `grow` its child's child fills 120 MiB: shared memory that no process
-# shows as its own, so that it is in the image, but not in what the driver expects.
+# shows as its own, so that it is in the image, but not in what the driver expects. With a file `gone` it writes each
+# step into a file that has no name any more, which DMTCP has to keep.
 PROGRAM = """\
 import mmap, os, subprocess, sys, time
 folder, steps = sys.argv[1], int(sys.argv[2])
 data = open(folder + "/input") if os.path.exists(folder + "/input") else None
+gone = None
+if os.path.exists(folder + "/gone"):
+    gone = open(folder + "/gone", "w+")
+    os.unlink(folder + "/gone")
 with open(folder + "/log", "a", buffering=1) as log:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     shared = None
     for step in range(steps):
         child.stdin.write(f"{step}\\n")
         log.write(child.stdout.readline())
+        if gone is not None:
+            gone.write(f"{step}\\n")
+            gone.flush()
         if shared is None and os.path.exists(folder + "/grow"):
             shared = mmap.mmap(-1, 120 << 20)
             if os.fork() == 0:
@@ -42,6 +51,9 @@ with open(folder + "/log", "a", buffering=1) as log:
         if os.path.exists(folder + "/stop"):
             break
         time.sleep(0.05)
+if gone is not None:
+    gone.seek(0)
+    assert [int(line) for line in gone] == list(range(steps))
 sys.exit(7)
 """
 
@@ -49,18 +61,18 @@ sys.exit(7)
 class Job:
     """A job whose program runs under the launcher with DMTCP; ``again`` is its next run."""
 
-    def __init__(self, bench: Bench, generations: Path) -> None:
+    def __init__(self, bench: Bench, generations: Path, *options: str) -> None:
         self.bench, self.folder, self.generations = bench, bench.folder, generations
         (self.folder / "program.py").write_text(PROGRAM)
         (self.folder / "input").write_text("data")
         self.log = self.folder / "log"
-        self.run()
+        self.run(*options)
 
-    def run(self) -> None:
+    def run(self, *options: str) -> None:
         (self.folder / "pid").unlink(missing_ok=True)
         (self.folder / "comment").write_text("\n")
         self.step = self.bench.start(
-            "--checkpointer", "dmtcp", "--hold", "0", "--grace", "60", "--dir", str(self.generations),
+            "--checkpointer", "dmtcp", "--hold", "0", "--grace", "60", "--dir", str(self.generations), *options,
             program=f"exec {PYTHON} {self.folder}/program.py {self.folder} {STEPS}",
         )  # fmt: skip
         self.pid = self.bench.launcher_pid()
@@ -121,8 +133,8 @@ def start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     monkeypatch.setenv("CLEARWAY_DMTCP_RESTART_S", "60")
     jobs: list[Job] = []
 
-    def make(generations: Path = bench.folder / "generations") -> Job:
-        jobs.append(Job(bench, generations))
+    def make(generations: Path = bench.folder / "generations", *options: str) -> Job:
+        jobs.append(Job(bench, generations, *options))
         jobs[0].reaches(5)
         return jobs[0]
 
@@ -186,6 +198,29 @@ def test_coordinator_killed(start: Callable[..., Job]) -> None:
     job.save()
     assert job.claims.generation == 2
     assert "its coordinator ended with exit status 137" in job.ends_well()
+
+
+def test_saved_on_one_node_and_restarted_on_another(start: Callable[..., Job], bench: Bench, tmp_path: Path) -> None:
+    """With storage of the nodes' own, of which the other node sees nothing."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for node in (here, there):
+        node.mkdir(mode=0o700)
+    (bench.folder / "gone").touch()
+    job = start(tmp_path / "generations", "--local", str(here))
+    job.save()
+    job.kill()
+    generation = tmp_path / "generations" / "generation-000001"
+    for image in generation.rglob("ckpt_*.dmtcp"):
+        subprocess.run(["zstd", "-q", "--rm", str(image), "-o", f"{image}.clearway-zst"], check=True, timeout=60)
+    manifest = generation / "manifest"
+    manifest.write_text(manifest.read_text().replace("packed=no\n", "packed=yes\n"))
+    shutil.rmtree(here)
+    job.run("--local", str(there))
+    poll(lambda: job.claims.restart is Restart.OK, 60)
+    job.save()
+    assert job.claims.generation == 2
+    job.ends_well()
+    assert list(there.iterdir()) == []
 
 
 def test_newest_image_cut_short(start: Callable[..., Job]) -> None:
