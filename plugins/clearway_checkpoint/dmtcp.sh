@@ -17,7 +17,8 @@
 #   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
 #   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
 #   CLEARWAY_DMTCP_GUARDS     skipped: this DMTCP leaves out guard pages, so it works with glibc 2.42 and newer
-#   CLEARWAY_DMTCP_MPI        try: MPI programs are not refused (docs/explanation/mpi.md says what was seen)
+#   CLEARWAY_DMTCP_MPI        one-node: MPI programs that mpiexec or mpirun starts on one node are not refused, and get the
+#                             settings that they need; try: none is refused (docs/explanation/mpi.md says what was seen)
 #   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
 
 set -u
@@ -103,10 +104,27 @@ mpi_of() { # mpi_of PROGRAM: the MPI library that it is linked with, or nothing
     ldd "$1" 2>/dev/null | sed -n 's/^[[:space:]]*\(libmpi[a-z_]*\.so[^ ]*\|libmpich[a-z]*\.so[^ ]*\) .*/\1/p' | head -n 1
 }
 
+takes_mpi() { # are MPI programs not refused
+    # What srun starts talks to slurmstepd, which is outside of what is saved. With DMTCP 5.0 (development) ranks that were
+    # restarted stand still after their next checkpoint.
+    case ${CLEARWAY_DMTCP_MPI:-}:$version in
+        try:*) return 0 ;;
+        one-node:4.*) [ -z "$under_srun" ] && [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] ;;
+        *) return 1 ;;
+    esac
+}
+
+mpi_settings() { # leaves out what DMTCP cannot follow, and keeps mpiexec from starting its ranks through srun
+    : "${HWLOC_COMPONENTS:=-linuxio}" "${UCX_MEM_EVENTS:=no}" "${UCX_MEM_MMAP_HOOK_MODE:=none}" "${UCX_TLS:=posix,self}"
+    : "${HYDRA_LAUNCHER:=fork}" "${OMPI_MCA_btl:=tcp,self}" "${OMPI_MCA_pml:=ob1}" "${OMPI_MCA_plm:=isolated}"
+    export HWLOC_COMPONENTS UCX_MEM_EVENTS UCX_MEM_MMAP_HOOK_MODE UCX_TLS HYDRA_LAUNCHER
+    export OMPI_MCA_btl OMPI_MCA_pml OMPI_MCA_plm
+}
+
+no_mpi='DMTCP 4.2 saves MPI programs, on one node only, with CLEARWAY_DMTCP_MPI=one-node; else let it save itself'
+
 judge() { # why this program cannot be saved; silent when nothing is known against it
-    if [ "${CLEARWAY_DMTCP_MPI:-}" != try ] && mpi_starter "$1"; then
-        echo "${1##*/} starts an MPI program, which does not end after a restart by DMTCP: let it save itself"; return
-    fi
+    if mpi_starter "$1" && ! takes_mpi; then echo "${1##*/} starts an MPI program; $no_mpi"; return; fi
     case ${1##*/} in
         apptainer|singularity|docker|podman|enroot|shifter|ch-run)
             echo "${1##*/} starts a container, which DMTCP cannot see into"; return ;;
@@ -122,8 +140,7 @@ judge() { # why this program cannot be saved; silent when nothing is known again
     case $(elf_kind "$path") in
         dynamic)
             library=$(mpi_of "$path")
-            [ -z "$library" ] || [ "${CLEARWAY_DMTCP_MPI:-}" = try ] ||
-                echo "$path uses MPI ($library), which does not end after a restart by DMTCP: let it save itself" ;;
+            [ -z "$library" ] || takes_mpi || echo "$path uses MPI ($library); $no_mpi" ;;
         static) echo "$path is statically linked: DMTCP cannot be loaded into it" ;;
         other) echo "$path is not a 64 bit program" ;;
         none)
@@ -179,7 +196,9 @@ probe() {
     [ "${CLEARWAY_DMTCP_GUARDS:-}" = skipped ] || ! unwritable_guards ||
         no "DMTCP ends programs when it saves them here: it cannot write the guard pages of glibc 2.42 and newer"
     [ "${1:-}" != -- ] || shift
+    under_srun=''
     if [ "${1:-}" = srun ]; then
+        under_srun=yes
         before=$(after_srun "$@")
         [ "$before" -gt 0 ] && [ $# -gt "$before" ] || no "write srun [options] -- PROGRAM: the -- is missing"
         shift "$before"
@@ -279,6 +298,7 @@ revive() { # revive FROM FOLDER: becomes what was saved in FROM, to save itself 
 start() {
     enter_state
     shift # the --
+    [ "${CLEARWAY_DMTCP_MPI:-}" != one-node ] || mpi_settings
     coordinate "$@"
     if [ "$1" = srun ]; then
         ranks task "$@"

@@ -343,6 +343,7 @@ class BackendConformance:
         assert untouched(site, [job])
         site.backend.undrain("node7", OURS)
         site.wait("node7 is available", lambda: site.backend.snapshot().node_by_name["node7"].available)
+        assert site.backend.snapshot().node_by_name["node7"].reason == ""
         site.backend.undrain("node7", OURS)
         assert untouched(site, [job])
 

@@ -227,7 +227,8 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     shutil.copy("/bin/sleep", linked)
     (tools / "ldd").write_text('#!/bin/sh\ncase $1 in *linked) echo "\tlibmpich.so.12 => /usr/lib/x" ;; esac\n')
     (tools / "ldd").chmod(0o755)
-    driver = Dmtcp({"PATH": f"{tools}:{os.environ['PATH']}"})
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    driver = Dmtcp(path)
     for program in (["/bin/sleep", "1"], [str(script)], ["srun", "-n", "4", "--", "/bin/sleep", "1"]):
         probe = driver.probe(program)
         assert probe.ok, probe.reason
@@ -246,6 +247,18 @@ def test_programs_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
         assert not probe.ok
         assert reason in probe.reason
     assert "not on PATH" in Dmtcp({"PATH": "/usr/bin:/bin"}).probe().reason
+    mpiexec = tools / "mpiexec"
+    mpiexec.write_text("#!/bin/sh\n")
+    mpiexec.chmod(0o755)
+    for programs, nodes, version, able in (
+        ([["mpiexec", "-n", "4", str(linked)], [str(linked)]], "1", "4.2.0", True),
+        ([["mpiexec", "-n", "4", str(linked)], [str(linked)]], "1", "5.0", False),
+        ([["mpiexec", "-n", "4", str(linked)], [str(linked)]], "2", "4.2.0", False),
+        ([["srun", "--", str(linked)]], "1", "4.2.0", False),
+    ):
+        (tools / "dmtcp_launch").write_text(f"#!/bin/sh\necho 'dmtcp_launch (DMTCP) {version}'\n")
+        on_one = Dmtcp({**path, "CLEARWAY_DMTCP_MPI": "one-node", "SLURM_JOB_NUM_NODES": nodes})
+        assert [on_one.probe(program).ok for program in programs] == [able] * len(programs)
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,13 @@ def test_a_hold_that_was_left_behind_is_removed(world: World) -> None:
     world.run_until(world.settled)
     lost = hold_reason(world.eviction())
     world.by_hand.drain("n1", lost)
+    # As after a node is brought back by hand where Slurm keeps its Reason.
+    world.cluster.nodes["n2"] = replace(world.cluster.nodes["n2"], reason=lost)
+    world.cluster.nodes["n4"] = replace(world.cluster.nodes["n4"], reason="clearway drain 999")
     world.clock.advance(700)
     world.tick()
+    assert world.cluster.nodes["n4"].reason == "clearway drain 999", "another Clearway's"
+    world.cluster.nodes["n4"] = replace(world.cluster.nodes["n4"], reason="")
     assert_nothing_is_left(world)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from clearway.slurm.parse import reason_in_force
 from tests.slurm.machine import SLACK, SYSTEM_PATH, ClusterError, call
 
 T = TypeVar("T")
@@ -89,6 +90,11 @@ class SlurmClient:
         """A node's State, whether or not it has answered since it was brought back."""
         (record,) = self.records("node", name)
         return NO_ANSWER_YET.sub("", record["State"])
+
+    def node_reasons(self) -> dict[str, str]:
+        """Of the nodes that have one: their Reason without who and when. One that says that it is over is none."""
+        found = {node["NodeName"]: node.get("Reason", "").partition(" [")[0] for node in self.records("node")}
+        return {name: reason for name, reason in found.items() if reason_in_force(reason)}
 
     def job(self, job_id: str) -> dict[str, str]:
         """One job as ``scontrol show job`` prints it, or {} once Slurm has forgotten it."""

@@ -1,7 +1,7 @@
 """A real Slurm cluster on this machine, for tests: own munge, own ports, own folder, nothing left behind.
 
 Several slurmd share one host, as Debian builds them to (``slurmd -N node3``). The same code runs on Slurm
-22.05 (Debian 12) and 26.05 (the forky tree of ``tests/run slurm26``). Every daemon is started in the
+22.05 (Debian 12), 24.11 and 26.05 (the trees of ``tests/run slurm24`` and ``slurm26``). Every daemon is started in the
 foreground under ``setpriv --pdeathsig KILL``, so it dies with the test run even when that is killed; job
 steps, which detach from slurmd by design, are found by their SLURM_CONF and ended by process id.
 
@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from clearway.slurm.parse import over
 from tests.slurm.client import SlurmClient
 from tests.slurm.machine import (
     PREFIX,
@@ -354,6 +355,8 @@ class SlurmCluster(SlurmClient):
         self.wait_for(self._delete_reservations, 60, "no reservation left")
         brought_back: set[str] = set()  # asked again a node would be waited for again
         self.wait_for(lambda: self._bring_back(brought_back) or self._all_idle(), 60, "all nodes idle")
+        for name in self.node_reasons():  # 24.11 without slurmdbd clears none
+            self.run("scontrol", "update", f"NodeName={name}", f"Reason={over('clearway test')}")
 
     def _delete_reservations(self) -> bool:
         """Slurm refuses as long as a job is on its way out of one."""

@@ -1,7 +1,7 @@
 """The real cluster that the tests of this folder share.
 
 Without Slurm (or without root) these tests are skipped with the reason, unless CLEARWAY_REQUIRE_TIERS names
-the tier (``slurm``, or ``slurm26`` inside the forky tree): what is promised must not be skipped silently.
+the tier (``slurm``, or ``slurm24`` and ``slurm26`` inside their trees): what is promised must not be skipped silently.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.slurm.machine import missing_requirements, slurm_version
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.environ.get("CLEARWAY_TIER") == "slurm26":
+    if os.environ.get("CLEARWAY_TIER") in ("slurm24", "slurm26"):
         for item in items:
             if item.get_closest_marker("one_slurm"):
                 item.add_marker(pytest.mark.skip(reason="says nothing new of another Slurm: the tier slurm tries it"))
@@ -55,7 +55,9 @@ def accounting_cluster() -> Iterator[SlurmCluster]:
     reason = missing_requirements()
     if reason is None:
         if slurm_version() >= (23, 11):
-            pytest.skip("accounting is tested with Debian 12's Slurm: the forky tree has no database")
+            pytest.skip(
+                "accounting is tested with Debian 12: newer slurmdbd cannot use MariaDB 11.8"
+            )
         reason = missing_requirements(accounting=True)
     if reason:
         skip_or_fail(reason)

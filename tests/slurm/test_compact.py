@@ -52,7 +52,8 @@ def partly_used(cluster: SlurmCluster) -> set[str]:
 
 def assert_nothing_is_left(cluster: SlurmCluster) -> None:
     assert cluster.scontrol_reservations() == []
-    assert not [node["NodeName"] for node in cluster.records("node") if "DRAIN" in node["State"] or node.get("Reason")]
+    assert not [node["NodeName"] for node in cluster.records("node") if "DRAIN" in node["State"]]
+    assert cluster.node_reasons() == {}
 
 
 def moved(daemon: RunningDaemon) -> None:

@@ -91,8 +91,7 @@ def node(cluster: SlurmCluster, name: str) -> tuple[str, str]:
 
     NOT_RESPONDING is left out: a node that was just brought back has it until slurmctld's next ping is answered.
     """
-    (record,) = cluster.records("node", name)
-    return cluster.node_state(name), record.get("Reason", "").partition(" [")[0]
+    return cluster.node_state(name), cluster.node_reasons().get(name, "")
 
 
 def drained(cluster: SlurmCluster) -> dict[str, str]:

@@ -98,14 +98,15 @@ class DrainController:
     def remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Bring back what a drain holds that this database calls off: a restored backup, or a lost write.
 
-        Nodes that were emptied by a relocation are not held at all once those are over.
+        Nodes that were emptied by a relocation are not held at all once those are over. A Reason of ours on a node that
+        takes jobs is over, too, whoever brought the node back: some Slurms keep it.
         """
         for node in snapshot.nodes:
-            number = drain_number(node.reason) if node.drained else None
+            number = drain_number(node.reason)
             eviction = None if number is None else self.operations.find(number)  # it may be another Clearway's
             if not isinstance(eviction, EmptiesNodes):
                 continue
-            stays = eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
+            stays = node.drained and eviction.state is EvictionState.COMPLETED and isinstance(eviction, Drain)
             if eviction.state.terminal and not stays and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 

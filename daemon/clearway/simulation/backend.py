@@ -165,11 +165,12 @@ class SimulatedBackend:
     def undrain(self, node: str, reason: str) -> None:
         self._may("undrain")
         found = self._node(node)
-        if not found.drained:
-            return
-        if found.reason != reason:
+        if found.drained and found.reason != reason:
             raise SlurmRefusedError(f"node {node} was not drained by Clearway: {found.reason}")
-        self._cluster.bring_back(node)
+        if found.drained:
+            self._cluster.bring_back(node)
+        elif found.reason == reason:
+            self._cluster.nodes[node] = replace(found, reason="")
 
     def power_down(self, node: str) -> None:
         self._may("power_down")

@@ -109,7 +109,10 @@ class SlurmBackend(Protocol):
         """Let nothing new start on the node. Refused when it was drained for another reason."""
 
     def undrain(self, node: str, reason: str) -> None:
-        """Take back our own drain; refused when the reason on the node is not ours."""
+        """Take back our own drain; refused when the reason on the node is not ours.
+
+        A Slurm that keeps the Reason nevertheless is told that it is over, and then reads as none.
+        """
 
     def power_down(self, node: str) -> None:
         """Let Slurm's power saving switch the node off once no job is on it."""

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.base import Fence
-from clearway.slurm.parse import NodeStatus
+from clearway.slurm.parse import NodeStatus, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import PreemptReader, TopologyReader
@@ -227,11 +227,13 @@ class GuardedBackend(ABC):
 
     def undrain(self, node: str, reason: str) -> None:
         status = self._node_status(checked(node))
-        if not status.drained:
-            return
-        if status.reason != reason:
-            raise SlurmRefusedError(f"node {node} was drained for another reason: {status.reason[:120]}")
-        self._set_drained(node, None)
+        if status.drained:
+            if status.reason != reason:
+                raise SlurmRefusedError(f"node {node} was drained for another reason: {status.reason[:120]}")
+            self._set_drained(node, None)
+            status = self._node_status(node)
+        if status == NodeStatus(drained=False, reason=reason):
+            self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={node}", f"Reason={over(reason)}"])
 
     def power_down(self, node: str) -> None:
         self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])

@@ -160,7 +160,7 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         alloc_gpus=_gpus(record, "allocated_gres") if gpus else (),
         cpus_per_core=max(1, _number(record, "threads_per_core")),
         features=_texts(record, "active_features"),
-        reason=_text(record, "reason"),
+        reason=parse.reason_in_force(_text(record, "reason")),
         reservation=reservations.get(name, "") if meaning.reservation is not None else None,
         weight=_number(record, "weight"),
     )

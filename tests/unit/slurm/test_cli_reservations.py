@@ -118,6 +118,21 @@ def test_drain_and_undrain_can_be_repeated(backend: CliBackend, slurm: FakeSlurm
     ]
 
 
+def test_a_reason_that_slurm_keeps_reads_as_over(backend: CliBackend, slurm: FakeSlurm) -> None:
+    """24.11 without slurmdbd clears no Reason of a node that takes jobs again."""
+    ours = "clearway drain 7 3fa2: maintenance"
+    show_node(slurm, "IDLE", ours)
+    backend.undrain("n1", "clearway drain 8")
+    assert slurm.changes == [], "it is another one's"
+    backend.undrain("n1", ours)
+    assert slurm.changes == ["scontrol update NodeName=n1 Reason=clearway drain 7 3fa2 is over"]
+    show_node(slurm, "IDLE", "clearway drain 7 3fa2 is over")
+    assert backend.snapshot().nodes[0].reason == ""
+    backend.undrain("n1", ours)
+    backend.drain("n1", "clearway drain 9")
+    assert slurm.changes[1:] == ["scontrol update NodeName=n1 State=DRAIN Reason=clearway drain 9"]
+
+
 def test_a_node_is_powered_down(backend: CliBackend, slurm: FakeSlurm) -> None:
     backend.power_down("n1")
     assert slurm.changes == ["scontrol update NodeName=n1 State=POWER_DOWN"]

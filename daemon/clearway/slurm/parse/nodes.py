@@ -20,6 +20,7 @@ T = TypeVar("T", Node, Reservation)
 
 _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 _REASON = re.compile(r"(?:^| )Reason=(.*?) \[[^\[\]@]*@[^\[\]]*\]", re.DOTALL)
+_OVER = re.compile(r"clearway.* is over")
 _STATE = re.compile(r"([A-Z_]+)([*#~!%$@^\-]?)((?:\+[A-Z_]+)*)")
 
 # Flags that do not keep a job from starting once the node is empty. Anything else does, unknown ones included.
@@ -48,7 +49,20 @@ def _record(line: str) -> dict[str, str]:
 def _reason(line: str) -> str:
     """The reason without Slurm's `` [user@time]``."""
     found = _REASON.search(line)
-    return found[1].strip() if found else fields.text(_record(line).get("Reason", ""))
+    return reason_in_force(found[1].strip() if found else fields.text(_record(line).get("Reason", "")))
+
+
+def over(reason: str) -> str:
+    """What stands instead of our Reason on a node that keeps one after its drain, as Slurm 24.11 without slurmdbd does.
+
+    Nothing clears it there: not UNDRAIN, not RESUME, not an empty Reason (measured on 24.11.5).
+    """
+    return f"{reason.partition(':')[0]} is over"
+
+
+def reason_in_force(reason: str) -> str:
+    """Empty where it says of itself that it is over."""
+    return "" if _OVER.fullmatch(reason) else reason
 
 
 def _flags(state: str) -> tuple[str, frozenset[str]]:
