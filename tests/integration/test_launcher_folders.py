@@ -11,7 +11,11 @@ import pytest
 
 from clearway.model.claims import CheckpointHow, Restart
 from tests.integration.bench import LAUNCHER, SHELLS, Bench, poll
-from tests.integration.test_launcher_generations import Run, _environment  # noqa: F401 - a fixture for all tests here
+from tests.integration.test_launcher_generations import (  # a fixture for all tests here, too
+    COUNTS,
+    Run,
+    _environment,  # noqa: F401
+)
 
 GENERATIONS = LAUNCHER.with_name("clearway-generations")
 ME, OTHER = 4_001, 4_002
@@ -321,3 +325,23 @@ def test_a_checkpoint_file_of_another_user_is_no_checkpoint(bench: Bench) -> Non
     (bench.folder / "stop").touch()
     _, errors = step.communicate(timeout=60)
     assert "was written by another user" in errors
+
+
+def test_a_programs_own_folders_are_let_alone(bench: Bench) -> None:
+    """Whatever was called generation-* and had no manifest was deleted as a checkpoint that was not completed."""
+    theirs = [
+        bench.folder / "my generations" / name for name in ("generation-7", "generation-000009", "generation-best")
+    ]
+    for each in theirs:
+        (each / "deep").mkdir(parents=True)
+    left = bench.folder / "my generations" / "generation-000003"
+    left.mkdir()
+    (left / "manifest.new").touch()
+    run = Run(bench, "--after-end", "remove", program=COUNTS.replace("exit 42", "exit 0"))
+    assert not left.exists(), "a launcher before this one did not complete it"
+    run.ask()
+    assert (run.generations / "generation-000010" / "manifest").exists()
+    (run.folder / "stop").touch()
+    assert run.step.wait(timeout=60) == 0
+    poll(lambda: run.kept() == sorted(each.name for each in theirs))
+    assert all((each / "deep").is_dir() for each in theirs)

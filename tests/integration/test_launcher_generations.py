@@ -388,26 +388,6 @@ def test_what_the_program_is_called(bench: Bench, command: tuple[str, ...], name
     assert bench.claims().app == name
 
 
-def test_a_programs_own_folders_are_let_alone(bench: Bench) -> None:
-    """Whatever was called generation-* and had no manifest was deleted as a checkpoint that was not completed."""
-    theirs = [
-        bench.folder / "my generations" / name for name in ("generation-7", "generation-000009", "generation-best")
-    ]
-    for each in theirs:
-        (each / "deep").mkdir(parents=True)
-    left = bench.folder / "my generations" / "generation-000003"
-    left.mkdir()
-    (left / "manifest.new").touch()
-    run = Run(bench, "--after-end", "remove", program=COUNTS.replace("exit 42", "exit 0"))
-    assert not left.exists(), "a launcher before this one did not complete it"
-    run.ask()
-    assert (run.generations / "generation-000010" / "manifest").exists()
-    (run.folder / "stop").touch()
-    assert run.step.wait(timeout=60) == 0
-    poll(lambda: run.kept() == sorted(each.name for each in theirs))
-    assert all((each / "deep").is_dir() for each in theirs)
-
-
 def test_no_folder_for_its_own_files_does_not_keep_a_program_from_running(bench: Bench) -> None:
     """TMPDIR comes along from the login node, where it may name another disk."""
     step = bench.start("--checkpointer", "none", program="exit 42", TMPDIR="/nonexistent/of-the-login-node")

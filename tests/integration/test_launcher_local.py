@@ -14,20 +14,15 @@ import pytest
 
 from clearway.model.claims import Restart, SaveState
 from tests.integration.bench import LAUNCHER, Bench, poll
-from tests.integration.test_launcher_generations import FAKE, Run
+from tests.integration.test_launcher_generations import (  # a fixture for all tests here, too
+    FAKE,
+    Run,
+    _environment,  # noqa: F401
+)
 
 COPY = LAUNCHER.with_name("clearway-copy")
 MIB = 1 << 20
 LARGE = 66 * MIB  # from 64 MiB on it measures whether to compress
-
-# Another run goes on where a stand-in was: see there.
-pytestmark = pytest.mark.usefixtures("no_checkpointers")
-
-
-@pytest.fixture
-def no_checkpointers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLEARWAY_CHECKPOINTERS", "")
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
 
 
 @pytest.fixture

@@ -55,9 +55,7 @@ def accounting_cluster() -> Iterator[SlurmCluster]:
     reason = missing_requirements()
     if reason is None:
         if slurm_version() >= (23, 11):
-            pytest.skip(
-                "accounting is tested with Debian 12: newer slurmdbd cannot use MariaDB 11.8"
-            )
+            pytest.skip("accounting is tested with Debian 12: newer slurmdbd cannot use MariaDB 11.8")
         reason = missing_requirements(accounting=True)
     if reason:
         skip_or_fail(reason)
