@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,7 @@ pytestmark = pytest.mark.one_slurm
 def made(cluster: SlurmCluster) -> Path:
     """The job's folder; all nodes but one are protected."""
     launcher.install(cluster.work)
-    folder = cluster.work / "recipe"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="recipe-", dir=cluster.work))
     folder.chmod(0o777)
     others = [
         cluster.sbatch("sleep 900", "--time=30", *WHOLE, "--output=/dev/null", user="cwbob")
@@ -51,7 +51,7 @@ cd {folder}
 export CLEARWAY_CHECKPOINTERS={cluster.work}/checkpointers
 exec {cluster.work}/clearway-run --checkpoint-file {checkpoint} -- ./run.sh
 """
-    options = ("--requeue", "--open-mode=append", f"--output={folder}/out", "--time=30", "-n1", *WHOLE)
+    options = ("--requeue", "--open-mode=append", f"--output={folder}/job.out", "--time=30", "-n1", *WHOLE)
     job_id = cluster.sbatch(script, *options, user="cwalice")
     try:
         cluster.wait_for(lambda: len(done()) >= 3, 120, "three steps")
@@ -67,7 +67,8 @@ exec {cluster.work}/clearway-run --checkpoint-file {checkpoint} -- ./run.sh
             (folder / "hurry").touch()
             cluster.wait_state(job_id, "COMPLETED", timeout=180)
     except BaseException as error:
-        error.add_note((folder / "out").read_text()[-3_000:] if (folder / "out").exists() else "no output")
+        for said in (folder / "job.out", folder / "errors"):
+            error.add_note(said.read_text()[-3_000:] if said.exists() else f"no {said.name}")
         raise
     assert cluster.job(job_id)["Restarts"] == "1"
     again = done()[len(before) :]
