@@ -83,6 +83,19 @@ def test_what_is_packed_and_unpacked_is_as_it_was(tmp_path: Path, kind: str, pac
     assert seen(tmp_path / "back") == seen(origin)
 
 
+def test_it_is_measured_once_a_file_is_large_enough(tmp_path: Path) -> None:
+    """Programs begin small; and what a program itself calls so is never taken for a packed file."""
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    packed = []
+    for number, size in enumerate((2 * MIB, LARGE, 2 * MIB)):
+        (origin / "memory").write_bytes(bytes(size))
+        packed.append(copy("pack", origin, tmp_path / f"target-{number}", tmp_path / "state", "1")["packed"])
+    assert packed == ["no", "yes", "yes"]
+    (origin / "own.clearway-zst").touch()
+    assert copy("pack", origin, tmp_path / "target", tmp_path / "state", "1")["packed"] == "no"
+
+
 def test_a_copy_that_cannot_be_made_is_none(tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     origin.mkdir()
