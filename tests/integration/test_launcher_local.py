@@ -102,7 +102,6 @@ def test_a_copy_that_cannot_be_made_is_none(tmp_path: Path) -> None:
     (origin / "large").write_bytes(bytes(3 * MIB))
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a small file system")
-    target = tmp_path / "target"
     for rate in ("0", "2"):
         disk = tmp_path / f"disk-{rate}"
         disk.mkdir()

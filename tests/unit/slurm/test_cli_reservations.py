@@ -133,6 +133,16 @@ def test_a_reason_that_slurm_keeps_reads_as_over(backend: CliBackend, slurm: Fak
     assert slurm.changes[1:] == ["scontrol update NodeName=n1 State=DRAIN Reason=clearway drain 9"]
 
 
+def test_a_drain_whose_own_words_end_so_is_not_over(backend: CliBackend, slurm: FakeSlurm) -> None:
+    ours = "clearway drain 7 3fa2: until the storm is over"
+    show_node(slurm, "IDLE+DRAIN", ours)
+    assert backend.snapshot().nodes[0].reason == ours
+    backend.drain("n1", ours)
+    assert slurm.changes == []
+    backend.undrain("n1", ours)
+    assert slurm.changes == ["scontrol update NodeName=n1 State=UNDRAIN"]
+
+
 def test_a_node_is_powered_down(backend: CliBackend, slurm: FakeSlurm) -> None:
     backend.power_down("n1")
     assert slurm.changes == ["scontrol update NodeName=n1 State=POWER_DOWN"]

@@ -20,7 +20,7 @@ T = TypeVar("T", Node, Reservation)
 
 _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 _REASON = re.compile(r"(?:^| )Reason=(.*?) \[[^\[\]@]*@[^\[\]]*\]", re.DOTALL)
-_OVER = re.compile(r"clearway.* is over")
+_OVER = re.compile(r"clearway[^:]* is over")  # what stands after a colon is the operator's own
 _STATE = re.compile(r"([A-Z_]+)([*#~!%$@^\-]?)((?:\+[A-Z_]+)*)")
 
 # Flags that do not keep a job from starting once the node is empty. Anything else does, unknown ones included.
