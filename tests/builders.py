@@ -100,7 +100,7 @@ def snapshot(
         held = sorted({name for each in jobs if each.state.holds_nodes for name in each.nodes})
         nodes = [node(name, raw_state="ALLOCATED", alloc_cpus=NODE_CPUS) for name in held]
         nodes += [node(f"idle-{index}") for index in range(idle)]
-    defaults: dict[str, Any] = {"taken_at": NOW}
+    defaults: dict[str, Any] = {"taken_at": NOW, "slurm_version": "26.05.5"}
     return ClusterSnapshot(jobs=tuple(jobs), nodes=tuple(nodes), **(defaults | fields))
 
 

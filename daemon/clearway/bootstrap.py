@@ -54,6 +54,7 @@ from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics
 
+AUTO = ("pyslurm", "cli")  # what slurm.backend = "auto" tries, the one that is preferred first
 _LOGIN_S = 5.0  # a caller waits for it
 
 
@@ -80,7 +81,9 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     identity = None if backend is not None else open_identity(config, clock)
     store = SqlStore(config.store.url)
     try:
-        backend = backend or open_backend(config, clock)
+        why = ""
+        if backend is None:
+            backend, why = choose_backend(config, clock)
         metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
             metrics.count_restarts(restarts)
@@ -94,6 +97,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
             history=HistoryKeeper(store, emit),
             owner=own_name(),
             checkpointers=checkpointer_actions(),
+            backend_why=why,
         )
     except BaseException:
         store.close()
@@ -215,27 +219,37 @@ def open_planner(config: Config) -> Planner:
 
 
 def open_backend(config: Config, clock: Clock) -> SlurmBackend:
-    """The configured backend; ``auto`` takes pyslurm when it loads and answers, else the command line tools.
+    """As ``choose_backend``, for those that do not tell why it is this one."""
+    return choose_backend(config, clock)[0]
+
+
+def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
+    """The backend, and why this one and none of those that were asked before it.
 
     Raises:
         ConfigError: when it cannot be used; the message says why.
     """
     wanted = config.slurm.backend
-    why: dict[str, str] = {}
-    for name in ("pyslurm", "cli") if wanted == "auto" else (wanted,):
-        backend = plugins.load(plugins.BACKENDS, name)(
+    names = AUTO if wanted == "auto" else (wanted,)
+    unusable: dict[str, str] = {}
+    for name in names:
+        backend: SlurmBackend = plugins.load(plugins.BACKENDS, name)(
             now=clock.now,
             slurm_conf=str(config.slurm.conf) if config.slurm.conf else None,
             timeout_s=config.slurm.timeout,
         )
-        unusable = backend.available()
-        if unusable is None:
-            get_logger().info("talking to Slurm", backend=name, **{f"not_{other}": text for other, text in why.items()})
-            found: SlurmBackend = backend
-            return found
+        why_not = backend.available()
+        if why_not is None:
+            why = "; ".join([f'slurm.backend is "{wanted}"', *_unusable(unusable)])
+            get_logger().info("talking to Slurm", backend=name, why=why)
+            return backend, why
         backend.close()
-        why[name] = unusable
-    raise ConfigError("slurm.backend: " + "; ".join(f"{name} cannot be used: {text}" for name, text in why.items()))
+        unusable[name] = why_not
+    raise ConfigError("slurm.backend: " + "; ".join(_unusable(unusable)))
+
+
+def _unusable(backends: Mapping[str, str]) -> list[str]:
+    return [f"{name} cannot be used: {why}" for name, why in backends.items()]
 
 
 def open_identity(config: Config, clock: Clock) -> SlurmIdentity:

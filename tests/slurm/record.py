@@ -1,27 +1,42 @@
 """Records what a real Slurm prints, for the table tests in tests/unit/slurm. To be run for a new release.
 
-    .venv/bin/python -m tests.slurm.record                             Debian 12's Slurm
-    tests/slurm/chroot/run python -m tests.slurm.record                Slurm 26.05
+    .venv/bin/python -m tests.slurm.record                             Slurm 22.05 of Debian 12
+    tests/slurm/chroot/run trixie python -m tests.slurm.record         Slurm 24.11
+    tests/slurm/chroot/run forky python -m tests.slurm.record          Slurm 26.05, with pyslurm
 
 It starts a cluster, puts a job into every state that one machine can produce, and writes the answers to
-tests/unit/slurm/recorded/<release>/. Job names say what each job is there for.
+tests/unit/slurm/recorded/<release>/, one for each command that a reader of Clearway's reads. Job names say what each
+job is there for. What differs from one recording to the next (times, load, the machine) is made the same.
+``tests/slurm/test_releases.py`` compares the keys of live answers with the recorded ones.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from clearway.model.errors import SlurmRefusedError
 from clearway.slurm import parse
 from clearway.slurm.process import Commands
+from clearway.slurm.pyslurm_process import WorkerProcess
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import slurm_version
 
 RECORDED = Path(__file__).parent.parent / "unit" / "slurm" / "recorded"
 TOKEN = "recorded"
+BEGAN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # when every recording begins, by the times in it
+_TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d")
+_OF_THE_MACHINE = re.compile(r"\b(BootTime|CPULoad|FreeMem|OS|Port|NodeHostName)=(?:\S+(?: (?![A-Z]\w*=)\S+)*)")
+_CONFIG_LINES = re.compile(r"^(?:SLURM_VERSION|PreemptType|PrivateData) .*\n", re.MULTILINE)
+_EPOCH_KEYS = re.compile(r"(?:_time|^last_busy)$")
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
 DEAF = "trap '' TERM; while :; do sleep 1; done"
 
@@ -117,16 +132,62 @@ def _word(cluster: SlurmCluster, name: str) -> str:
     return listed[0] if listed else ""
 
 
-def _write(commands: Commands, folder: Path) -> None:
-    def record(name: str, argv: Sequence[str], env: dict[str, str] | None = None) -> None:
-        (folder / name).write_text(commands.run(argv, env=env), errors="replace", newline="")
+def _plain(text: str, began: datetime) -> str:
+    """The same text of a machine without load, at a time that every recording has."""
 
+    def shifted(found: re.Match[str]) -> str:
+        at = datetime.fromisoformat(found[0]).replace(tzinfo=UTC)
+        return (at - began + BEGAN).strftime("%Y-%m-%dT%H:%M:%S")
+
+    return _OF_THE_MACHINE.sub(r"\1=0", _TIME.sub(shifted, text))
+
+
+def _plain_record(record: Any, began: datetime) -> Any:
+    """The same for what pyslurm's worker hands over: numbers of seconds and texts."""
+    if isinstance(record, dict):
+        shift = int((BEGAN - began).total_seconds())
+        return {
+            key: value + shift if _EPOCH_KEYS.search(key) and isinstance(value, int) else _plain_record(value, began)
+            for key, value in record.items()
+        }
+    if isinstance(record, list):
+        return [_plain_record(each, began) for each in record]
+    return record
+
+
+def _write(commands: Commands, folder: Path, began: datetime) -> None:
+    def record(name: str, argv: Sequence[str], env: dict[str, str] | None = None) -> str:
+        try:
+            answer = commands.run(argv, env=env)
+        except SlurmRefusedError:
+            if name != "columns.txt":
+                raise
+            answer = ""  # a release that does not tell
+        kept = "".join(_CONFIG_LINES.findall(answer)) if name == "config.txt" else _plain(answer, began)
+        (folder / name).write_text(kept, errors="replace", newline="")
+        return answer
+
+    columns = parse.job_columns(record("columns.txt", ["squeue", "--helpFormat"]))
     squeue = ["squeue", "--all", "--local", "--noheader"]
-    jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN)}  # also of newer releases: one set of columns for both
+    jobs = {"SQUEUE_FORMAT2": parse.job_format(TOKEN, columns)}
     record("jobs.txt", [*squeue, "--noconvert", "--states=all"], jobs)
     record("excluded.txt", [*squeue, "--states=PENDING"], {"SQUEUE_FORMAT": parse.excluded_nodes_format(TOKEN)})
     record("nodes.txt", ["scontrol", "-o", "-d", "show", "node"])
     record("reservations.txt", ["scontrol", "-o", "show", "reservation"])
+    record("partitions.txt", ["scontrol", "-o", "show", "partition"])
+    record("config.txt", ["scontrol", "show", "config"])
+    record("topology.txt", ["scontrol", "show", "topology"])
+
+
+def _write_pyslurm(conf: Path, folder: Path, began: datetime) -> None:
+    """What pyslurm's worker hands over of the very same cluster."""
+    worker = WorkerProcess(slurm_conf=str(conf), timeout_s=60.0)
+    try:
+        answer = _plain_record(worker.call("snapshot"), began)
+    finally:
+        worker.close()
+    lines = [json.dumps({kind: each}, sort_keys=True) for kind, each_of in answer.items() for each in each_of or []]
+    (folder / "pyslurm.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -139,9 +200,14 @@ def main() -> None:
         prolog.chmod(0o755)
         Path(scratch).chmod(0o755)
         extra = ["Licenses=matlab:5", "SchedulerParameters=bf_interval=1", f"PrologSlurmctld={prolog}"]
-        with SlurmCluster(cpus=8, extra_conf=extra, kill_wait_s=20) as cluster:
+        leaves = {"leaf1": "node[1-4]", "leaf2": "node[5-8]"}
+        # Slurm's commands print the machine's local time.
+        began = datetime.now().replace(microsecond=0, tzinfo=UTC)  # noqa: DTZ005
+        with SlurmCluster(cpus=8, extra_conf=extra, kill_wait_s=20, switches=leaves) as cluster:
             _fill(cluster)
-            _write(Commands(slurm_conf=str(cluster.conf)), folder)
+            _write(Commands(slurm_conf=str(cluster.conf)), folder, began)
+            if importlib.util.find_spec("pyslurm"):
+                _write_pyslurm(cluster.conf, folder, began)
     sys.stdout.write(f"recorded Slurm {release} in {folder}\n")
 
 

@@ -341,6 +341,7 @@ class Health(Answer):
     mode: Mode
     paused: bool
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
+    only_observes: str = Field(description="why nothing is begun with this release of Slurm; empty: as mode says")
     standby: bool
     last_cycle_age_s: float = Field(description="time since the last successful cycle, else since the start, seconds")
     stale_after_s: float = Field(description="age from which the daemon counts as stale, seconds")

@@ -19,6 +19,11 @@ class StatusView(Answer):
     last_heartbeat: datetime | None = Field(description="when a daemon has last renewed its lease; null: none has yet")
     heartbeat_age_s: float | None = Field(description="time since then, seconds")
     backend: str | None = Field(description="how it talks to Slurm: cli, pyslurm or simulated; null: none has led yet")
+    backend_why: str = Field(description="why it talks to Slurm in this way, and why in no other one that it tried")
+    slurm_version: str = Field(description="version of slurmctld; empty: not known")
+    only_observes: str = Field(
+        description="why it begins nothing with this release of Slurm; empty: what its mode says is done"
+    )
     paused: bool = Field(description="whether an operator has paused the daemon")
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
     waiting_preemptors: int = Field(description="urgent jobs that waited in its last cycle")

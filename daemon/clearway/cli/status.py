@@ -47,6 +47,8 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
         return
     out = console(output)
     out.print(_headline(found, now))
+    if found.only_observes:
+        out.print(Text(visible(f"It only observes, whatever its mode: {found.only_observes}."), style="bold yellow"))
     if found.halted:
         out.print(Text(visible(f"No command is given to Slurm: {found.halted}."), style="bold red"))
     if found.paused:
@@ -86,7 +88,9 @@ def _headline(found: StatusView, now: datetime) -> Text:
         beat = format_duration(round(found.heartbeat_age_s or 0.0))
         return Text(
             visible(
-                f"Running in {mode}. {found.leader} leads; last sign of life {beat} ago; Slurm through {found.backend}."
+                f"Running in {mode}. {found.leader} leads; last sign of life {beat} ago; "
+                f"Slurm {found.slurm_version or 'of an unknown version'} through {found.backend}"
+                f"{f' ({found.backend_why})' if found.backend_why else ''}."
             ),
             style="bold",
         )

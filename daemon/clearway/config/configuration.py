@@ -3,6 +3,7 @@
 docs/reference/configuration.md is made from these classes.
 """
 
+import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -68,6 +69,18 @@ class SlurmConfig(_Section):
     )
     conf: Path | None = _key(None, "path of slurm.conf; None: SLURM_CONF or Slurm's own default")
     timeout: Period = _key(20.0, "time limit of one call to Slurm")
+    act_on_release: str | None = _key(
+        None,
+        "a release of Slurm, such as 27.05, that Clearway acts on although it was never tried with it; with any other "
+        "release newer or older than those tried it only observes, whatever daemon.mode says. None: no such release",
+    )
+
+    @field_validator("act_on_release")
+    @classmethod
+    def _is_a_release(cls, given: str | None) -> str | None:
+        if given is not None and not re.fullmatch(r"\d\d\.\d\d", given, re.ASCII):
+            raise ValueError(f'must be a release as "27.05", without the number of its version, not {given[:40]!r}')
+        return given
 
 
 class StoreConfig(_Section):
@@ -294,6 +307,11 @@ class Config(_Section):
     compaction: CompactionConfig = CompactionConfig()
     promotion: PromotionConfig = PromotionConfig()
     notify: NotifyConfig = NotifyConfig()
+
+
+def observing(config: Config) -> Config:
+    """The same configuration in observe mode."""
+    return config.model_copy(update={"daemon": config.daemon.model_copy(update={"mode": Mode.OBSERVE})})
 
 
 def parse_config(text: str, origin: str) -> Config:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from clearway.config.configuration import Mode
 from clearway.drain.plan import first_plan
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes, read_request
 from clearway.eligibility.authorization import may_not_drain
@@ -59,8 +58,8 @@ class DrainController:
 
     def check(self, order: DrainOrder, context: CycleContext) -> None:
         """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
-        if context.config.daemon.mode is Mode.OBSERVE:
-            raise DrainError("the daemon only observes (daemon.mode)")
+        if why := context.nothing_begun:
+            raise DrainError(why)
         self._check_rights(order.actor, order.nodes, context)
 
     def begin(self, order: DrainOrder, context: CycleContext) -> Drain:

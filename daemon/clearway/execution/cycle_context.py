@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, Mode
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import HistoryKeeper
@@ -28,11 +28,19 @@ class CycleContext:
     paused: bool = False
     database_full: bool = False  # larger than it may become by what is only proposed
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
+    only_observes: str = ""  # why nothing is begun with this release of Slurm; ``config`` is in observe mode then
     halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     # What the executor adds for the operation that it carries on:
     others: tuple[Operation, ...] = ()  # under way beside it
     refused: frozenset[Command] = frozenset()  # commands that have just failed for it as a whole
+
+    @property
+    def nothing_begun(self) -> str:
+        """Why nothing may be begun on request, half a sentence; empty where it may."""
+        if self.only_observes:
+            return f"Clearway only observes: {self.only_observes}"
+        return "the daemon only observes (daemon.mode)" if self.config.daemon.mode is Mode.OBSERVE else ""
 
     def reservation(self, name: str) -> Reservation | None:
         return next((each for each in self.reservations if each.name == name), None)

@@ -186,6 +186,7 @@ class ClusterSnapshot:
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
     topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
+    slurm_version: str = ""  # slurmctld's, "24.11.5"; empty: not known, and then nothing is done
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:

@@ -30,6 +30,7 @@ class CycleReport:
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     halted: str = ""  # why no command is given to Slurm; empty where commands are given
+    only_observes: str = ""  # why nothing new is begun with this release of Slurm; empty: what daemon.mode says
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet
     user_pauses: tuple[bool, ...] = ()  # one for each user: True: left alone, False: plans wait for approval

@@ -5,7 +5,6 @@ The intent is stored before the signal. A daemon that died in between does not a
 
 from dataclasses import dataclass, replace
 
-from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.checkpoint_request import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -50,8 +49,8 @@ class SaveTestController:
 
     def _begin(self, request: OperatorRequest, wish: SaveTestRequest, context: CycleContext) -> SaveTest:
         now, snapshot = context.now, context.snapshot
-        if context.config.daemon.mode is Mode.OBSERVE:
-            raise RequestError("the daemon only observes (daemon.mode)")
+        if why := context.nothing_begun:
+            raise RequestError(why)
         if context.paused:
             raise RequestError("the daemon is paused")
         if closed := context.halted or self.gate.closed():

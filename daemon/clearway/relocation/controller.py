@@ -7,7 +7,7 @@ has not begun then is called off, and a job that is on its way arrives.
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from clearway.config.configuration import Config, Mode
+from clearway.config.configuration import Config
 from clearway.eligibility.authorization import may_not_move
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -58,9 +58,7 @@ class RelocationController:
         if taken is not None:
             return _handled(request, taken)
         moves = [e for e in self.operations.all() if isinstance(e, Relocation)]
-        if context.config.daemon.mode is Mode.OBSERVE:
-            raise DrainError("the daemon only observes (daemon.mode)")
-        why = may_not_move(request.actor, context.config.drain, self.backend.admin_level)
+        why = context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level)
         if why:
             raise DrainError(why)
         busy = next((e for e in moves if e.state.acting), None)

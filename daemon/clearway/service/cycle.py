@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
 
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
@@ -40,6 +40,7 @@ from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
+from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
 
 _DATABASE = "database"
@@ -57,6 +58,7 @@ class Parts:
     history: HistoryKeeper
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
+    backend_why: str = ""  # why this backend, and no other
     bell: Bell = field(default_factory=Bell)  # rung when there is something to tell
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
@@ -114,9 +116,12 @@ class Cycle:
             self.leadership.keep()
 
         full = self._size.get(_DATABASE, 0) > self.config.daemon.database_limit_mib * 2**20
-        context = CycleContext(self.parts.backend.snapshot(), self.config, now, paused, full, between)
+        snapshot = self.parts.backend.snapshot()
+        only_observes = only_observed(snapshot.slurm_version, self.config.slurm.act_on_release)
+        config = observing(self.config) if only_observes else self.config
+        context = CycleContext(snapshot, config, now, paused, full, between, only_observes)
         self.basis.time.begin(self.config.planning.time_per_cycle)
-        self.basis.impossible.look(self._scene(context.snapshot))
+        self.basis.impossible.look(self._scene(context))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
         doubted = doubt(now, seen, context.snapshot)
@@ -128,7 +133,9 @@ class Cycle:
                 context = self.requests.handle(stored.requests, context)
                 context = replace(context, halted=self.gate.closed_here() or context.halted)
                 if set_by_s := step_s():
-                    self._call_off(set_by_s, now)
+                    self._call_off(f"the wall clock was set by {set_by_s:+.0f} s while it was under way", now)
+                if refused(snapshot.slurm_version, self.config.slurm.act_on_release):
+                    self._call_off(only_observes, now)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
                 self.parts.history.forget()
@@ -143,6 +150,7 @@ class Cycle:
             rolling_drains=rolling,
             paused=context.paused,
             halted=context.halted,
+            only_observes=only_observes,
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
             clock_doubt=doubted,
@@ -153,30 +161,36 @@ class Cycle:
             seconds=clock.monotonic() - began,
         )
 
-    def _call_off(self, set_by_s: float, now: datetime) -> None:
-        """What jobs are still to leave for was planned by another time: it is planned anew."""
-        why = f"the wall clock was set by {set_by_s:+.0f} s while it was under way"
+    def _call_off(self, why: str, now: datetime) -> None:
+        """What jobs are still to leave for; jobs that leave already are followed until they are back."""
         for e in self.operations.all():
-            if e.state.before_start and any(p.state.cancellable for p in e.preemptions):
+            # A drain is planned only once its nodes are drained.
+            begins = e.state is EvictionState.PLACING or any(p.state.cancellable for p in e.preemptions)
+            if e.state.before_start and begins:
                 self.executor.cancel(e, now, Outcome(OutcomeCode.CALLED_OFF, why))
 
-    def _scene(self, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    def _scene(self, context: CycleContext) -> tuple[object, ...]:
         """What a plan depends on, apart from the time and the job that it is for."""
+        snapshot = context.snapshot
         holders = tuple(job for job in snapshot.jobs if job.state.holds_nodes)
         under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
-        return self.config, holders, snapshot.nodes, snapshot.skipped, under_way
+        return context.config, holders, snapshot.nodes, snapshot.skipped, under_way
 
     def _act(
         self, context: CycleContext, before: CycleReport | None
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
-        """Each part whether or not another one fails; those that carry on what is under way come first."""
+        """Each part whether or not another one fails; those that carry on what is under way come first.
+
+        Where Clearway only observes no job is asked to leave any more; plans are made all the same, and proposed.
+        """
         if context.halted:
             context = replace(context, paused=True)
         self.preemption.silent.observe(context.snapshot.nodes, context.now)
         part = self.quarantine.attempt_part
-        part("scheduled drains", self.drains.begin_scheduled, context.now)
+        if not context.only_observes:
+            part("scheduled drains", self.drains.begin_scheduled, context.now)
         rolling = self.rolling.advance(context)
-        self._carry_on(context)
+        self._carry_on(replace(context, paused=True) if context.only_observes else context)
         part("history", self._record_history, context, before.open_evictions if before is not None else ())
         found = part("planning", self.preemption.update, context)
         waiting: tuple[Waiting, ...] = found or ()

@@ -64,8 +64,11 @@ class Loop:
         self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
         self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
         if self.report.epoch is not None:
-            self._cycle.quarantine.attempt_part("status", self._status.note, self.report, self.config.daemon.mode)
+            self._cycle.quarantine.attempt_part("status", self._note_status, self.report)
         return self.report
+
+    def _note_status(self, report: CycleReport) -> None:
+        self._status.note(report, self.config.daemon.mode, self.parts.backend_why)
 
     def run(
         self, stop: threading.Event, beat: Callable[[], None] = lambda: None, alive: Callable[[], None] = lambda: None

@@ -131,6 +131,8 @@ class RequestHandler:
         eviction = self._operation(request)
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
             raise RequestError(self._not_awaiting(eviction))
+        if context.only_observes:
+            raise RequestError(context.nothing_begun)
         both = eviction, *self._planned_together(eviction)
         for each in both:
             if isinstance(each, Eviction) and (why := may_not_approve(request.actor, each, context.config.access)):

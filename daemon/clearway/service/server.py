@@ -183,6 +183,7 @@ class Service:
         if report is None:
             return f"{mode}, no cycle yet"
         acting = sum(1 for eviction in report.open_evictions if eviction.state.acting)
+        mode = f"only observes: {report.only_observes}" if report.only_observes else mode
         state = report.halted or ("paused" if report.paused else "standby" if report.standby else mode)
         return f"{state}, {len(report.waiting)} job(s) waiting for room, {acting} eviction(s) under way"
 

@@ -28,11 +28,18 @@ class StatusRecord:
     _written: dict[str, Any] = field(default_factory=dict)
     _written_at: float = 0.0  # by the monotonic clock
 
-    def note(self, report: CycleReport, mode: Mode) -> None:
+    def note(self, report: CycleReport, mode: Mode, backend_why: str) -> None:
         """A database that does not answer, or is another daemon's now, is no failure of this cycle."""
         shown = (preemptor_view(waiting, report) for waiting in report.waiting[:MOST_WAITING])
         waiting = [each.model_dump(mode="json", exclude={"left_s"}) for each in shown]
-        value = {"mode": mode.value, "waiting": waiting, "waiting_preemptors": len(report.waiting)}
+        value = {
+            "mode": mode.value,
+            "backend_why": backend_why,
+            "slurm_version": report.snapshot.slurm_version,
+            "only_observes": report.only_observes,
+            "waiting": waiting,
+            "waiting_preemptors": len(report.waiting),
+        }
         if value == self._written:
             return
         now_s = self.clock.monotonic()
@@ -46,4 +53,4 @@ class StatusRecord:
 def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
     """The value without its sentences."""
     waiting = [(each["job_id"], each["eviction_id"], each["deadline"]) for each in value.get("waiting", ())]
-    return value.get("mode"), value.get("waiting_preemptors"), waiting
+    return *(value.get(key) for key in ("mode", "only_observes", "slurm_version", "waiting_preemptors")), waiting

@@ -12,6 +12,7 @@ from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
 from clearway.slurm.base import Fence, Unfenced
 from clearway.slurm.guarded_backend import require_unchanged
+from clearway.slurm.releases import NEWEST
 
 
 class SimulatedBackend:
@@ -28,7 +29,11 @@ class SimulatedBackend:
         self._clock = clock
         self._fence: Fence = Unfenced()
         self.before_change: Callable[[str, float], None] = lambda _call, _limit_s: None
+        self.slurm_version = f"{NEWEST}.0"  # the release that it answers like
         self._seen: dict[str, tuple[Node, Node]] = {}  # a node as the cluster has it, and as it was last shown
+
+    def available(self) -> str | None:
+        return None
 
     def fenced_by(self, fence: Fence) -> None:
         self._fence = fence
@@ -42,7 +47,14 @@ class SimulatedBackend:
         reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
         nodes = tuple(self._shown(node, reserved.get(name)) for name, node in cluster.nodes.items())
         jobs = tuple(entry.job for entry in cluster.jobs.values())
-        return ClusterSnapshot(taken_at=cluster.now, jobs=jobs, nodes=nodes, queries=2, topology=self._topology(jobs))
+        return ClusterSnapshot(
+            taken_at=cluster.now,
+            jobs=jobs,
+            nodes=nodes,
+            queries=2,
+            topology=self._topology(jobs),
+            slurm_version=self.slurm_version,
+        )
 
     def job(self, job_id: str) -> Job | None:
         entry = self._now().jobs.get(job_id)

@@ -42,11 +42,16 @@ class SlurmBackend(Protocol):
 
     name: str
 
+    def available(self) -> str | None:
+        """Why this backend cannot be used now, in one line; None when it can."""
+
     def fenced_by(self, fence: Fence) -> None:
         """Ask this fence from now on. A command that takes longer than it allows ends as ``SlurmTimeoutError``."""
 
     def snapshot(self) -> ClusterSnapshot:
-        """All jobs that hold nodes or wait, and all nodes: two queries, a third only when something new appeared.
+        """All jobs that hold nodes or wait, all nodes, and slurmctld's version.
+
+        Two queries, a third only when something new appeared, and a few more every ten minutes.
 
         Leaf switches, or why they are not known, come while a waiting job asks for one: one query every few minutes.
         """

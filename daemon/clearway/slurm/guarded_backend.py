@@ -106,6 +106,7 @@ class GuardedBackend(ABC):
             queries=queries + preempt_queries + topology_queries,
             preempt_priorities=priorities,
             topology=topology,
+            slurm_version=self._preempt.version,
         )
 
     def requeue(self, job: Job) -> None:

@@ -113,6 +113,7 @@ _GAUGES = {
     ),
     "paused": "1 while an operator has paused the daemon, else 0.",
     "halted": "1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.",
+    "only_observes": "1 while Clearway begins nothing because it does not know the release of Slurm, else 0.",
     "standby": "1 while another daemon holds the lease on the database, else 0.",
     "clock_doubted": "1 while nothing is done because the wall clock was set, or other clocks disagree, else 0.",
     "lease_epoch": "Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.",

@@ -51,6 +51,7 @@ class LogLines:
         self._unread: frozenset[tuple[str, str]] = frozenset()
         self._epoch: int | None = None
         self._clock_doubt = ""
+        self._only_observes = ""
         self._signature: tuple[object, ...] | None = None
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
@@ -73,6 +74,12 @@ class LogLines:
             else:
                 self._log.info("the clock is gone by again")
             self._clock_doubt = report.clock_doubt
+        if report.only_observes != self._only_observes:
+            if report.only_observes:
+                self._log.warning("Clearway only observes, whatever daemon.mode says", why=report.only_observes)
+            else:
+                self._log.info("Clearway acts again as daemon.mode says", slurm=report.snapshot.slurm_version)
+            self._only_observes = report.only_observes
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)

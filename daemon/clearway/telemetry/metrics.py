@@ -111,6 +111,7 @@ class _DaemonMetrics:
         self._families.add("slurm_queries", snapshot.queries)
         self._families.set("paused", report.paused)
         self._families.set("halted", bool(report.halted))
+        self._families.set("only_observes", bool(report.only_observes))
         self._families.set("standby", report.standby)
         self._families.set("database_bytes", report.database_bytes)
         self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))

@@ -24,7 +24,7 @@ class FakeSlurm:
         default_factory=lambda: {
             "node": NODE,
             "reservation": "No reservations in the system",
-            "config": "PreemptType             = preempt/none\n",
+            "config": "SLURM_VERSION           = 26.05.5\nPreemptType             = preempt/none\n",
             "partition": "PartitionName=batch Nodes=n[1-4] PriorityJobFactor=1 PriorityTier=7 State=UP\n",
         }
     )

@@ -10,14 +10,12 @@ import pytest
 
 from clearway.model.cluster import Job, JobState, Node
 from clearway.slurm import parse
+from tests.unit.slurm import recordings
+from tests.unit.slurm.recordings import read
 
-TOKEN = "recorded"
-RELEASES = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
+RELEASES = recordings.RELEASES
+TOKEN = recordings.TOKEN
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
-
-
-def read(folder: Path, name: str) -> str:
-    return (folder / name).read_bytes().decode()
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda folder: str(folder.name))
@@ -30,9 +28,7 @@ def release(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def jobs(release: Path) -> dict[str, Job]:
     """Jobs by id."""
-    found, skipped = parse.read_jobs(read(release, "jobs.txt"), TOKEN)
-    assert skipped == []
-    return {job.job_id: job for job in found}
+    return recordings.jobs(release)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +39,7 @@ def named(jobs: dict[str, Job]) -> dict[str, Job]:
 
 @pytest.fixture(scope="module")
 def nodes(release: Path) -> dict[str, Node]:
-    found, skipped = parse.read_nodes(read(release, "nodes.txt"))
-    assert skipped == []
-    return {node.name: node for node in found}
-
-
-def test_both_releases_are_recorded() -> None:
-    assert [folder.name for folder in RELEASES] == ["22.05", "26.05"]
+    return recordings.nodes(release)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +104,7 @@ def test_array_tasks_are_jobs_of_their_own(jobs: dict[str, Job]) -> None:
 def test_last_task_of_an_array_has_the_id_of_the_array(release: Path, jobs: dict[str, Job]) -> None:
     last = next(job for job in jobs.values() if job.name == "all-started" and job.array_task_id == 8)
     assert last.job_id == last.array_job_id
-    rows, _ = parse.split_rows(read(release, "jobs.txt"), TOKEN)
+    rows, _ = parse.split_rows(read(release, "jobs.txt"), TOKEN, recordings.columns(release))
     targets = {row["JobID"]: parse.job_target(row) for row in rows}
     assert targets[last.job_id] == f"{last.job_id}_8"  # its number alone would mean every task
     assert targets["1"] == "1_[3-4]"

@@ -18,6 +18,7 @@ from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
 from clearway.slurm.parse.gres import gpus_asked
 from clearway.slurm.parse.hostlist import expand
+from clearway.slurm.releases import sharing_column
 
 JOB_COLUMNS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserName", "Account", "Partition", "QOS",
@@ -27,16 +28,15 @@ JOB_COLUMNS = (
     "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Requeue", "RestartCnt", "BatchFlag",
 )  # fmt: skip
 
-# What newer releases ask instead (26.05 has it, 22.05 has not): their OverSubscribe is about processors alone.
-_EXCLUSIVE = "Exclusive"
+_EXCLUSIVE = "Exclusive"  # instead of OverSubscribe, where squeue knows it
 
 Row = dict[str, str]
 
 
 def job_columns(known: str) -> tuple[str, ...]:
     """The columns to ask for; ``known`` is what ``squeue --helpFormat`` says, "" where it says nothing."""
-    newer = _EXCLUSIVE in known.split()
-    return tuple(_EXCLUSIVE if newer and column == "OverSubscribe" else column for column in JOB_COLUMNS)
+    sharing = sharing_column(known)
+    return tuple(sharing if column == "OverSubscribe" else column for column in JOB_COLUMNS)
 
 
 _ENDED = (

@@ -1,0 +1,80 @@
+"""What releases of Slurm do differently, in one table, and on which of them Clearway acts.
+
+A release is named as Slurm names it, "24.11"; a version of it is 24.11.5. What counts is slurmctld's version, which
+``scontrol show config`` tells: a client may be older or newer.
+
+Every row was tried with the whole tier of its release (``tests/run slurm slurm24 slurm26``), and
+``tests/slurm/test_releases.py`` tries each of its facts there. A release between two rows was not tried; what
+Clearway reads and does is the same on both sides of it, so Clearway acts there too. A release before the first row, or
+after the last one, is only observed until ``slurm.act_on_release`` names it.
+"""
+
+import re
+from dataclasses import dataclass
+
+_RELEASE = re.compile(r"(\d\d)\.(\d\d)(?:\.\d+)?(?:\D.*)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release that was tried, and its answers to questions that releases answer differently."""
+
+    name: str
+    # The column of squeue that tells whether a job shares its nodes. The newest one that squeue knows is asked for:
+    # where there is Exclusive, OverSubscribe is about processors alone.
+    sharing_column: str
+    # Whether UNDRAIN clears a node's Reason without slurmdbd (with slurmdbd it always does). Clearway does not go by
+    # this: it looks at the node afterwards, and writes that a Reason is over where it is still there.
+    clears_reason: bool
+    # Whether `scontrol -o show node` has ReservationName=. Without it the state says RESERVED, and no name is known.
+    names_reservation: bool
+    # Whether `squeue --helpFormat` tells the columns. Where squeue refuses it, the columns of the oldest row count.
+    tells_columns: bool
+
+
+TRIED = (  # the oldest first
+    Release(
+        name="22.05", sharing_column="OverSubscribe", clears_reason=True, names_reservation=False, tells_columns=False
+    ),
+    Release(
+        name="24.11", sharing_column="OverSubscribe", clears_reason=False, names_reservation=True, tells_columns=True
+    ),
+    Release(name="26.05", sharing_column="Exclusive", clears_reason=True, names_reservation=True, tells_columns=True),
+)
+OLDEST, NEWEST = TRIED[0].name, TRIED[-1].name
+
+
+def release_of(version: str) -> str:
+    """The release of a version, "24.11" of "24.11.5"; empty for what is no version of Slurm's."""
+    found = _RELEASE.fullmatch(version.strip())
+    return f"{found[1]}.{found[2]}" if found else ""
+
+
+def sharing_column(known: str) -> str:
+    """Which one to ask squeue for; ``known`` is what ``squeue --helpFormat`` says, "" where it says nothing."""
+    columns = known.split()
+    return next(
+        (row.sharing_column for row in reversed(TRIED) if row.sharing_column in columns), TRIED[0].sharing_column
+    )
+
+
+def only_observed(version: str, act_on_release: str | None = None) -> str:
+    """Why Clearway only observes with this version of slurmctld, half a sentence; empty where it acts.
+
+    Args:
+        version: "" where it is not known.
+        act_on_release: the configuration's ``slurm.act_on_release``.
+    """
+    release = release_of(version)
+    if not release:
+        return "slurmctld has not told its version yet (SLURM_VERSION in scontrol show config)"
+    # Two digits for the year and two for the month: their order is that of the texts.
+    if OLDEST <= release <= NEWEST or release == act_on_release:
+        return ""
+    tried = f"older than {OLDEST}, the oldest" if release < OLDEST else f"newer than {NEWEST}, the newest"
+    return f'Slurm {version} is {tried} that Clearway was tried with; slurm.act_on_release = "{release}" lets it act'
+
+
+def refused(version: str, act_on_release: str | None = None) -> bool:
+    """Whether the version is known, and is one that Clearway does not act on."""
+    return bool(release_of(version) and only_observed(version, act_on_release))
