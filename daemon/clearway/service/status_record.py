@@ -5,6 +5,7 @@ changes: at once where another mode holds or other jobs wait, else (other senten
 """
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,12 @@ class StatusRecord:
         """A database that does not answer, or is another daemon's now, is no failure of this cycle."""
         shown = (preemptor_view(waiting, report) for waiting in report.waiting[:MOST_WAITING])
         waiting = [each.model_dump(mode="json", exclude={"left_s"}) for each in shown]
-        value = {"mode": mode.value, "waiting": waiting, "waiting_preemptors": len(report.waiting)}
+        value = {
+            "mode": mode.value,
+            "waiting": waiting,
+            "waiting_preemptors": len(report.waiting),
+            "left_to_slurm": dict(sorted(Counter(report.left_to_slurm).items())),
+        }
         if value == self._written:
             return
         now_s = self.clock.monotonic()
