@@ -21,6 +21,7 @@ from clearway.model.errors import (
     TransitionError,
 )
 from clearway.model.events import CommandGiven, CycleFailed, HandlingFailed, JobLeft, OperationFinished, PlanMade
+from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
@@ -87,9 +88,10 @@ def test_names_follow_the_habits_of_prometheus(metrics: Metrics) -> None:
 
 
 def test_a_cycle(metrics: Metrics) -> None:
+    held = Obstacle(ObstacleCode.HELD, "held")
     waiting = (
         Waiting(Preemptor(urgent_job(1), "r", 60, after(-1)), 1, ""),
-        Waiting(Preemptor(urgent_job(2), "r", 60, after(60)), None, "held"),
+        Waiting(Preemptor(urgent_job(2), "r", 60, after(60), held), None, held.why),
     )
     open_ones = (
         eviction(plan(), EvictionState.PREEMPTING, eviction_id=1),
@@ -108,6 +110,8 @@ def test_a_cycle(metrics: Metrics) -> None:
     assert found["clearway_waiting_preemptors"] == 2
     assert found["clearway_waiting_preemptors_without_eviction"] == 1
     assert found["clearway_waiting_preemptors_overdue"] == 1
+    assert found["clearway_urgent_jobs_left_to_slurm{reason=held}"] == 1
+    assert found["clearway_urgent_jobs_left_to_slurm{reason=array}"] == 0
     assert found["clearway_open_evictions{state=preempting}"] == 1
     assert found["clearway_open_evictions{state=proposed}"] == 1
     assert found["clearway_open_preemptions{state=planned}"] == 2, "a proposal preempts nobody"

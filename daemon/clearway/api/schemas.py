@@ -9,6 +9,7 @@ from clearway.api.plan_schemas import FOLDED, Answer, CurveView, HostList, PlanV
 from clearway.config.configuration import Mode
 from clearway.model.claims import Restart
 from clearway.model.leadership import LeaderEnd
+from clearway.model.obstacle import ObstacleCode
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel
 from clearway.model.problem import Action
@@ -80,6 +81,9 @@ class PreemptorView(Answer):
     deadline: datetime = Field(description="when the job should run at the latest")
     left_s: float = Field(description="from the snapshot to the deadline, seconds; negative: it has passed")
     eviction_id: int | None = Field(description="the eviction planned for it, if any")
+    left_to_slurm: ObstacleCode | None = Field(
+        default=None, description="why no plan is made for the job, as a code; null: one is made"
+    )
     why: str = Field(description="what is done for the job, or why nothing can be done")
 
 

@@ -46,6 +46,7 @@ def read_status(
         halted=Gate(store, config.halt_file).closed(),
         waiting_preemptors=kept.get("waiting_preemptors", 0),
         waiting=tuple(_waiting(each, now) for each in kept.get("waiting", ())),
+        left_to_slurm=kept.get("left_to_slurm", {}),
         open_evictions=tuple(views.eviction_summary(each, s.EvictionSummary) for each in found),
         rolling_drains=tuple(views.view(s.RollingView, each, each.order) for each in store.open_rolling_drains()),
     )

@@ -7,6 +7,7 @@ from pydantic import Field
 from clearway.api.plan_schemas import Answer
 from clearway.api.schemas import EvictionSummary, PreemptorView, RollingView
 from clearway.config.configuration import Mode
+from clearway.model.obstacle import ObstacleCode
 
 
 class StatusView(Answer):
@@ -28,5 +29,8 @@ class StatusView(Answer):
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
     waiting_preemptors: int = Field(description="urgent jobs that waited in its last cycle")
     waiting: tuple[PreemptorView, ...] = Field(description="the first 100 of them, most pressing first")
+    left_to_slurm: dict[ObstacleCode, int] = Field(
+        description="how many of all that waited no plan is made for, by reason; empty: none"
+    )
     open_evictions: tuple[EvictionSummary, ...] = Field(description="what is planned or under way, by number")
     rolling_drains: tuple[RollingView, ...] = Field(description="rolling drains that have not ended, by number")

@@ -91,7 +91,8 @@ def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     preemptor = waiting.preemptor
     left_s = (preemptor.deadline - report.at).total_seconds()
     nodes = preemptor.job.num_nodes
-    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s)
+    code = preemptor.obstacle and preemptor.obstacle.code
+    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s, left_to_slurm=code)
 
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:

@@ -66,6 +66,9 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
             "what is done": lambda each: each.why,
         }
         out.print(Group("", listing(found.waiting, columns, title)))
+    if found.left_to_slurm:
+        reasons = ", ".join(f"{reason.value} {count}" for reason, count in found.left_to_slurm.items())
+        out.print(f"Urgent jobs that are left to Slurm, by reason: {reasons}.")
     waits = [e for e in found.open_evictions if e.state is EvictionState.AWAITING_APPROVAL]
     others = [e for e in found.open_evictions if e.state is not EvictionState.AWAITING_APPROVAL]
     parts: dict[str, list[EvictionSummary]] = {

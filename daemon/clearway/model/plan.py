@@ -9,6 +9,7 @@ from typing import Self
 
 from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
+from clearway.model.obstacle import Obstacle
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
 
@@ -148,13 +149,13 @@ def called(*, ordinary: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A waiting job that room is made for. ``obstacle`` says in one sentence why no plan can be made, if none can."""
+    """A waiting job that room is made for. ``obstacle`` says why no plan can be made; None where one can."""
 
     job: Job
     rule: str
     max_delay_s: float
     deadline: datetime
-    obstacle: str = ""
+    obstacle: Obstacle | None = None
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
     only_opportunistic: bool = False  # only eternal jobs leave for it
     takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from clearway.model.cluster import ClusterSnapshot
+from clearway.model.obstacle import ObstacleCode
 from clearway.model.operations import Operation, Usage
 from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Quarantined
@@ -39,3 +40,9 @@ class CycleReport:
     clock_doubt: str = ""  # why nothing was done by the time that the clock shows; empty: it is believed
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0
+
+    @property
+    def left_to_slurm(self) -> list[ObstacleCode]:
+        """Why no plan is made, for each urgent job that waits for none."""
+        found = [each.preemptor.obstacle for each in self.waiting if not each.preemptor.ordinary]
+        return [obstacle.code for obstacle in found if obstacle is not None]

@@ -10,6 +10,7 @@ from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
+from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Attempt, unguarded
 
@@ -64,35 +65,48 @@ def waits_since(job: Job) -> datetime:
     return max(job.submit_time, job.eligible_time or job.submit_time)
 
 
-def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:
-    """Why Clearway leaves this job to Slurm; empty where it does not. When in doubt, it does nothing and says why."""
+def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> Obstacle | None:
+    """Why Clearway leaves this job to Slurm; None where it does not. When in doubt, it does nothing and says why."""
     reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
-    if job.priority == 0:
-        return "it is held"
-    if not reason.startswith(_WAITS_FOR_NODES):
-        return f"it does not wait for nodes (reason {job.reason})"
-    unsupported = {
-        "it asks for an array of tasks; only single jobs are planned for": job.pending_tasks > 1,
-        "it is part of a heterogeneous job": job.het_job_id is not None,
-        f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for": (
-            job.gpus is None or (bool(job.gres) and not job.gpus)
+    of = ObstacleCode
+    found = (
+        (of.HELD, job.priority == 0, "it is held"),
+        (of.OTHER_REASON, not reason.startswith(_WAITS_FOR_NODES), f"it does not wait for nodes (reason {job.reason})"),
+        (of.ARRAY, job.pending_tasks > 1, "it asks for an array of tasks; only single jobs are planned for"),
+        (of.HETEROGENEOUS, job.het_job_id is not None, "it is part of a heterogeneous job"),
+        (
+            of.GRES,
+            job.gpus is None or (bool(job.gres) and not job.gpus),
+            f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for",
         ),
-        f"it asks for licenses ({job.licenses})": bool(job.licenses),
-        f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all": len(job.required_nodes)
-        > job.num_nodes,
-        f"it asks for nodes under at most {job.switches} leaf switches; only one can be planned for": job.switches > 1,
-        f"it asks for nodes under one leaf switch, and which those are is not known: {topology.unknown}": (
-            job.switches == 1 and bool(topology.unknown)
+        (of.LICENSES, bool(job.licenses), f"it asks for licenses ({job.licenses})"),
+        (
+            of.REQUIRED_NODES,
+            len(job.required_nodes) > job.num_nodes,
+            f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all",
         ),
-        f"its constraint {job.features!r} is more than names joined by &": _complex(job.features),
-        f"it already asks for the reservation {job.reservation}": bool(job.reservation)
-        and job.reservation not in own_placements,
-    }
-    return next((why for why, applies in unsupported.items() if applies), "")
-
-
-def _complex(features: str) -> bool:
-    return any(character in features for character in "|[]()*!,:")
+        (
+            of.SWITCHES,
+            job.switches > 1,
+            f"it asks for nodes under at most {job.switches} leaf switches; only one can be planned for",
+        ),
+        (
+            of.SWITCHES,
+            job.switches == 1 and bool(topology.unknown),
+            f"it asks for nodes under one leaf switch, and which those are is not known: {topology.unknown}",
+        ),
+        (
+            of.CONSTRAINT,
+            any(character in job.features for character in "|[]()*!,:"),
+            f"its constraint {job.features!r} is more than names joined by &",
+        ),
+        (
+            of.RESERVATION,
+            bool(job.reservation) and job.reservation not in own_placements,
+            f"it already asks for the reservation {job.reservation}",
+        ),
+    )
+    return next((Obstacle(code, why) for code, applies, why in found if applies), None)
 
 
 def imagined_job(nodes: int, partitions: tuple[str, ...], now: datetime, **asked: Any) -> Job:

@@ -56,7 +56,7 @@ def solve_alone(
     """
     snapshot, eternal = context.snapshot, context.config.eternal
     if preemptor.obstacle:
-        return NoPlan(preemptor.obstacle)
+        return NoPlan(preemptor.obstacle.why)
     if snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
     choices = [preemptor]

@@ -5,6 +5,7 @@ changes: at once where another mode holds or other jobs wait, else (other senten
 """
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,7 @@ class StatusRecord:
             "only_observes": report.only_observes,
             "waiting": waiting,
             "waiting_preemptors": len(report.waiting),
+            "left_to_slurm": dict(sorted(Counter(report.left_to_slurm).items())),
         }
         if value == self._written:
             return

@@ -23,6 +23,7 @@ from clearway.model.errors import (
     StoreError,
 )
 from clearway.model.notice import Channel
+from clearway.model.obstacle import ObstacleCode
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind
 from clearway.model.problem import Action
@@ -126,6 +127,9 @@ _GAUGES = {
     "waiting_preemptors_without_eviction": (
         "Preemptors that wait and for which nothing is planned; 0: there is a plan for each."
     ),
+    "urgent_jobs_left_to_slurm": (
+        "Urgent jobs that wait and that no plan is made for, by what they ask for or wait for; 0: none."
+    ),
     "waiting_preemptors_overdue": "Preemptors that wait beyond their deadline; 0: none does.",
     "open_evictions": "Evictions in each open state.",
     "open_preemptions": "Preemptees of evictions under way, in each open state.",
@@ -170,6 +174,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "notices_waiting": {"channel": Channel},
     "notices_oldest_timestamp_seconds": {"channel": Channel},
     "mode": {"mode": ()},
+    "urgent_jobs_left_to_slurm": {"reason": ObstacleCode},
     "evictions_planned": {"mode": Mode},
     "evictions": {"result": [state for state in EvictionState if state.terminal]},
     "open_evictions": {"state": [state for state in EvictionState if not state.terminal]},

@@ -35,6 +35,7 @@ class OperationMetrics:
         kinds = ("left_alone" if left_alone else "asked_about" for left_alone in report.user_pauses)
         self._families.set_tally("paused_users", kinds)
         self._families.set("waiting_preemptors_overdue", overdue)
+        self._families.set_tally("urgent_jobs_left_to_slurm", report.left_to_slurm)
         self._families.set("waiting_preemptors_without_eviction", unplanned)
         self._families.set_tally("open_evictions", (each.state for each in operations))
         self._families.set_tally("open_preemptions", preemptees)

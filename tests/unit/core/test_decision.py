@@ -12,6 +12,7 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
+from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.model.plan import Choice, NoPlan, Plan, Preemptor, Verdict
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
@@ -21,7 +22,9 @@ from tests.builders import NODE_CPUS, NOW, after, job, node, snapshot, urgent_jo
 SAVES = "clearway:checkpoint=signal,took={}"
 
 
-def decided(seen: ClusterSnapshot, of: Job | None = None, *, obstacle: str = "", **sections: Any) -> Plan | NoPlan:
+def decided(
+    seen: ClusterSnapshot, of: Job | None = None, *, obstacle: Obstacle | None = None, **sections: Any
+) -> Plan | NoPlan:
     before = copy.deepcopy((seen.jobs, seen.nodes, seen.skipped))
     config = Config.model_validate({"preemptors": [{"qos": ["urgent"]}]} | sections)
     found = decide(
@@ -273,7 +276,9 @@ def test_a_partition_where_it_is_not_possible_does_not_matter() -> None:
 
 
 def test_an_obstacle_is_the_answer() -> None:
-    assert decided(snapshot([ran("1", 4, 100)]), obstacle="it is held") == NoPlan("it is held")
+    assert decided(snapshot([ran("1", 4, 100)]), obstacle=Obstacle(ObstacleCode.HELD, "it is held")) == NoPlan(
+        "it is held"
+    )
 
 
 def test_no_partition() -> None:

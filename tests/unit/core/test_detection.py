@@ -136,7 +136,7 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
 )
 def test_obstacles(fields: dict[str, Any], obstacle: str) -> None:
     (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY], frozenset({"clearway_7"}))
-    assert (obstacle in found.obstacle) if obstacle else not found.obstacle
+    assert (obstacle in found.obstacle.why) if found.obstacle else not obstacle
 
 
 def test_one_leaf_switch_is_no_obstacle_where_the_switches_are_known() -> None:
@@ -168,7 +168,7 @@ def test_wanted_features(text: str, names: set[str]) -> None:
 
 def test_an_imagined_preemptor_has_no_obstacle() -> None:
     found = imagined(4, 300, ("batch",), NOW)
-    assert (found.job.num_nodes, found.deadline, found.obstacle) == (4, after(300), "")
+    assert (found.job.num_nodes, found.deadline, found.obstacle) == (4, after(300), None)
 
 
 def test_the_usual_partition() -> None:
