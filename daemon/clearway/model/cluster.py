@@ -70,6 +70,7 @@ class Job:
     array_job_id: str | None = None
     array_task_id: int | None = None
     pending_tasks: int = 1  # array tasks that one pending record stands for
+    array_limit: int = 0  # at most so many tasks of the array run at once; 0: as many as can
     het_job_id: str | None = None
     het_job_offset: int | None = None
 

@@ -14,6 +14,7 @@ from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Attempt, unguarded
 
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
+_LIMIT_REACHED = "as many tasks of its array run as may at once"
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
 
 
@@ -29,7 +30,7 @@ def preemptors(
     """
     pending = (job for job in snapshot.jobs if job.state is JobState.PENDING)
     looks = (
-        attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot.topology))
+        attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
         for job in pending
     )
     found = [each for each in looks if each is not None]
@@ -37,20 +38,38 @@ def preemptors(
 
 
 def preemptor_of(
-    job: Job, rules: Sequence[PreemptorRule], own_placements: frozenset[str], topology: Topology
+    job: Job, rules: Sequence[PreemptorRule], own_placements: frozenset[str], snapshot: ClusterSnapshot
 ) -> Preemptor | None:
     """A pending job as a preemptor; None where no rule makes it one."""
     rule = matching_rule(job, rules)
     if rule is None:
         return None
     max_delay_s = max_delay_of(job, rule)
+    tasks = tasks_at_once(job, snapshot)
     return Preemptor(
         job=job,
         rule=rule.name or f"rule {rules.index(rule) + 1}",
         max_delay_s=max_delay_s,
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
-        obstacle=obstacle(job, own_placements, topology),
+        obstacle=obstacle(job, own_placements, snapshot.topology) or ("" if tasks else _LIMIT_REACHED),
+        tasks=max(1, tasks),
     )
+
+
+def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
+    """How many tasks of a waiting array may start at once, were there room; 0: its limit is reached. 1: no array.
+
+    Where tasks ask for certain nodes, or for nodes that lie together, each is planned for by itself.
+    """
+    if job.pending_tasks == 1:
+        return 1
+    tasks = min(job.pending_tasks, max(1, len(snapshot.nodes) // max(1, job.num_nodes)))
+    if job.required_nodes or job.contiguous or job.switches or not all(map(_for_nodes, _reasons(job))):
+        tasks = 1
+    if job.array_limit:
+        running = sum(1 for each in snapshot.jobs if each.array_job_id == job.array_job_id and each.state.holds_nodes)
+        tasks = min(tasks, max(0, job.array_limit - running))
+    return tasks
 
 
 def max_delay_of(job: Job, rule: PreemptorRule) -> float:
@@ -66,13 +85,14 @@ def waits_since(job: Job) -> datetime:
 
 def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> str:
     """Why Clearway leaves this job to Slurm; empty where it does not. When in doubt, it does nothing and says why."""
-    reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
     if job.priority == 0:
         return "it is held"
-    if not reason.startswith(_WAITS_FOR_NODES):
+    if not any(map(_for_nodes, _reasons(job))):
         return f"it does not wait for nodes (reason {job.reason})"
     unsupported = {
-        "it asks for an array of tasks; only single jobs are planned for": job.pending_tasks > 1,
+        f"each of its tasks waits for another job's ({job.dependency})": (
+            job.pending_tasks > 1 and "aftercorr" in job.dependency
+        ),
         "it is part of a heterogeneous job": job.het_job_id is not None,
         f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for": (
             job.gpus is None or (bool(job.gres) and not job.gpus)
@@ -89,6 +109,15 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> st
         and job.reservation not in own_placements,
     }
     return next((why for why, applies in unsupported.items() if applies), "")
+
+
+def _reasons(job: Job) -> list[str]:
+    """Of an array squeue tells the reasons of all its waiting tasks."""
+    return job.reason.split(",") if job.pending_tasks > 1 else [job.reason]
+
+
+def _for_nodes(reason: str) -> bool:
+    return (reason.replace("_", "").replace(" ", "").lower() or "none").startswith(_WAITS_FOR_NODES)
 
 
 def _complex(features: str) -> bool:

@@ -120,7 +120,7 @@ def ordinary_preemptors(
         if job.job_id in served or queue.blocked(job):
             continue
         nodes = queue.reach(job)
-        if suppressed(job) or obstacle(job, placements, snapshot.topology):
+        if suppressed(job) or job.pending_tasks > 1 or obstacle(job, placements, snapshot.topology):
             queue.passed_over.append(nodes)
             continue
         queue.add(job)

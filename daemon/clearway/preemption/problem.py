@@ -73,15 +73,15 @@ def prepare_problem(
     free = {node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot)}
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
     problem = EvictionProblem(
-        max(0, preemptor.job.num_nodes - len(free)),
+        max(0, preemptor.nodes - len(free)),
         int(horizon_s // step_s) * step_s,
         step_s,
         tuple(candidates),
-        preemptor.job.num_nodes,
+        preemptor.nodes,
         busy_s=file_system_busy_s(context.under_way.evictions, snapshot, config, now, horizon_s),
     )
     if sharing is not None:
-        problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
+        problem = replace(problem, nodes_needed=preemptor.nodes, needs=needs, nodes=sharing.nodes)
         free = {node.name for node in serving(problem, ())}
     by_id = snapshot.job_by_id
     likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))

@@ -10,7 +10,7 @@ import pytest
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.cluster import JobState, Topology, wanted_features
-from clearway.preemption.detection import imagined, preemptors, usual_partition
+from clearway.preemption.detection import imagined, preemptors, tasks_at_once, usual_partition
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 ANY = PreemptorRule(qos=("urgent",))
@@ -116,7 +116,12 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"reason": "QOSMaxJobsPerUserLimit"}, "reason QOSMaxJobsPerUserLimit", id="limit"),
         pytest.param({"reason": "AssocGrpNodeLimit"}, "reason AssocGrpNodeLimit", id="account's limit"),
         pytest.param({"reason": "launch failed requeued held"}, "reason launch failed", id="failed before"),
-        pytest.param({"pending_tasks": 2}, "array of tasks", id="array"),
+        pytest.param({"pending_tasks": 2}, "", id="array"),
+        pytest.param({"pending_tasks": 2, "reason": "Resources,BeginTime"}, "", id="array of which one task waits"),
+        pytest.param({"pending_tasks": 2, "reason": "JobArrayTaskLimit"}, "JobArrayTaskLimit", id="array at its limit"),
+        pytest.param(
+            {"pending_tasks": 2, "dependency": "aftercorr:9_*(unfulfilled)"}, "waits for another job's", id="aftercorr"
+        ),
         pytest.param({"het_job_id": "900", "het_job_offset": 0}, "heterogeneous", id="heterogeneous"),
         pytest.param({"gres": "gres:gpu:a100:2", "gpus": (("a100", 2),)}, "", id="GPUs per node"),
         pytest.param({"gres": "gres:gpu:3", "gpus": None}, "cannot be told from gres:gpu:3", id="GPUs per job"),
@@ -137,6 +142,34 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
 def test_obstacles(fields: dict[str, Any], obstacle: str) -> None:
     (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY], frozenset({"clearway_7"}))
     assert (obstacle in found.obstacle) if obstacle else not found.obstacle
+
+
+@pytest.mark.parametrize(
+    ("fields", "running", "tasks"),
+    [
+        ({}, 0, 4),
+        ({"array_limit": 3}, 0, 3),
+        ({"array_limit": 3}, 2, 1),
+        ({"num_nodes": 4}, 0, 2),  # of eight nodes
+        ({"contiguous": True}, 0, 1),
+        ({"required_nodes": ("n1",)}, 0, 1),
+        ({"reason": "Resources,BeginTime"}, 0, 1),  # how many wait for nodes is not told
+        ({"pending_tasks": 1}, 0, 1),
+    ],
+)
+def test_tasks_at_once(fields: dict[str, Any], running: int, tasks: int) -> None:
+    array = urgent_job(**({"nodes": 1, "pending_tasks": 4, "array_job_id": "900"} | fields))
+    others = [job(number, array_job_id="900", array_task_id=number) for number in range(running)]
+    seen = snapshot([array, *others, job(50)], idle=7 - running)
+    assert tasks_at_once(array, seen) == tasks
+    (found,) = preemptors(seen, [ANY])
+    assert (found.tasks, found.nodes, found.obstacle) == (tasks, tasks * array.num_nodes, "")
+
+
+def test_an_array_at_its_limit_is_left_to_slurm() -> None:
+    array = urgent_job(nodes=1, pending_tasks=4, array_job_id="900", array_limit=1)
+    (found,) = preemptors(snapshot([array, job(5, array_job_id="900", array_task_id=5)]), [ANY])
+    assert found.obstacle == "as many tasks of its array run as may at once"
 
 
 def test_one_leaf_switch_is_no_obstacle_where_the_switches_are_known() -> None:
