@@ -213,6 +213,15 @@ class ClusterSnapshot:
         )
 
     @cached_property
+    def components(self) -> dict[str, tuple[Job, ...]]:
+        """By the id of a heterogeneous job, its components that have not ended, in their order."""
+        found: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.het_job_id is not None and job.state is not JobState.ENDED:
+                found[job.het_job_id].append(job)
+        return {het: tuple(sorted(jobs, key=lambda job: job.het_job_offset or 0)) for het, jobs in found.items()}
+
+    @cached_property
     def unreadable(self) -> bool:
         """Whether a job record was skipped that may hold any node: then no node can be called free for sure."""
         return any(item.kind == "job" and item.holds_nodes and not item.nodes for item in self.skipped)

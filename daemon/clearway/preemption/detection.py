@@ -1,7 +1,8 @@
 """Which waiting jobs are preemptors, and by when they must run. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Attempt, unguarded
 
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
+MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
 _LIMIT_REACHED = "as many tasks of its array run as may at once"
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
 
@@ -33,7 +35,7 @@ def preemptors(
         attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
         for job in pending
     )
-    found = [each for each in looks if each is not None]
+    found = _whole_jobs([each for each in looks if each is not None], snapshot)
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
 
 
@@ -53,7 +55,30 @@ def preemptor_of(
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
         obstacle=obstacle(job, own_placements, snapshot.topology) or ("" if tasks else _LIMIT_REACHED),
         tasks=max(1, tasks),
+        components=tuple(each.job_id for each in _components(job, snapshot)),
     )
+
+
+def _components(job: Job, snapshot: ClusterSnapshot) -> tuple[Job, ...]:
+    return () if job.het_job_id is None else snapshot.components.get(job.het_job_id, ())
+
+
+def _whole_jobs(found: Sequence[Preemptor], snapshot: ClusterSnapshot) -> Iterator[Preemptor]:
+    """The components of a heterogeneous job are urgent together: by the first deadline, and none if one cannot be."""
+    by_id = {each.job.job_id: each for each in found}
+    for each in found:
+        if not each.components:
+            yield each
+            continue
+        parts = _components(each.job, snapshot)
+        group = [by_id[part.job_id] for part in parts if part.job_id in by_id]
+        why = next((f"component {o.job.display_id}: {o.obstacle}" for o in group if o is not each and o.obstacle), "")
+        if len(group) < len(parts) or [part.het_job_offset for part in parts] != list(range(len(parts))):
+            why = "not all components of its heterogeneous job wait as urgent ones"
+        elif len(parts) > MOST_COMPONENTS:
+            why = f"its heterogeneous job has {len(parts)} components; at most {MOST_COMPONENTS} can be planned for"
+        first = min(o.deadline for o in group)
+        yield replace(each, deadline=first, obstacle=each.obstacle or why)
 
 
 def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
@@ -93,7 +118,6 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> st
         f"each of its tasks waits for another job's ({job.dependency})": (
             job.pending_tasks > 1 and "aftercorr" in job.dependency
         ),
-        "it is part of a heterogeneous job": job.het_job_id is not None,
         f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for": (
             job.gpus is None or (bool(job.gres) and not job.gpus)
         ),

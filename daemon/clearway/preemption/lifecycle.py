@@ -20,7 +20,7 @@ from clearway.execution.placement import placement, placement_ends
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
-from clearway.model.operations import Eviction, Preemption, PreemptionState
+from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.detection import preemptor_of as urgent_preemptor
@@ -28,6 +28,15 @@ from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
 from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.validation import over_budget
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How far the other components of a heterogeneous job are: no job leaves before each has its placement."""
+
+    lost: str = ""  # the display_id of one that cannot be served any more
+    approved: bool = True  # all are carried out
+    placed: bool = True  # all have their placements, and are attached to them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,7 @@ class Observation:
     hidden: bool = False  # the preemptor may be there, though its record could not be read
     attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
     inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
+    parts: Parts = Parts()  # the other components of a heterogeneous job
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,16 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     silent: SilentNodes
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
-        return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
+        observation = observe(e, cycle, done)
+        if e.plan.components and e.state.before_start:
+            observation = replace(observation, parts=parts_of(e, self._parts(e), cycle.snapshot))
+        return next_phase(e, observation, cycle.now, cycle.config.execution.watch_return)
+
+    def _parts(self, e: Eviction) -> list[Eviction]:
+        """The evictions of the other components of its heterogeneous job."""
+        others = self.basis.operations.others(e)
+        mine = [o for o in others if isinstance(o, Eviction) and o.preemptor.job_id in e.plan.components]
+        return [o for o in mine if e.preemptor.job_id in o.plan.components]
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
@@ -84,8 +103,12 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
+        # A kill waits for the saves of all components: until the last of them is safe, it may be undone.
+        saves = (o for part in self._parts(e) for o in part.preemptions) if e.plan.components else ()
+        may_kill = not any(o.action in CHECKPOINTS and o.state.cancellable for o in saves)
         return replace(
             common,
+            may_kill=common.may_kill and may_kill,
             may_resume=p.state is PreemptionState.SUSPENDED and may_resume(e, p, cycle),
             kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal,
         )
@@ -110,9 +133,12 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
         if plan is None:
             impossible.remember(ident, asks, "no other plan is possible", cycle.now)
+        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
+        if plan is None and e.plan.components:
+            why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({reasons})"
+            return undo(OutcomeCode.CALLED_OFF, why)
         if plan is not None or e.late:
             return plan
-        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
         return Phase(e.state, event=text, late=True)
 
@@ -165,6 +191,21 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         attached=attached,
         inside=tuple(_inside(e, snapshot)),
     )
+
+
+def parts_of(e: Eviction, parts: Sequence[Eviction], snapshot: ClusterSnapshot) -> Parts:
+    """``parts`` are the evictions under way for other components of the same heterogeneous job."""
+    by_job = {part.preemptor.job_id: part for part in parts}
+    found = Parts()
+    for job_id in e.plan.components:
+        job, part = snapshot.job_by_id.get(job_id), by_job.get(job_id)
+        if job_id == e.preemptor.job_id or (job is not None and job.state.holds_nodes):
+            continue
+        if part is None or part.state.undoing:
+            return Parts(lost=job_id if job is None else job.display_id)
+        placed = bool(part.placement) and job is not None and job.reservation == part.placement
+        found = replace(found, approved=found.approved and part.state.acting, placed=found.placed and placed)
+    return found
 
 
 def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
@@ -259,6 +300,8 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
     pointless = _pointless(e, job)
     if job is None or pointless:
         return undo(OutcomeCode.POINTLESS, pointless)
+    if observation.parts.lost:
+        return undo(OutcomeCode.CALLED_OFF, f"component {observation.parts.lost} of its heterogeneous job has no plan")
     if observation.stranger is not None:
         why = f"Job {observation.stranger.display_id} of user {observation.stranger.user} was in the placement, "
         return undo(OutcomeCode.MISUSED, f"{why}which is for {e.plan.called} {job.display_id} alone")
@@ -278,14 +321,14 @@ def _has_started(e: Eviction, observation: Observation, now: datetime) -> Phase 
 
 
 def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetime) -> Phase | None:
-    if observation.paused and e.state is E.PLACING:
+    if e.state is E.PLACING and (observation.paused or not observation.parts.approved):
         return None
     if held := placement_phase(e, observation.placement):
         return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
     if e.state is E.PLACING:
-        return Phase(E.PREEMPTING)
+        return Phase(E.PREEMPTING) if observation.parts.placed else None
     if e.state is E.PREEMPTING and observation.nodes_free:
         return Phase(E.STARTING)
     if not e.late and now > e.plan.deadline:

@@ -144,7 +144,7 @@ def plan_of(
         free_nodes=prepared.free_nodes,
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
-        together=together,
+        together=together or tuple(each for each in preemptor.components if each != preemptor.job.job_id),
         eternal=tuple(
             each.job_id for each in point.actions if each.job_id in prepared.eternal and each.action is not Action.END
         ),
@@ -152,6 +152,7 @@ def plan_of(
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
         tasks=preemptor.tasks,
+        components=preemptor.components,
     )
 
 

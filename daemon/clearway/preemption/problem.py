@@ -20,6 +20,9 @@ from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.node_needs import needs_of, share
 
+# Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
+BACKFILL_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedProblem:
@@ -107,7 +110,8 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     remaining_s = (preemptor.deadline - now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
-    return max(0.0, remaining_s - config.execution.kill_allowance - approval_s(config.daemon.mode, config.execution))
+    starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
+    return max(0.0, remaining_s - starts_s - approval_s(config.daemon.mode, config.execution))
 
 
 def _eligible(

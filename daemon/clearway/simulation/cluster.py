@@ -307,9 +307,30 @@ class SimulatedCluster:
         for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
             if not free:
                 return
+            if entry.job.het_job_id is not None:
+                self._start_components(entry, free, reserved)
+                continue
             while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, reserved)):
                 self._start(self._next_task(entry), nodes, self.now)
                 free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
+
+    def _start_components(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> None:
+        """All components of a heterogeneous job, or none; with the first one."""
+        parts = [e for e in self.jobs.values() if e.job.het_job_id == entry.job.het_job_id]
+        waiting = [e for e in parts if e.job.state is JobState.PENDING and self._may_start(e.job)]
+        if entry is not parts[0] or len(waiting) < len(parts):
+            return
+        found: list[tuple[SimulatedJob, tuple[str, ...]]] = []
+        left = set(free)
+        for part in waiting:
+            nodes = self._fit(part, left, reserved)
+            if not nodes:
+                return
+            left.difference_update(nodes)
+            found.append((part, nodes))
+        for part, nodes in found:
+            self._start(part, nodes, self.now)
+        free &= left
 
     def _next_task(self, entry: SimulatedJob) -> SimulatedJob:
         """What starts of it: of an array a task with an id of its own, and the last one with the array's."""

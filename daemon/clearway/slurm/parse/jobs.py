@@ -214,8 +214,12 @@ def job_target(row: Row) -> str:
     """How to name exactly this job to scontrol and scancel.
 
     The last task of an array to start gets the id of the array itself, and ``scontrol requeue`` of that number
-    requeues every task (measured); ``1909_4`` is one task, ``1909_[7-199:2]`` the tasks that still wait.
+    requeues every task (measured); ``1909_4`` is one task, ``1909_[7-199:2]`` the tasks that still wait. The first
+    component of a heterogeneous job has the id of the whole job: ``1909+0`` is that component alone.
     """
+    het_job_id = fields.text(row["HetJobID"])
+    if het_job_id and het_job_id != "0":
+        return f"{het_job_id}+{row['HetJobOffset']}"
     tasks = fields.text(row["ArrayTaskID"]).partition("%")[0]
     if not tasks:
         return row["JobID"]
