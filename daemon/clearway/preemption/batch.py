@@ -27,6 +27,7 @@ from clearway.planning.base import Planner
 from clearway.planning.joint.requests import JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
+from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
 
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
@@ -118,6 +119,12 @@ class _Batch:
         found = [each for each in self.known.values() if isinstance(each, Solution)]
         return len(found) > 1 and any(each.prepared.problem.needs is not None for each in found)
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether tasks of an array take parts of nodes: the joint planner knows not how many fit on one."""
+        found = [each.prepared for each in self.known.values() if isinstance(each, Solution)]
+        return any(each.preemptor.tasks > 1 and takes_parts(each.problem) for each in found)
+
     def turns(
         self, found: Sequence[Preemptor], earlier: Sequence[Plan] = (), *, explained: bool = True
     ) -> BatchDecision:
@@ -153,7 +160,7 @@ class _Batch:
     def decide(self, found: Sequence[Preemptor]) -> BatchDecision:
         """For those whose turn it is, or for all of them where that is better."""
         turns = self.turns(found)
-        return self.at_once(found, turns) if turns.later or self.has_needs else turns
+        return self.at_once(found, turns) if (turns.later or self.has_needs) and not self.has_slots else turns
 
     def all_or_none(self, group: Sequence[Preemptor], others: Sequence[Preemptor]) -> BatchDecision:
         """Plans for all components of a heterogeneous job, which count on each other, or for none."""

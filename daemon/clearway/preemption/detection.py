@@ -15,6 +15,7 @@ from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Attempt, unguarded
 
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
+MOST_TASKS = 256  # of an array that start by one decision; the others are planned for once these have started
 MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
 _LIMIT_REACHED = "as many tasks of its array run as may at once"
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
@@ -88,7 +89,10 @@ def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
     """
     if job.pending_tasks == 1:
         return 1
-    tasks = min(job.pending_tasks, max(1, len(snapshot.nodes) // max(1, job.num_nodes)))
+    room = len(snapshot.nodes) // max(1, job.num_nodes)
+    if not job.exclusive:
+        room = sum(node.cpus for node in snapshot.nodes) // max(1, job.cpus)
+    tasks = min(job.pending_tasks, max(1, room), MOST_TASKS)
     if job.required_nodes or job.contiguous or job.switches or not all(map(_for_nodes, _reasons(job))):
         tasks = 1
     if job.array_limit:

@@ -24,7 +24,7 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
-from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
+from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
@@ -141,7 +141,7 @@ def plan_of(
         curve=solution.curve,
         chosen=point,
         placement_nodes=nodes,
-        free_nodes=prepared.free_nodes,
+        free_nodes=tuple(dict.fromkeys(node_of(name) for name in prepared.free_nodes)),
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together or tuple(each for each in preemptor.components if each != preemptor.job.job_id),
@@ -162,7 +162,8 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
     if prepared.problem.needs is not None:
         nodes = prepared.preemptor.nodes
-        return tuple(sorted(placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)))
+        slots = placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)
+        return tuple(sorted({node_of(name) for name in slots}))
     freed: dict[str, int] = {}
     held: set[str] = set()
     for candidate in prepared.problem.candidates:

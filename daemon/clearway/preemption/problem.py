@@ -18,7 +18,7 @@ from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
-from clearway.preemption.node_needs import needs_of, share
+from clearway.preemption.node_needs import needs_of, node_of, share, slotted
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0
@@ -52,12 +52,14 @@ def prepare_problem(
     eligible = _eligible(preemptor, partition, context, eternal)
     leaving = _leaving(snapshot, context.under_way)
     horizon_s = horizon(preemptor, config, now)
-    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole)
+    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1)
     # A job that stands suspended keeps what it has of a node, GPUs among it.
     may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
     jobs = job_options(preemptor, context, horizon_s, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
     sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys()) if needs is not None else None
+    if sharing is not None and needs is not None and preemptor.tasks > 1:
+        sharing = slotted(sharing, needs, preemptor.tasks)
     staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
     freeable = _freeable(staying, jobs.options.keys()) if sharing is None else sharing.holds
     candidates = []
@@ -164,6 +166,6 @@ def _surest_first(names: Iterable[str], snapshot: ClusterSnapshot, promised: fro
     """Nodes on which jobs still run that leave for other evictions come last: none of those is taken needlessly."""
 
     def depends_on_others(name: str) -> bool:
-        return any(job.job_id in promised for job in snapshot.jobs_on.get(name, ()))
+        return any(job.job_id in promised for job in snapshot.jobs_on.get(node_of(name), ()))
 
     return tuple(sorted(names, key=lambda name: (depends_on_others(name), name)))
