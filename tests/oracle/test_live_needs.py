@@ -212,8 +212,8 @@ def lost(each: Job) -> float:
     return (NOW - each.start_time).total_seconds() * each.num_nodes
 
 
-def decided(made: World, urgent: Job) -> Plan | NoPlan:
-    preemptor = Preemptor(urgent, "rule 1", 600, after(600))
+def decided(made: World, urgent: Job, *, tasks: int = 1) -> Plan | NoPlan:
+    preemptor = Preemptor(urgent, "rule 1", 600, after(600), tasks=tasks)
     seen = made.snapshot(urgent)
     context = PlanningContext(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=UnderWay())
     return decide(preemptor, context, EvictionDP())

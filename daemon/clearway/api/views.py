@@ -90,7 +90,7 @@ def _node_counts(report: CycleReport) -> s.NodeCounts:
 def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
     preemptor = waiting.preemptor
     left_s = (preemptor.deadline - report.at).total_seconds()
-    nodes = preemptor.job.num_nodes
+    nodes = preemptor.nodes
     code = preemptor.obstacle and preemptor.obstacle.code
     return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s, left_to_slurm=code)
 

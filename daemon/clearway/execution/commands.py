@@ -33,7 +33,7 @@ class Commander:
         With ``HaltedError`` the stop switch has held the command back.
         ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
-        about = target or Target(job_id=p.job_id if p else "")
+        about = target or Target()
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
         error: SlurmError | None = None
@@ -61,10 +61,8 @@ class Commander:
                 backend.update_reservation(e.placement, e.held_nodes)
             case Command.EXTEND_PLACEMENT:
                 backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
-            case Command.ATTACH:
-                backend.attach(target.job_id, e.placement)
-            case Command.DETACH:
-                backend.detach(target.job_id)
+            case Command.ATTACH | Command.DETACH:
+                self._let(command, target.job_ids, e.placement)
             case Command.DELETE_PLACEMENT:
                 self._let_out(target.guests, e.placement)
                 backend.delete_reservation(e.placement)
@@ -87,6 +85,13 @@ class Commander:
         except SlurmRefusedError as error:
             why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
             raise SlurmRefusedError(why) from None
+
+    def _let(self, command: Command, job_ids: tuple[str, ...], name: str) -> None:
+        for job_id in job_ids:
+            if command is Command.ATTACH:
+                self._backend.attach(job_id, name)
+            else:
+                self._backend.detach(job_id)
 
     def _let_out(self, job_ids: tuple[str, ...], name: str) -> None:
         """Detach these jobs where they are in the placement: once that is gone a job in it could never start."""

@@ -38,7 +38,7 @@ class Phase:
 class Target:
     """What a command of an operation as a whole is about."""
 
-    job_id: str = ""  # that is attached or detached
+    job_ids: tuple[str, ...] = ()  # that are attached or detached
     nodes: tuple[str, ...] = ()  # that are drained or brought back
     reason: str = ""  # of these nodes
     power_down: bool = False  # these nodes, when they are brought back

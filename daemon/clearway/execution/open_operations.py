@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, Operation, Relocation, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.taking import Taking
 from clearway.model.transitions import O
@@ -79,8 +79,16 @@ class OpenOperations:
         return tuple(each for each in self._open.values() if each.eviction_id != operation.eviction_id)
 
     def by_preemptor(self) -> dict[str, Eviction]:
-        """The eviction for each waiting job, by the job's id."""
-        return {each.preemptor.job_id: each for each in self._open.values() if isinstance(each, Eviction)}
+        """The eviction for each waiting job, by the job's id.
+
+        Of an array those tasks that still wait when others have started are planned for anew.
+        """
+        evictions = (each for each in self._open.values() if isinstance(each, Eviction))
+        return {
+            each.preemptor.job_id: each
+            for each in evictions
+            if each.preemptor.pending_tasks == 1 or each.state not in (EvictionState.STARTED, EvictionState.RETURNING)
+        }
 
     def of_request(self, kind: type[Ordered], request_id: int) -> Ordered | None:
         """The one of this type that the request has led to."""

@@ -136,7 +136,8 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operatio
         if node is None or not node.available:
             lost[name] = "the node is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in expected and job.state is not JobState.COMPLETING:
+            inside = job.reservation == e.placement and e.is_for(job)
+            if job.job_id not in expected and not inside and job.state is not JobState.COMPLETING:
                 lost[job.job_id] = f"it holds node {name}"
     if lost:
         for other in others:

@@ -70,6 +70,7 @@ class Job:
     array_job_id: str | None = None
     array_task_id: int | None = None
     pending_tasks: int = 1  # array tasks that one pending record stands for
+    array_limit: int = 0  # at most so many tasks of the array run at once; 0: as many as can
     het_job_id: str | None = None
     het_job_offset: int | None = None
 
@@ -211,6 +212,15 @@ class ClusterSnapshot:
         return job_id not in self.job_by_id and any(
             item.kind == "job" and (item.ident == job_id or not item.ident.isdigit()) for item in self.skipped
         )
+
+    @cached_property
+    def components(self) -> dict[str, tuple[Job, ...]]:
+        """By the id of a heterogeneous job, its components that have not ended, in their order."""
+        found: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.het_job_id is not None and job.state is not JobState.ENDED:
+                found[job.het_job_id].append(job)
+        return {het: tuple(sorted(jobs, key=lambda job: job.het_job_offset or 0)) for het, jobs in found.items()}
 
     @cached_property
     def unreadable(self) -> bool:

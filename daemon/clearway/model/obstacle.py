@@ -10,8 +10,8 @@ class ObstacleCode(StrEnum):
     HELD = "held"
     OTHER_REASON = "other_reason"  # it does not wait for what leaving jobs give back
     RESERVATION = "reservation"  # it asks for one that is not Clearway's
-    ARRAY = "array"
-    HETEROGENEOUS = "heterogeneous"
+    ARRAY = "array"  # none of its tasks may start yet
+    HETEROGENEOUS = "heterogeneous"  # not all of its components can be planned for
     GRES = "gres"  # what it asks of each node does not follow from its generic resources
     CONSTRAINT = "constraint"  # of its features
     LICENSES = "licenses"

@@ -262,6 +262,11 @@ class Eviction(Operation):
     def placement_users(self) -> tuple[str, ...]:
         return (self.preemptor.user,)
 
+    def is_for(self, job: Job) -> bool:
+        """Whether this is the preemptor, or another task of its array."""
+        array = self.preemptor.array_job_id
+        return job.job_id == self.preemptor.job_id or (array is not None and job.array_job_id == array)
+
     @property
     def runs_until(self) -> datetime | None:
         limit_s = self.preemptor.time_limit_s

@@ -159,6 +159,13 @@ class Preemptor:
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
     only_opportunistic: bool = False  # only eternal jobs leave for it
     takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
+    tasks: int = 1  # of an array: how many of its waiting tasks shall start at once
+    components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, its own among them: all start, or none
+
+    @property
+    def nodes(self) -> int:
+        """That it needs in all."""
+        return self.job.num_nodes * self.tasks
 
     @property
     def called(self) -> str:
@@ -197,6 +204,8 @@ class Plan(OperationPlan):
     staying: tuple[str, ...] = ()  # job_ids of those that keep their parts of placement nodes
     ordinary: bool = False  # the preemptor is not urgent: eternal jobs make room for it
     rule: str = ""  # that made it a preemptor; empty in plans from before it was kept
+    tasks: int = 1  # of an array: how many of its tasks start on the placement nodes
+    components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, the preemptor's among them
     note: str = ""  # "it was ...": what is not proven of how it was planned beside others
 
     @property

@@ -27,6 +27,7 @@ from clearway.planning.base import Planner
 from clearway.planning.joint.requests import JointPlan
 from clearway.planning.joint.several import at_once, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
+from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
 
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
@@ -66,8 +67,14 @@ def decide_batch(
     ``seconds_left``: see ``plan_together``; ``known``: what ``solve`` has answered for some of them alone.
     """
     batch = _Batch(solve, planner, seconds_left, dict(known or {}))
-    turns = batch.turns(found)
-    return batch.at_once(found, turns) if turns.later or batch.has_needs else turns
+    first = found[0]
+    if first.components:
+        group = [each for each in found if each.job.job_id in first.components]
+        return batch.all_or_none(group, [each for each in found if each not in group])
+    alone = [each for each in found if not each.components]
+    decided = batch.decide(alone)
+    later = (*decided.later, *(each for each in found if each.components))
+    return replace(decided, later=later, why_later=decided.why_later or "heterogeneous jobs have a turn of their own")
 
 
 def under_way_beside(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
@@ -112,6 +119,12 @@ class _Batch:
         found = [each for each in self.known.values() if isinstance(each, Solution)]
         return len(found) > 1 and any(each.prepared.problem.needs is not None for each in found)
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether tasks of an array take parts of nodes: the joint planner knows not how many fit on one."""
+        found = [each.prepared for each in self.known.values() if isinstance(each, Solution)]
+        return any(each.preemptor.tasks > 1 and takes_parts(each.problem) for each in found)
+
     def turns(
         self, found: Sequence[Preemptor], earlier: Sequence[Plan] = (), *, explained: bool = True
     ) -> BatchDecision:
@@ -143,6 +156,32 @@ class _Batch:
         decided |= {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
         after = "" if first is None else f"{first.prepared.preemptor.called} {first.prepared.preemptor.job.job_id}"
         return _decision(decided, found, f"it is planned for in a cycle of its own, after {after}")
+
+    def decide(self, found: Sequence[Preemptor]) -> BatchDecision:
+        """For those whose turn it is, or for all of them where that is better."""
+        turns = self.turns(found)
+        return self.at_once(found, turns) if (turns.later or self.has_needs) and not self.has_slots else turns
+
+    def all_or_none(self, group: Sequence[Preemptor], others: Sequence[Preemptor]) -> BatchDecision:
+        """Plans for all components of a heterogeneous job, which count on each other, or for none."""
+        first = group[0]
+        whys: list[str] = []
+        plans: Sequence[Plan] = ()
+        if len(group) < len(first.components):
+            whys = ["not all of its components could be looked at in this cycle"]
+        else:
+            decided = self.decide(group)
+            whys = [f"component {p.job.display_id}: {no.why}" for p, no in decided.plans if isinstance(no, NoPlan)]
+            plans = () if whys else self._all_turns(decided) or ()
+        by_id = {each.job.job_id: each for each in group}
+        found: list[tuple[Preemptor, Plan | NoPlan]] = []
+        for plan in plans:
+            own = plan.preemptor.job_id
+            found.append((by_id[own], replace(plan, together=tuple(sorted(by_id.keys() - {own})))))
+        if len(plans) < len(group):
+            why = next(iter(whys), "not all components can be served in time beside each other")
+            found = [(each, NoPlan(why)) for each in group]
+        return BatchDecision(tuple(found), tuple(others), "heterogeneous jobs have a turn of their own")
 
     def at_once(self, found: Sequence[Preemptor], turns: BatchDecision) -> BatchDecision:
         """A plan for all that can be served, where it is better than all turns to their end; else the turns."""

@@ -269,7 +269,7 @@ class PreemptionController:
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
         slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
-        if slurms_turn and free_already(plan, context.snapshot):
+        if slurms_turn and not plan.components and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
         if plan.leaving and self._fewer_soon(preemptor, plan, planning, context):
             return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"

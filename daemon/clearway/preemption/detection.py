@@ -1,7 +1,8 @@
 """Which waiting jobs are preemptors, and by when they must run. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +15,9 @@ from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.model.plan import Preemptor
 from clearway.model.quarantine import Attempt, unguarded
 
+MOST_TASKS = 256  # of an array that start by one decision; the others are planned for once these have started
+MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
+_LIMIT_REACHED = Obstacle(ObstacleCode.ARRAY, "as many tasks of its array run as may at once")
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
 
@@ -30,28 +34,74 @@ def preemptors(
     """
     pending = (job for job in snapshot.jobs if job.state is JobState.PENDING)
     looks = (
-        attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot.topology))
+        attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
         for job in pending
     )
-    found = [each for each in looks if each is not None]
+    found = _whole_jobs([each for each in looks if each is not None], snapshot)
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
 
 
 def preemptor_of(
-    job: Job, rules: Sequence[PreemptorRule], own_placements: frozenset[str], topology: Topology
+    job: Job, rules: Sequence[PreemptorRule], own_placements: frozenset[str], snapshot: ClusterSnapshot
 ) -> Preemptor | None:
     """A pending job as a preemptor; None where no rule makes it one."""
     rule = matching_rule(job, rules)
     if rule is None:
         return None
     max_delay_s = max_delay_of(job, rule)
+    tasks = tasks_at_once(job, snapshot)
     return Preemptor(
         job=job,
         rule=rule.name or f"rule {rules.index(rule) + 1}",
         max_delay_s=max_delay_s,
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
-        obstacle=obstacle(job, own_placements, topology),
+        obstacle=obstacle(job, own_placements, snapshot.topology) or (None if tasks else _LIMIT_REACHED),
+        tasks=max(1, tasks),
+        components=tuple(each.job_id for each in _components(job, snapshot)),
     )
+
+
+def _components(job: Job, snapshot: ClusterSnapshot) -> tuple[Job, ...]:
+    return () if job.het_job_id is None else snapshot.components.get(job.het_job_id, ())
+
+
+def _whole_jobs(found: Sequence[Preemptor], snapshot: ClusterSnapshot) -> Iterator[Preemptor]:
+    """The components of a heterogeneous job are urgent together: by the first deadline, and none if one cannot be."""
+    by_id = {each.job.job_id: each for each in found}
+    for each in found:
+        if not each.components:
+            yield each
+            continue
+        parts = _components(each.job, snapshot)
+        group = [by_id[part.job_id] for part in parts if part.job_id in by_id]
+        others = ((o.job.display_id, o.obstacle) for o in group if o is not each and o.obstacle)
+        why = next((f"component {name}: {found.why}" for name, found in others), "")
+        if len(group) < len(parts) or [part.het_job_offset for part in parts] != list(range(len(parts))):
+            why = "not all components of its heterogeneous job wait as urgent ones"
+        elif len(parts) > MOST_COMPONENTS:
+            why = f"its heterogeneous job has {len(parts)} components; at most {MOST_COMPONENTS} can be planned for"
+        first = min(o.deadline for o in group)
+        of_all = Obstacle(ObstacleCode.HETEROGENEOUS, why) if why else None
+        yield replace(each, deadline=first, obstacle=each.obstacle or of_all)
+
+
+def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
+    """How many tasks of a waiting array may start at once, were there room; 0: its limit is reached. 1: no array.
+
+    Where tasks ask for certain nodes, or for nodes that lie together, each is planned for by itself.
+    """
+    if job.pending_tasks == 1:
+        return 1
+    room = len(snapshot.nodes) // max(1, job.num_nodes)
+    if not job.exclusive:
+        room = sum(node.cpus for node in snapshot.nodes) // max(1, job.cpus)
+    tasks = min(job.pending_tasks, max(1, room), MOST_TASKS)
+    if job.required_nodes or job.contiguous or job.switches or not all(map(_for_nodes, _reasons(job))):
+        tasks = 1
+    if job.array_limit:
+        running = sum(1 for each in snapshot.jobs if each.array_job_id == job.array_job_id and each.state.holds_nodes)
+        tasks = min(tasks, max(0, job.array_limit - running))
+    return tasks
 
 
 def max_delay_of(job: Job, rule: PreemptorRule) -> float:
@@ -67,13 +117,15 @@ def waits_since(job: Job) -> datetime:
 
 def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> Obstacle | None:
     """Why Clearway leaves this job to Slurm; None where it does not. When in doubt, it does nothing and says why."""
-    reason = job.reason.replace("_", "").replace(" ", "").lower() or "none"
     of = ObstacleCode
     found = (
         (of.HELD, job.priority == 0, "it is held"),
-        (of.OTHER_REASON, not reason.startswith(_WAITS_FOR_NODES), f"it does not wait for nodes (reason {job.reason})"),
-        (of.ARRAY, job.pending_tasks > 1, "it asks for an array of tasks; only single jobs are planned for"),
-        (of.HETEROGENEOUS, job.het_job_id is not None, "it is part of a heterogeneous job"),
+        (of.OTHER_REASON, not any(map(_for_nodes, _reasons(job))), f"it does not wait for nodes (reason {job.reason})"),
+        (
+            of.ARRAY,
+            job.pending_tasks > 1 and "aftercorr" in job.dependency,
+            f"each of its tasks waits for another job's ({job.dependency})",
+        ),
         (
             of.GRES,
             job.gpus is None or (bool(job.gres) and not job.gpus),
@@ -107,6 +159,15 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> Ob
         ),
     )
     return next((Obstacle(code, why) for code, applies, why in found if applies), None)
+
+
+def _reasons(job: Job) -> list[str]:
+    """Of an array squeue tells the reasons of all its waiting tasks."""
+    return job.reason.split(",") if job.pending_tasks > 1 else [job.reason]
+
+
+def _for_nodes(reason: str) -> bool:
+    return (reason.replace("_", "").replace(" ", "").lower() or "none").startswith(_WAITS_FOR_NODES)
 
 
 def imagined_job(nodes: int, partitions: tuple[str, ...], now: datetime, **asked: Any) -> Job:

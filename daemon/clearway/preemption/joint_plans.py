@@ -17,7 +17,7 @@ def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
     return [
         Request(
             job_id,
-            each.prepared.preemptor.job.num_nodes,
+            each.prepared.preemptor.nodes,
             after_others(one_after_another(each.prepared.problem), busy_s),
             each.prepared.free_nodes,
         )

@@ -5,7 +5,7 @@ placing -> preempting -> starting -> started -> returning -> completed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,14 +20,23 @@ from clearway.execution.placement import placement, placement_ends
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
-from clearway.model.operations import Eviction, Preemption, PreemptionState
+from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.preemption.detection import preemptors
+from clearway.preemption.detection import preemptor_of as urgent_preemptor
 from clearway.preemption.opportunistic import ordinary
 from clearway.preemption.plan import decide
 from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.validation import over_budget
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How far the other components of a heterogeneous job are: no job leaves before each has its placement."""
+
+    lost: str = ""  # the display_id of one that cannot be served any more
+    approved: bool = True  # all are carried out
+    placed: bool = True  # all have their placements, and are attached to them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,9 @@ class Observation:
     paused: bool = False
     stranger: Job | None = None  # another job than the preemptor that runs, or waits to run, in the placement
     hidden: bool = False  # the preemptor may be there, though its record could not be read
+    attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
+    inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
+    parts: Parts = Parts()  # the other components of a heterogeneous job
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,25 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     silent: SilentNodes
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
-        return next_phase(e, observe(e, cycle, done), cycle.now, cycle.config.execution.watch_return)
+        observation = observe(e, cycle, done)
+        if e.plan.components and e.state.before_start:
+            observation = replace(observation, parts=parts_of(e, self._parts(e), cycle.snapshot))
+        return next_phase(e, observation, cycle.now, cycle.config.execution.watch_return)
 
-    def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
+    def _parts(self, e: Eviction) -> list[Eviction]:
+        """The evictions of the other components of its heterogeneous job."""
+        others = self.basis.operations.others(e)
+        mine = [o for o in others if isinstance(o, Eviction) and o.preemptor.job_id in e.plan.components]
+        return [o for o in mine if e.preemptor.job_id in o.plan.components]
+
+    def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
         guests = [job.job_id for job in _strangers(e, snapshot)]
         if e.preemptor.job_id not in snapshot.job_by_id:
             guests.append(e.preemptor.job_id)
-        return Target(job_id=e.preemptor.job_id, guests=tuple(guests))
+        others = sorted(job.job_id for job in snapshot.jobs if _attached(e, job) and job.job_id != e.preemptor.job_id)
+        tasks = others if command is Command.DETACH else []
+        return Target(job_ids=(e.preemptor.job_id, *tasks), guests=tuple(guests))
 
     def cause(self, e: Eviction) -> Cause:
         plan = e.plan
@@ -77,11 +100,15 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        return lost_nodes(e, cycle.snapshot, cycle.others)
+        return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
+        # A kill waits for the saves of all components: until the last of them is safe, it may be undone.
+        saves = (o for part in self._parts(e) for o in part.preemptions) if e.plan.components else ()
+        may_kill = not any(o.action in CHECKPOINTS and o.state.cancellable for o in saves)
         return replace(
             common,
+            may_kill=common.may_kill and may_kill,
             may_resume=p.state is PreemptionState.SUSPENDED and may_resume(e, p, cycle),
             kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal,
         )
@@ -93,6 +120,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         """
         if not self.silent.lately(cycle.now).isdisjoint(stuck):
             return None
+        if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
+            return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
         ident, asks = (
             f"eviction {e.eviction_id}",
@@ -104,9 +133,12 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
         if plan is None:
             impossible.remember(ident, asks, "no other plan is possible", cycle.now)
+        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
+        if plan is None and e.plan.components:
+            why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({reasons})"
+            return undo(OutcomeCode.CALLED_OFF, why)
         if plan is not None or e.late:
             return plan
-        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
         return Phase(e.state, event=text, late=True)
 
@@ -125,9 +157,9 @@ def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preem
     seen = snapshot.job_by_id.get(e.preemptor.job_id)
     if seen is None or seen.state is not JobState.PENDING:
         return None
-    found = preemptors(replace(snapshot, jobs=(seen,)), config.preemptors, own)
-    if found:
-        return found[0]
+    found = urgent_preemptor(seen, config.preemptors, own, snapshot)
+    if found is not None:
+        return found
     if config.eternal.partitions:
         return ordinary(seen, config.eternal, cycle.now, own, snapshot.topology)
     return None
@@ -136,6 +168,7 @@ def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preem
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
     """What this very cycle has already done is taken as done."""
     snapshot, now = cycle.snapshot, cycle.now
+    attached = Command.DETACH not in done and any(_attached(e, job) for job in snapshot.jobs)
     grace = timedelta(seconds=cycle.config.execution.placement_grace)
     preemptor, ours = snapshot.job_by_id.get(e.preemptor.job_id), cycle.reservation(e.placement)
     if Command.DELETE_PLACEMENT in done:
@@ -155,7 +188,24 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         extend_when_ends=now + grace / 2,
         paused=cycle.paused,
         stranger=next(_strangers(e, snapshot), None),
+        attached=attached,
+        inside=tuple(_inside(e, snapshot)),
     )
+
+
+def parts_of(e: Eviction, parts: Sequence[Eviction], snapshot: ClusterSnapshot) -> Parts:
+    """``parts`` are the evictions under way for other components of the same heterogeneous job."""
+    by_job = {part.preemptor.job_id: part for part in parts}
+    found = Parts()
+    for job_id in e.plan.components:
+        job, part = snapshot.job_by_id.get(job_id), by_job.get(job_id)
+        if job_id == e.preemptor.job_id or (job is not None and job.state.holds_nodes):
+            continue
+        if part is None or part.state.undoing:
+            return Parts(lost=job_id if job is None else job.display_id)
+        placed = bool(part.placement) and job is not None and job.reservation == part.placement
+        found = replace(found, approved=found.approved and part.state.acting, placed=found.placed and placed)
+    return found
 
 
 def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
@@ -163,16 +213,28 @@ def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
     return (
         job
         for job in snapshot.jobs
-        if e.placement
-        and job.reservation == e.placement
-        and job.job_id != e.preemptor.job_id
-        and job.state is not JobState.ENDED
+        if e.placement and job.reservation == e.placement and not e.is_for(job) and job.state is not JobState.ENDED
     )
+
+
+def _inside(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
+    """Tasks of an array that run in the placement."""
+    if e.preemptor.pending_tasks > 1:
+        yield from (job for job in snapshot.jobs if job.state.holds_nodes and _attached(e, job))
+
+
+def _fewer_tasks(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
+    """What makes another plan necessary where fewer tasks of an array wait than room is made for."""
+    seen = snapshot.job_by_id.get(e.preemptor.job_id)
+    if seen is None or seen.state is not JobState.PENDING or e.plan.tasks == 1:
+        return {}
+    left = seen.pending_tasks + sum(1 for _ in _inside(e, snapshot))
+    return {seen.job_id: f"only {left} of its tasks are left"} if left < e.plan.tasks else {}
 
 
 def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
     suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
-    expected = {e.preemptor.job_id, *e.plan.staying}
+    expected = {e.preemptor.job_id, *e.plan.staying, *(job.job_id for job in _inside(e, snapshot))}
     others = (
         job
         for name in e.plan.placement_nodes
@@ -190,10 +252,9 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     placement, the snapshot alone has to do.
     """
     snapshot = cycle.snapshot
-    preemptor = snapshot.job_by_id.get(e.preemptor.job_id)
     if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
         return False
-    if _attached(e, preemptor):
+    if any(_attached(e, job) for job in snapshot.jobs):
         return False
     covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
     if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
@@ -201,12 +262,12 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
     # Slurm tells whole seconds: a job that started in the second of the suspension may have these very processors.
     suspended = p.requeued_at.replace(microsecond=0)
-    return all(o.job_id != e.preemptor.job_id and o.start_time is not None and o.start_time < suspended for o in others)
+    return all(not e.is_for(o) and o.start_time is not None and o.start_time < suspended for o in others)
 
 
-def _attached(e: Eviction, preemptor: Job | None) -> bool:
-    """Whether the preemptor could start in the placement, or runs there."""
-    return preemptor is not None and preemptor.state is not JobState.ENDED and preemptor.reservation == e.placement
+def _attached(e: Eviction, job: Job | None) -> bool:
+    """Whether this is the preemptor, or a task of its array, and could start in the placement, or runs there."""
+    return job is not None and e.is_for(job) and job.state is not JobState.ENDED and job.reservation == e.placement
 
 
 def next_phase(e: Eviction, observation: Observation, now: datetime, watch_return_s: float) -> Phase | None:
@@ -217,7 +278,7 @@ def next_phase(e: Eviction, observation: Observation, now: datetime, watch_retur
         return _before_start(e, observation, now)
     # A preemptor that stays in its placement could start there again. Detached first: Slurm refuses to delete a
     # reservation in use, and a running job survives the detaching.
-    if e.placement and _attached(e, observation.preemptor):
+    if e.placement and (observation.attached or _attached(e, observation.preemptor)):
         return Phase(e.state, Command.DETACH)
     placed = observation.placement
     if e.suspended_nodes:  # it stays over them, and only there
@@ -234,26 +295,40 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
     job = observation.preemptor
     if job is None and observation.hidden and now < observation.placement_ends:
         return None
+    if started := _has_started(e, observation, now):
+        return started
     pointless = _pointless(e, job)
     if job is None or pointless:
         return undo(OutcomeCode.POINTLESS, pointless)
-    if job.state is not JobState.PENDING:
-        outcome = Outcome(OutcomeCode.STARTED, _how_it_started(e, job))
-        return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=job.start_time or now)
+    if observation.parts.lost:
+        return undo(OutcomeCode.CALLED_OFF, f"component {observation.parts.lost} of its heterogeneous job has no plan")
     if observation.stranger is not None:
         why = f"Job {observation.stranger.display_id} of user {observation.stranger.user} was in the placement, "
         return undo(OutcomeCode.MISUSED, f"{why}which is for {e.plan.called} {job.display_id} alone")
     if now >= observation.placement_ends:
         why = f"The {e.plan.called} did not start before its placement ended"
         return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why), late=True)
-    if observation.paused and e.state is E.PLACING:
+    return _towards_start(e, observation, job, now)
+
+
+def _has_started(e: Eviction, observation: Observation, now: datetime) -> Phase | None:
+    """The row once the preemptor runs; of an array, once as many tasks do as room is made for, or as are left."""
+    job, inside = observation.preemptor, observation.inside
+    waits = job is not None and job.state is JobState.PENDING
+    if inside and (len(inside) >= e.plan.tasks or not waits or now >= observation.placement_ends):
+        return _started(e, inside, now)
+    return _started(e, (job,), now) if job is not None and job.state.holds_nodes else None
+
+
+def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetime) -> Phase | None:
+    if e.state is E.PLACING and (observation.paused or not observation.parts.approved):
         return None
     if held := placement_phase(e, observation.placement):
         return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
     if e.state is E.PLACING:
-        return Phase(E.PREEMPTING)
+        return Phase(E.PREEMPTING) if observation.parts.placed else None
     if e.state is E.PREEMPTING and observation.nodes_free:
         return Phase(E.STARTING)
     if not e.late and now > e.plan.deadline:
@@ -269,13 +344,18 @@ def _pointless(e: Eviction, job: Job | None) -> str:
         return ""
     if job.priority == 0:
         return f"The {e.plan.called} is held"
-    changed = job.num_nodes > e.plan.nodes_needed or job.partitions != e.preemptor.partitions
+    changed = job.num_nodes > e.preemptor.num_nodes or job.partitions != e.preemptor.partitions
     return f"The {e.plan.called} was changed" if changed else ""
 
 
-def _how_it_started(e: Eviction, job: Job) -> str:
-    start = job.start_time
-    if start is None:
-        return f"The {e.plan.called} started"
-    margin_s = (e.plan.deadline - start).total_seconds()
-    return f"The {e.plan.called} started {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline"
+def _started(e: Eviction, jobs: Sequence[Job], now: datetime) -> Phase:
+    """The row of an eviction whose preemptor has started; of an array, these of its tasks."""
+    starts = [job.start_time for job in jobs if job.start_time is not None]
+    what = f"The {e.plan.called} started"
+    if e.preemptor.pending_tasks > 1:
+        what = f"{len(jobs)} task(s) of the {e.plan.called} started"
+    if starts:
+        margin_s = (e.plan.deadline - max(starts)).total_seconds()
+        what += f" {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline"
+    outcome = Outcome(OutcomeCode.STARTED, what)
+    return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=max(starts, default=now))

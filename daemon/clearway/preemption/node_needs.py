@@ -10,7 +10,7 @@ whole node: it is then free when all have left, which is always true.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
@@ -18,6 +18,9 @@ from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import could_serve, serving
 from clearway.planning.formulation.places import by_switch, in_a_row
+
+_SLOT = "#"  # no node's name has it
+_MOST_SLOTS = 4_096  # of all nodes together
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,18 @@ class Sharing:
     holds: Mapping[str, Mapping[str, Amounts]]  # job_id -> node -> amounts: of those that may leave
 
 
-def needs_of(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, whole: bool = False) -> Needs | None:
+def needs_of(
+    job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, whole: bool = False, several: bool = False
+) -> Needs | None:
     """The needs of a waiting job on these nodes; None where any whole nodes do that are good enough.
 
-    ``whole``: a job that asks for no GPUs shall have whole nodes.
+    ``whole``: a job that asks for no GPUs shall have whole nodes. ``several``: tasks of an array, of which one node may
+    hold more than one.
     """
     if job.gpus:
         per_node = _part_with_gpus(job, snapshot.nodes)
     else:
-        per_node = None if whole else _part_without_gpus(job, snapshot, eligible)
+        per_node = None if whole else _part_without_gpus(job, snapshot, eligible, several=several)
     one_switch = job.switches == 1
     if per_node is None and not (job.required_nodes or job.contiguous or one_switch):
         return None
@@ -77,6 +83,45 @@ def share(
         if needs.contiguous:
             nodes.append(NodeResources(node.name, Amounts(), held=Amounts(cores=1)))
     return Sharing(tuple(nodes), holds)
+
+
+def slotted(sharing: Sharing, needs: Needs, tasks: int) -> Sharing:
+    """The same nodes, each once for every task that it could hold beside others.
+
+    The second slot of a node is a node that has one part less, and so on: it serves as soon as two parts are free. So
+    many tasks of n nodes each fit as soon as there are tasks x n slots, if no node counts for more than all the tasks.
+    """
+    most = max(1, min(tasks, _MOST_SLOTS // max(1, len(sharing.nodes))))
+    part, nodes, slots = needs.per_node, list[NodeResources](), dict[str, list[str]]()
+    for node in sharing.nodes:
+        for number in range(most):
+            has = _less(node.has, part, number)
+            each = replace(node, name=f"{node.name}{_SLOT}{number}" if number else node.name, has=has)
+            if number and not could_serve(each, needs):
+                break
+            nodes.append(each)
+            slots.setdefault(node.name, []).append(each.name)
+    holds = {
+        job_id: {slot: amounts for name, amounts in held.items() for slot in slots[name]}
+        for job_id, held in sharing.holds.items()
+    }
+    return Sharing(tuple(nodes), holds)
+
+
+def node_of(slot: str) -> str:
+    """The name of the node of a slot."""
+    return slot.partition(_SLOT)[0]
+
+
+def _less(has: Amounts, part: Amounts, times: int) -> Amounts:
+    """What is left of a node; GPUs of no certain type are taken from the types that it has most of."""
+    left = dict(has.gpus)
+    for kind, count in part.gpus:
+        for _ in range(count * times):
+            own = kind or max(left, key=lambda name: left[name], default="")
+            left[own] = left.get(own, 0) - 1
+    gpus = tuple((name, max(0, count)) for name, count in left.items())
+    return Amounts(max(0, has.cores - times * part.cores), max(0, has.memory_mib - times * part.memory_mib), gpus)
 
 
 def placement_nodes(
@@ -130,7 +175,9 @@ def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:
     return Amounts(cpus, job.memory_mib if memory_counts else 0, job.gpus or ())
 
 
-def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection[str]) -> Amounts | None:
+def _part_without_gpus(
+    job: Job, snapshot: ClusterSnapshot, eligible: Collection[str], *, several: bool
+) -> Amounts | None:
     """What the job takes of each node; None where whole nodes do as well, and on any doubt.
 
     Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
@@ -148,7 +195,7 @@ def _part_without_gpus(job: Job, snapshot: ClusterSnapshot, eligible: Collection
     part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
     if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
         return None  # what may be too much for a node is not asked of it
-    return part if any(node.cpus > part.cores and in_parts(node, snapshot) for node in nodes) else None
+    return part if any(node.cpus > part.cores and (several or in_parts(node, snapshot)) for node in nodes) else None
 
 
 def _in_doubt(job: Job) -> bool:

@@ -120,7 +120,7 @@ def ordinary_preemptors(
         if job.job_id in served or queue.blocked(job):
             continue
         nodes = queue.reach(job)
-        if suppressed(job) or obstacle(job, placements, snapshot.topology):
+        if suppressed(job) or _of_several(job) or obstacle(job, placements, snapshot.topology):
             queue.passed_over.append(nodes)
             continue
         queue.add(job)
@@ -162,6 +162,11 @@ def _waits(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule], no
         and (job.eligible_time or now) <= now
         and _is_ordinary(job, settings, rules)
     )
+
+
+def _of_several(job: Job) -> bool:
+    """Arrays and heterogeneous jobs are left to Slurm, unless they are urgent."""
+    return job.pending_tasks > 1 or job.het_job_id is not None
 
 
 def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> bool:

@@ -24,7 +24,7 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
-from clearway.preemption.node_needs import placement_nodes, sharers, takes_parts
+from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
@@ -52,13 +52,29 @@ def solve_alone(
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
-    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs.
+    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Of an array it is the problem of as many
+    tasks as can start in time; fewer tasks need no more, so that their number is found by bisection.
     """
-    snapshot, eternal = context.snapshot, context.config.eternal
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
-    if snapshot.unreadable:
+    if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
+    best = _solve(preemptor, context, planner, whole=whole)
+    possible, impossible = 0, preemptor.tasks
+    if isinstance(best, Solution):
+        return best
+    while impossible - possible > 1:
+        tasks = (possible + impossible) // 2
+        found = _solve(replace(preemptor, tasks=tasks), context, planner, whole=whole)
+        if isinstance(found, Solution):
+            best, possible = found, tasks
+        else:
+            best, impossible = (best if possible else found), tasks
+    return best
+
+
+def _solve(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Solution | NoPlan:
+    snapshot, eternal = context.snapshot, context.config.eternal
     choices = [preemptor]
     if not preemptor.only_opportunistic and any(j.state.holds_nodes and is_eternal(j, eternal) for j in snapshot.jobs):
         choices.insert(0, replace(preemptor, only_opportunistic=True))
@@ -77,12 +93,12 @@ def _best_partition(
     for partition in preemptor.job.partitions:
         for prepared in _problems(preemptor, partition, context, whole=whole):
             curve = planner.solve(prepared.problem)
-            point = curve.choose(preemptor.job.num_nodes)
+            point = curve.choose(preemptor.nodes)
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
             else:
                 found.append(Solution(prepared, curve, point))
-    best = choose([each.point for each in found], preemptor.job.num_nodes)
+    best = choose([each.point for each in found], preemptor.nodes)
     return next((each for each in found if each.point is best), last)
 
 
@@ -120,21 +136,23 @@ def plan_of(
         preemptor=preemptor.job,
         made_at=prepared.context.now,
         deadline=preemptor.deadline,
-        nodes_needed=preemptor.job.num_nodes,
+        nodes_needed=preemptor.nodes,
         problem=prepared.problem,
         curve=solution.curve,
         chosen=point,
         placement_nodes=nodes,
-        free_nodes=prepared.free_nodes,
+        free_nodes=tuple(dict.fromkeys(node_of(name) for name in prepared.free_nodes)),
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
-        together=together,
+        together=together or tuple(each for each in preemptor.components if each != preemptor.job.job_id),
         eternal=tuple(
             each.job_id for each in point.actions if each.job_id in prepared.eternal and each.action is not Action.END
         ),
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
+        tasks=preemptor.tasks,
+        components=preemptor.components,
     )
 
 
@@ -143,8 +161,9 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     rank = {Action.KILL: 0, Action.SUSPEND: 0, Action.APP_CHECKPOINT: 1, Action.SYS_CHECKPOINT: 1, Action.END: 2}
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
     if prepared.problem.needs is not None:
-        nodes = prepared.preemptor.job.num_nodes
-        return tuple(sorted(placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)))
+        nodes = prepared.preemptor.nodes
+        slots = placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)
+        return tuple(sorted({node_of(name) for name in slots}))
     freed: dict[str, int] = {}
     held: set[str] = set()
     for candidate in prepared.problem.candidates:
@@ -155,7 +174,7 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
                 held.add(name)
     order = sorted((later, name) for name, later in freed.items() if name not in held)
     names = (*prepared.free_nodes, *(name for _, name in order))
-    return tuple(sorted(names[: prepared.preemptor.job.num_nodes]))
+    return tuple(sorted(names[: prepared.preemptor.nodes]))
 
 
 def _explain(
@@ -245,6 +264,6 @@ def _infeasible(prepared: PreparedProblem) -> str:
     where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
     return (
-        f"{prepared.preemptor.job.num_nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
+        f"{prepared.preemptor.nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
         f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}"
     )

@@ -18,7 +18,10 @@ from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
-from clearway.preemption.node_needs import needs_of, share
+from clearway.preemption.node_needs import needs_of, node_of, share, slotted
+
+# Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
+BACKFILL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,14 @@ def prepare_problem(
     eligible = _eligible(preemptor, partition, context, eternal)
     leaving = _leaving(snapshot, context.under_way)
     horizon_s = horizon(preemptor, config, now)
-    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole)
+    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1)
     # A job that stands suspended keeps what it has of a node, GPUs among it.
     may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
     jobs = job_options(preemptor, context, horizon_s, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
     sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys()) if needs is not None else None
+    if sharing is not None and needs is not None and preemptor.tasks > 1:
+        sharing = slotted(sharing, needs, preemptor.tasks)
     staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
     freeable = _freeable(staying, jobs.options.keys()) if sharing is None else sharing.holds
     candidates = []
@@ -73,15 +78,15 @@ def prepare_problem(
     free = {node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot)}
     step_s = max(1, math.ceil(horizon_s / config.planning.steps))
     problem = EvictionProblem(
-        max(0, preemptor.job.num_nodes - len(free)),
+        max(0, preemptor.nodes - len(free)),
         int(horizon_s // step_s) * step_s,
         step_s,
         tuple(candidates),
-        preemptor.job.num_nodes,
+        preemptor.nodes,
         busy_s=file_system_busy_s(context.under_way.evictions, snapshot, config, now, horizon_s),
     )
     if sharing is not None:
-        problem = replace(problem, nodes_needed=preemptor.job.num_nodes, needs=needs, nodes=sharing.nodes)
+        problem = replace(problem, nodes_needed=preemptor.nodes, needs=needs, nodes=sharing.nodes)
         free = {node.name for node in serving(problem, ())}
     by_id = snapshot.job_by_id
     likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))
@@ -107,7 +112,8 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     remaining_s = (preemptor.deadline - now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
-    return max(0.0, remaining_s - config.execution.kill_allowance - approval_s(config.daemon.mode, config.execution))
+    starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
+    return max(0.0, remaining_s - starts_s - approval_s(config.daemon.mode, config.execution))
 
 
 def _eligible(
@@ -160,6 +166,6 @@ def _surest_first(names: Iterable[str], snapshot: ClusterSnapshot, promised: fro
     """Nodes on which jobs still run that leave for other evictions come last: none of those is taken needlessly."""
 
     def depends_on_others(name: str) -> bool:
-        return any(job.job_id in promised for job in snapshot.jobs_on.get(name, ()))
+        return any(job.job_id in promised for job in snapshot.jobs_on.get(node_of(name), ()))
 
     return tuple(sorted(names, key=lambda name: (depends_on_others(name), name)))

@@ -9,6 +9,7 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
 from clearway.model.plan import Plan
 from clearway.model.problem import Action
+from clearway.preemption.detection import tasks_at_once
 
 
 def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
@@ -29,6 +30,8 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
         return f"the {plan.called} {plan.preemptor.job_id} is held"
     if asks_for(preemptor) != asks_for(plan.preemptor):
         return f"the {plan.called} {plan.preemptor.job_id} was changed"
+    if tasks_at_once(preemptor, snapshot) < plan.tasks:
+        return f"fewer tasks of array {plan.preemptor.job_id} can start than the plan is for"
     if gone := next(filter(None, (_job_misfit(planned, plan, snapshot) for planned in plan.leaving)), ""):
         return gone
     leaving = {job.job_id for job in plan.leaving}

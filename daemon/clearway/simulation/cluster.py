@@ -82,6 +82,8 @@ class SimulatedCluster:
         known["exclusive"] = cpus_per_node is None
         job = Job(**(known | fields))
         entry = self.jobs[job_id] = SimulatedJob(job, program or Program(), cpus, usual_priority=job.priority)
+        if job.pending_tasks > 1:
+            entry.job = job = replace(job, array_job_id=job_id)
         if nodes := tuple(on):
             self._start(entry, nodes, submitted)
         entry.saved_s = saved_s  # done in this very run: set after it began
@@ -305,10 +307,42 @@ class SimulatedCluster:
         for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
             if not free:
                 return
-            nodes = self._fit(entry, free, reserved)
-            if nodes:
-                self._start(entry, nodes, self.now)
+            if entry.job.het_job_id is not None:
+                self._start_components(entry, free, reserved)
+                continue
+            while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, reserved)):
+                self._start(self._next_task(entry), nodes, self.now)
                 free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
+
+    def _start_components(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> None:
+        """All components of a heterogeneous job, or none; with the first one."""
+        parts = [e for e in self.jobs.values() if e.job.het_job_id == entry.job.het_job_id]
+        waiting = [e for e in parts if e.job.state is JobState.PENDING and self._may_start(e.job)]
+        if entry is not parts[0] or len(waiting) < len(parts):
+            return
+        found: list[tuple[SimulatedJob, tuple[str, ...]]] = []
+        left = set(free)
+        for part in waiting:
+            nodes = self._fit(part, left, reserved)
+            if not nodes:
+                return
+            left.difference_update(nodes)
+            found.append((part, nodes))
+        for part, nodes in found:
+            self._start(part, nodes, self.now)
+        free &= left
+
+    def _next_task(self, entry: SimulatedJob) -> SimulatedJob:
+        """What starts of it: of an array a task with an id of its own, and the last one with the array's."""
+        left = entry.job.pending_tasks - 1
+        if not left:
+            return entry
+        job_id = str(self.next_id)
+        self.next_id += 1
+        job = replace(entry.job, job_id=job_id, pending_tasks=1, array_task_id=int(job_id))
+        task = self.jobs[job_id] = replace(entry, job=job, runs=[], gpus={})
+        entry.job = replace(entry.job, pending_tasks=left)
+        return task
 
     def _may_start(self, job: Job) -> bool:
         waits = job.eligible_time is not None and job.eligible_time > self.now
@@ -316,6 +350,9 @@ class SimulatedCluster:
 
     def _fit(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> tuple[str, ...]:
         job = entry.job
+        tasks = (e.job for e in self.jobs.values() if job.array_limit and e.job.array_job_id == job.array_job_id)
+        if job.array_limit and sum(each.state.holds_nodes for each in tasks) >= job.array_limit:
+            return ()
         names = free & set(self.reservations[job.reservation].nodes) if job.reservation else free - reserved
         if len(names) < job.num_nodes:
             return ()

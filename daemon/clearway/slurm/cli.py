@@ -2,8 +2,8 @@
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
 new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
-leaf switches while a waiting job asks for one. An array's last task is named by its array and index: its own id would
-requeue the whole array.
+leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``array_tasks``). An array's
+last task is named by its array and index: its own id would requeue the whole array.
 """
 
 import math
@@ -18,6 +18,7 @@ from functools import cached_property
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
+from clearway.slurm.array_tasks import ArrayTasks
 from clearway.slurm.guarded_backend import Act, GuardedBackend
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -49,6 +50,7 @@ class CliBackend(GuardedBackend):
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at = NEVER
+        self._array_tasks = ArrayTasks()
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -74,9 +76,14 @@ class CliBackend(GuardedBackend):
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         text, token = self._squeue()
         jobs, skipped = parse.read_jobs(text, token, self._job_columns)
+        asked, answer = self._array_tasks.to_ask(jobs), list[Job]()
+        if asked:
+            text, token = self._squeue("--array", "--states=PENDING", f"--jobs={','.join(asked)}")
+            answer, _ = parse.read_jobs(text, token, self._job_columns)
+        jobs = self._array_tasks.complete(jobs, answer, asked)
         # The details tell of GPUs in use.
         nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
-        queries = 2 + self._refresh_excluded(jobs, now)
+        queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         return [self._with_excluded(job) for job in jobs], nodes, skipped + skipped_nodes, queries
 
     def job(self, job_id: str) -> Job | None:
@@ -84,6 +91,8 @@ class CliBackend(GuardedBackend):
         if found is None:
             return None
         job, _ = found
+        if job.pending_tasks > 1:
+            job = self._array_tasks.learn_limit(job, self._scontrol("show", "job", job.array_job_id or job_id))
         if job.state is JobState.PENDING or (job.state.holds_nodes and job_id not in self._excluded):
             self._read_excluded(f"--jobs={job_id}")
         return self._with_excluded(job)

@@ -22,7 +22,8 @@ MAX_FRAME = 512 * 1024 * 1024
 INVALID_JOB_ID = 2017  # Slurm's ESLURM_INVALID_JOB_ID
 
 _JOB_FIELDS = (
-    "id", "array_id", "array_task_id", "array_tasks_waiting", "heterogeneous_id", "heterogeneous_offset", "state",
+    "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel",
+    "heterogeneous_id", "heterogeneous_offset", "state",
     "state_reason", "partition", "account", "qos", "num_nodes", "allocated_nodes", "cpus", "min_cpus_per_node",
     "ntasks", "cpus_per_task", "resource_sharing", "required_switches", "time_limit", "start_time", "submit_time",
     "eligible_time", "reservation", "constraints", "licenses", "required_nodes", "excluded_nodes",

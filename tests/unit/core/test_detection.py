@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
-from clearway.model.cluster import JobState, Topology, wanted_features
-from clearway.preemption.detection import imagined, preemptors, usual_partition
+from clearway.model.cluster import Job, JobState, Topology, wanted_features
+from clearway.preemption.detection import imagined, preemptors, tasks_at_once, usual_partition
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 ANY = PreemptorRule(qos=("urgent",))
@@ -116,8 +117,14 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"reason": "QOSMaxJobsPerUserLimit"}, "reason QOSMaxJobsPerUserLimit", id="limit"),
         pytest.param({"reason": "AssocGrpNodeLimit"}, "reason AssocGrpNodeLimit", id="account's limit"),
         pytest.param({"reason": "launch failed requeued held"}, "reason launch failed", id="failed before"),
-        pytest.param({"pending_tasks": 2}, "array of tasks", id="array"),
-        pytest.param({"het_job_id": "900", "het_job_offset": 0}, "heterogeneous", id="heterogeneous"),
+        pytest.param({"pending_tasks": 2}, "", id="array"),
+        pytest.param({"pending_tasks": 2, "reason": "Resources,BeginTime"}, "", id="array of which one task waits"),
+        pytest.param({"pending_tasks": 2, "reason": "JobArrayTaskLimit"}, "JobArrayTaskLimit", id="array at its limit"),
+        pytest.param(
+            {"pending_tasks": 2, "dependency": "aftercorr:9_*(unfulfilled)"}, "waits for another job's", id="aftercorr"
+        ),
+        pytest.param({"het_job_id": "900", "het_job_offset": 0}, "", id="heterogeneous"),
+        pytest.param({"het_job_id": "899", "het_job_offset": 1}, "not all components", id="one of two components"),
         pytest.param({"gres": "gres:gpu:a100:2", "gpus": (("a100", 2),)}, "", id="GPUs per node"),
         pytest.param({"gres": "gres:gpu:3", "gpus": None}, "cannot be told from gres:gpu:3", id="GPUs per job"),
         pytest.param({"gres": "gres:nic:1"}, "cannot be told from gres:nic:1", id="other gres"),
@@ -137,6 +144,71 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
 def test_obstacles(fields: dict[str, Any], obstacle: str) -> None:
     (found,) = preemptors(snapshot([urgent_job(**fields)]), [ANY], frozenset({"clearway_7"}))
     assert (obstacle in found.obstacle.why) if found.obstacle else not obstacle
+
+
+@pytest.mark.parametrize(
+    ("fields", "running", "tasks"),
+    [
+        ({}, 0, 4),
+        ({"array_limit": 3}, 0, 3),
+        ({"array_limit": 3}, 2, 1),
+        ({"num_nodes": 4}, 0, 2),  # of eight nodes
+        ({"contiguous": True}, 0, 1),
+        ({"required_nodes": ("n1",)}, 0, 1),
+        ({"reason": "Resources,BeginTime"}, 0, 1),  # how many wait for nodes is not told
+        ({"pending_tasks": 1}, 0, 1),
+    ],
+)
+def test_tasks_at_once(fields: dict[str, Any], running: int, tasks: int) -> None:
+    array = urgent_job(**({"nodes": 1, "pending_tasks": 4, "array_job_id": "900"} | fields))
+    others = [job(number, array_job_id="900", array_task_id=number) for number in range(running)]
+    seen = snapshot([array, *others, job(50)], idle=7 - running)
+    assert tasks_at_once(array, seen) == tasks
+    (found,) = preemptors(seen, [ANY])
+    assert (found.tasks, found.nodes, found.obstacle) == (tasks, tasks * array.num_nodes, "")
+
+
+def test_an_array_at_its_limit_is_left_to_slurm() -> None:
+    array = urgent_job(nodes=1, pending_tasks=4, array_job_id="900", array_limit=1)
+    (found,) = preemptors(snapshot([array, job(5, array_job_id="900", array_task_id=5)]), [ANY])
+    assert found.obstacle == "as many tasks of its array run as may at once"
+
+
+def het_job(count: int, **fields: Any) -> list[Job]:
+    return [
+        urgent_job(900 + n, 1, het_job_id="900", het_job_offset=n, **(fields if n == count - 1 else {}))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "fields", "obstacle"),
+    [
+        (2, {}, ""),
+        (8, {}, ""),
+        (9, {}, "9 components; at most 8"),
+        (2, {"qos": "normal"}, "not all components"),
+        (2, {"state": JobState.RUNNING, "nodes": ("n1",)}, "not all components"),
+        (2, {"licenses": "abaqus:5"}, "component 900+1: it asks for licenses"),
+    ],
+)
+def test_the_components_of_a_heterogeneous_job_are_urgent_together(
+    count: int, fields: dict[str, Any], obstacle: str
+) -> None:
+    jobs = het_job(count)
+    jobs[-1] = replace(jobs[-1], **fields)
+    found = preemptors(snapshot(jobs), [ANY])
+    (first,) = (each for each in found if each.job.job_id == "900")
+    assert first.components == tuple(each.job_id for each in jobs)
+    assert (obstacle in first.obstacle) if obstacle else not first.obstacle
+
+
+def test_components_have_the_earliest_of_their_deadlines() -> None:
+    jobs = het_job(2, comment="clearway:max_delay=1m")
+    alone = preemptors(snapshot([replace(each, het_job_id=None, het_job_offset=None) for each in jobs]), [ANY])
+    together = preemptors(snapshot(jobs), [ANY])
+    assert len({each.deadline for each in alone}) == 2
+    assert {each.deadline for each in together} == {min(each.deadline for each in alone)}
 
 
 def test_one_leaf_switch_is_no_obstacle_where_the_switches_are_known() -> None:

@@ -150,7 +150,7 @@ def job_from_row(row: Row) -> Job:
     allocated = fields.tres(row["tres-alloc"])
     num_nodes = _num_nodes(row, state, nodes, allocated)
     tasks = _optional(row["NumTasks"], "NumTasks")
-    task_id, pending_tasks = _array(row["ArrayTaskID"])
+    task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
     het_job_id = fields.text(row["HetJobID"])
     het_job_id = "" if het_job_id == "0" else het_job_id
     return Job(
@@ -195,6 +195,7 @@ def job_from_row(row: Row) -> Job:
         array_job_id=row["ArrayJobID"] if fields.text(row["ArrayTaskID"]) else None,
         array_task_id=task_id,
         pending_tasks=pending_tasks,
+        array_limit=array_limit,
         het_job_id=het_job_id or None,
         het_job_offset=fields.number(row["HetJobOffset"], "HetJobOffset") if het_job_id else None,
     )
@@ -213,8 +214,12 @@ def job_target(row: Row) -> str:
     """How to name exactly this job to scontrol and scancel.
 
     The last task of an array to start gets the id of the array itself, and ``scontrol requeue`` of that number
-    requeues every task (measured); ``1909_4`` is one task, ``1909_[7-199:2]`` the tasks that still wait.
+    requeues every task (measured); ``1909_4`` is one task, ``1909_[7-199:2]`` the tasks that still wait. The first
+    component of a heterogeneous job has the id of the whole job: ``1909+0`` is that component alone.
     """
+    het_job_id = fields.text(row["HetJobID"])
+    if het_job_id and het_job_id != "0":
+        return f"{het_job_id}+{row['HetJobOffset']}"
     tasks = fields.text(row["ArrayTaskID"]).partition("%")[0]
     if not tasks:
         return row["JobID"]
@@ -233,13 +238,13 @@ def read_excluded_nodes(text: str, token: str) -> tuple[dict[str, tuple[str, ...
     return excluded, skipped
 
 
-def _array(value: str) -> tuple[int | None, int]:
-    """``7-199:2%3,201`` as (None, 98); ``4`` as (4, 1); "N/A" as (None, 1)."""
-    tasks = fields.text(value).partition("%")[0]
+def _array(value: str) -> tuple[int | None, int, int]:
+    """Task, waiting tasks, limit: ``7-199:2%3,201`` is (None, 98, 3); ``4`` is (4, 1, 0); "N/A" is (None, 1, 0)."""
+    tasks, _, limit = fields.text(value).partition("%")
     if not tasks:
-        return None, 1
+        return None, 1, 0
     count = fields.count_tasks(tasks, "ArrayTaskID")
-    return (int(tasks), 1) if tasks.isdecimal() else (None, count)
+    return int(tasks) if tasks.isdecimal() else None, count, fields.number(limit, "ArrayTaskID") if limit else 0
 
 
 def _num_nodes(row: Row, state: JobState, nodes: tuple[str, ...], allocated: dict[str, str]) -> int:

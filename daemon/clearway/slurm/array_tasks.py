@@ -1,0 +1,61 @@
+"""What squeue does not show of arrays, which it prints as one line for all tasks that wait (measured on 22.05).
+
+A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
+squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line. ``squeue --array`` prints
+each task by itself; asked of all tasks it could be a million lines. So it is asked of those tasks alone that were seen
+on nodes and are not seen any more; the first time, when none is known, of every array that has such a line.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from clearway.model.cluster import Job, JobState
+
+MOST_ASKED = 500  # tasks that may be hidden, in one query; the others come in the next cycles
+
+# Ahead of everything that a user can write into the record.
+_LIMIT = re.compile(r"^JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottle=(\d+) ", re.MULTILINE | re.ASCII)
+
+
+class ArrayTasks:
+    """The tasks that were seen on nodes, and the limits of arrays; what a restart forgets is asked for again."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[str] | None = None
+        self._limits: dict[str, int] = {}
+
+    def to_ask(self, jobs: Iterable[Job]) -> list[str]:
+        """Ids of tasks, or of arrays, of which tasks may be hidden."""
+        jobs = tuple(jobs)
+        arrays = {job.array_job_id for job in jobs if job.array_job_id is not None and job.pending_tasks > 1}
+        if self._known is None:
+            return sorted(arrays)
+        seen = {job.job_id for job in jobs}
+        return sorted(self._known - seen)[:MOST_ASKED] if arrays else []
+
+    def complete(self, jobs: Sequence[Job], answer: Iterable[Job], asked: Sequence[str]) -> list[Job]:
+        """All jobs, with the tasks that were hidden; ``answer`` is what squeue told of those that it was asked of."""
+        seen = {job.job_id for job in jobs}
+        hidden = {job.job_id: job for job in answer if job.job_id not in seen and job.state is JobState.PENDING}
+        waiting = (self._known or frozenset()) - seen - set(asked)
+        running = {job.job_id for job in jobs if job.array_job_id is not None and job.state.holds_nodes}
+        self._known = frozenset(running | hidden.keys() | waiting)
+        counts = Counter(job.array_job_id for job in hidden.values())
+        arrays = {job.array_job_id for job in jobs if job.pending_tasks > 1}
+        told = {job.array_job_id or "": job.array_limit for job in jobs if job.array_limit}
+        self._limits = {array: limit for array, limit in (self._limits | told).items() if array in arrays}
+        return [*(self._as_array(job, counts[job.array_job_id]) for job in jobs), *hidden.values()]
+
+    def learn_limit(self, job: Job, text: str) -> Job:
+        """An array with its limit from ``text``, what ``scontrol show job`` says of it."""
+        limits = [int(found) for found in _LIMIT.findall(text)]
+        self._limits[job.array_job_id or ""] = limit = min(limits, default=0)
+        return replace(job, array_limit=limit)
+
+    def _as_array(self, job: Job, hidden: int) -> Job:
+        if job.pending_tasks == 1:
+            return job
+        limit = job.array_limit or self._limits.get(job.array_job_id or "", 0)
+        return replace(job, pending_tasks=max(1, job.pending_tasks - hidden), array_limit=limit)
