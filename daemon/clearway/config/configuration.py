@@ -186,6 +186,11 @@ class ExecutionConfig(_Section):
     kill_allowance: Duration = _key(
         10.0, "time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor; 0: none"
     )
+    node_boot: Duration | None = _key(
+        None,
+        "time within which a node that power saving has switched off runs a job; at most, and by default, Slurm's "
+        "ResumeTimeout, which is often much longer",
+    )
     late_checkpoint: Literal["kill", "wait"] = _key(
         "wait",
         "a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is planned anew "

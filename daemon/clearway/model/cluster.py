@@ -117,6 +117,9 @@ class Node:
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
     weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
+    # Power saving has it, and boots it for a job that it is given: within so many seconds at most. None: it is awake,
+    # or cannot be used. Not ``available`` meanwhile.
+    boot_s: float | None = None
 
     @property
     def drained(self) -> bool:
@@ -127,7 +130,7 @@ class Node:
     def silent(self) -> bool:
         """Whether Slurm waits for an answer of it, as it does of every node after a start of slurmctld."""
         waits = self.raw_state.startswith("UNKNOWN") or "*" in self.raw_state or "NOT_RESPONDING" in self.raw_state
-        return waits and not any(word in self.raw_state for word in ("DOWN", "DRAIN", "FAIL"))
+        return waits and not any(word in self.raw_state for word in ("DOWN", "DRAIN", "FAIL", "POWERING_UP"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +171,15 @@ class PreemptPriorities:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerSaving:
+    """Slurm's power saving, which boots nodes for jobs and switches idle ones off."""
+
+    resume_s: float = 0.0  # how long a node may take to boot
+    suspend_s: float = 0.0  # ... and to go off, before which it is not booted
+    hides_nodes: bool = False  # nodes of the cloud that are off are in no answer of Slurm's
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """The leaf switch of each node, where Slurm knows it (``TopologyPlugin=topology/tree``)."""
 
@@ -186,6 +198,7 @@ class ClusterSnapshot:
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
     topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
+    power_saving: PowerSaving = PowerSaving()
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:

@@ -271,6 +271,8 @@ class PreemptionController:
         slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
+        if slurms_turn and context.snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
+            return "Slurm, which does not show nodes of the cloud that are off, has its turn"
         if plan.leaving and self._fewer_soon(preemptor, plan, planning, context):
             return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
         return ""

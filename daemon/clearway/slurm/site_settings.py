@@ -1,4 +1,4 @@
-"""What administrators seldom change, read anew every few minutes: Slurm's order of preemption, and its leaf switches.
+"""What administrators seldom change, read anew every few minutes: preemption, power saving, and the leaf switches.
 
 Both readers are given what runs a command of Slurm and returns what it prints.
 """
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from clearway.model.cluster import Job, JobState, PreemptPriorities, Topology
+from clearway.model.cluster import Job, JobState, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
-from clearway.slurm.parse import FieldError, preempt, read_leaf_switches
+from clearway.slurm.parse import FieldError, preempt, read_leaf_switches, read_power_saving
 
-PRIORITIES_EVERY_S = 600.0
+CONFIG_EVERY_S = 600.0
 TOPOLOGY_EVERY_S = 300.0
 TOPOLOGY_AGAIN_S = 60.0  # after a failure
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -19,32 +19,34 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 Run = Callable[[Sequence[str]], str]
 
 
-class PreemptReader:
-    """What Slurm's own preemption sorts jobs by.
+class ConfigReader:
+    """What Slurm's own preemption sorts jobs by, and its power saving.
 
-    Only comparisons with Slurm's rule need it. So a failure costs nothing but those: what was known stays, and what
-    was never known counts as equal.
+    Only comparisons with Slurm's rule need the first. So a failure costs nothing but those: what was known stays, and
+    what was never known counts as equal. While power saving is not known, a node that is off counts as out of order.
     """
 
     def __init__(self) -> None:
         self._known = PreemptPriorities()
+        self._power = PowerSaving()
         self._read_at = NEVER
 
-    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, int]:
-        """The priorities, and how many queries that took now."""
-        if abs((now - self._read_at).total_seconds()) < PRIORITIES_EVERY_S:
-            return self._known, 0
+    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, PowerSaving, int]:
+        """The priorities, power saving, and how many queries that took now."""
+        if abs((now - self._read_at).total_seconds()) < CONFIG_EVERY_S:
+            return self._known, self._power, 0
         self._read_at, queries = now, 1
         with suppress(SlurmError):
-            of_qos = preempt.sorts_by_qos(run(["scontrol", "show", "config"]))
+            config = run(["scontrol", "show", "config"])
+            self._power = read_power_saving(config)
             queries = 2
-            if of_qos:
+            if preempt.sorts_by_qos(config):
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
                 self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
             else:
                 tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
                 self._known = PreemptPriorities(tiers)
-        return self._known, queries
+        return self._known, self._power, queries
 
 
 class TopologyReader:
