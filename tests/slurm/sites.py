@@ -22,6 +22,8 @@ CONF = (
     "PreemptType=preempt/partition_prio",
     "PreemptMode=REQUEUE",
     "PartitionName=top Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
+    "PartitionName=graceful Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=6",
+    "PartitionName=standing Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=OFF",
 )
 POWER = '#!/bin/sh\nmkdir -p {orders}\nprintf "%s\\n" "$1" > {orders}/new.$$ && mv {orders}/new.$$ {orders}/{what}.$$\n'
 # Whatever a test writes into the file is done on the node, as root.

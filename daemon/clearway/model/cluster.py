@@ -159,15 +159,25 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class PreemptPriorities:
-    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+    """Slurm's own preemption: what it sorts jobs by, the priority of their QoS or the tier of their partition."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
     of_qos: bool = False  # else of partitions
+    preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # for the jobs of each, those of these others
+    grace_s: float = 0.0  # the longest that a job may run on once Slurm preempts it
 
     def of(self, job: Job) -> int:
         """0 where Slurm did not tell."""
-        name = job.qos if self.of_qos else next(iter(job.partitions), "")
-        return self.by_name.get(name, 0)
+        return self.by_name.get(next(iter(self._names(job)), ""), 0)
+
+    def takes(self, job: Job, waiting: Job) -> bool:
+        """Whether Slurm itself would take this running job off its nodes for one that waits."""
+        return any(
+            not self.preempts.get(name, frozenset()).isdisjoint(self._names(job)) for name in self._names(waiting)
+        )
+
+    def _names(self, job: Job) -> tuple[str, ...]:
+        return (job.qos,) if self.of_qos else job.partitions
 
 
 @dataclass(frozen=True, slots=True)

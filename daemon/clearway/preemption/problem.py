@@ -121,7 +121,7 @@ def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -
     under_way, limit_s = context.under_way, context.config.execution.node_boot
     horizon_s = horizon(preemptor, context.config, context.now)
     found = {
-        node.name: node.boot_s if limit_s is None else min(node.boot_s, limit_s)
+        node.name: min(node.boot_s, limit_s) if limit_s else node.boot_s
         for node in context.snapshot.nodes
         if node.boot_s is not None
         and preemptor.takes_free

@@ -22,8 +22,8 @@ Run = Callable[[Sequence[str]], str]
 class ConfigReader:
     """What Slurm's own preemption sorts jobs by, and its power saving.
 
-    Only comparisons with Slurm's rule need the first. So a failure costs nothing but those: what was known stays, and
-    what was never known counts as equal. While power saving is not known, a node that is off counts as out of order.
+    After a failure what was known stays. Until it is known, jobs count as equal, Slurm as one that preempts none, and
+    a node that is off as out of order.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,17 @@ class ConfigReader:
             config = run(["scontrol", "show", "config"])
             self._power = read_power_saving(config)
             queries = 2
-            if preempt.sorts_by_qos(config):
+            of_qos = preempt.sorts_by_qos(config)
+            if of_qos:
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
-                self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
+                found, preempted = preempt.read_qos_priorities(records), preempt.preempted_qos(records)
             else:
-                tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
-                self._known = PreemptPriorities(tiers)
+                records = run(["scontrol", "--oneliner", "show", "partition"])
+                found, preempted = preempt.read_tiers(records), preempt.preempted_partitions(records)
+            if not preempt.preempts(config):
+                preempted = {}
+            grace_s = preempt.longest_grace_s(records) if preempted else 0.0
+            self._known = PreemptPriorities(found, of_qos=of_qos, preempts=preempted, grace_s=grace_s)
         return self._known, self._power, queries
 
 

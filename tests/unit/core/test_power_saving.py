@@ -66,7 +66,7 @@ def off(name: str, boots_s: float) -> Node:
     return node(name, available=False, raw_state="IDLE+POWERED_DOWN", boot_s=boots_s)
 
 
-def planned(wanted: int, boots_s: float, delay_s: float = 120.0, node_boot: str | None = None) -> Plan | NoPlan:
+def planned(wanted: int, boots_s: float, delay_s: float = 120.0, node_boot: str = "0s") -> Plan | NoPlan:
     """Two jobs on a node each, one node that is off: the plan for an urgent job of ``wanted`` nodes."""
     nodes = [node(name, raw_state="ALLOCATED", alloc_cpus=64) for name in ("n1", "n2")]
     jobs = [job("1", ("n1",)), job("2", ("n2",), start_time=after(-1_000))]
