@@ -6,9 +6,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from clearway.slurm.parse import expand
 from tests.slurm.cluster import SlurmCluster
@@ -21,6 +20,8 @@ CONF = (
     "SuspendTime=86400",  # only what a test switches off
     "PreemptType=preempt/partition_prio",
     "PreemptMode=REQUEUE",
+    "RebootProgram=/bin/true",
+    "MaxNodeCount=16",  # with dynamic ones
     "PartitionName=top Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
     "PartitionName=graceful Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=6",
     "PartitionName=standing Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=OFF",
@@ -37,7 +38,6 @@ class SiteCluster(SlurmCluster):
         super().__init__(nodes=nodes, extra_conf=(*CONF, *extra_conf))
         self._over = threading.Event()
         self._room = threading.Thread(target=self._machine_room, daemon=True)
-        self._sites = extra_conf
 
     def _start(self) -> None:
         orders = self.root / "orders"
@@ -52,6 +52,25 @@ class SiteCluster(SlurmCluster):
         self._extra_conf = (*self._extra_conf, *(f"{key}={self.root}/{what}.sh" for what, key in keys.items()))
         self._room.start()
         super()._start()
+
+    def _conf_lines(self) -> Iterator[str]:
+        yield f"SlurmdPort={self._dynamic_port}"  # of dynamic nodes; all others have ports of their own
+        yield from super()._conf_lines()
+
+    @property
+    def _dynamic_port(self) -> int:
+        return self._ports["slurmd"] + len(self.node_names)
+
+    def add_dynamic(self, name: str) -> None:
+        """A node that no configuration names: its slurmd says what it is."""
+        conf = f"CPUs={self.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={self.cpus} ThreadsPerCore=1"
+        conf += f" RealMemory={self.memory_mib}"
+        self._spawn(f"slurmd.{name}", "slurmd", "-D", "-b", "-Z", "-N", name, "--conf", conf)
+        self.wait_for(lambda: self.power_state(name).startswith("IDLE"), 30, f"{name} to appear")
+
+    def remove_dynamic(self, name: str) -> None:
+        self.stop_node(name)
+        self.run("scontrol", "delete", f"NodeName={name}")
 
     def stop(self) -> None:
         self._over.set()
@@ -73,8 +92,7 @@ class SiteCluster(SlurmCluster):
         self.wait_for(lambda: "POWERING_DOWN" in self.power_state(name), 30, f"{name} to go off")
 
     def power_state(self, name: str) -> str:
-        (record,) = self.records("node", name)
-        return record["State"]
+        return next((node["State"] for node in self.records("node") if node["NodeName"] == name), "")
 
     def _all_idle(self) -> bool:
         for node in self.records("node"):
@@ -102,7 +120,3 @@ class SiteCluster(SlurmCluster):
         with suppress(KeyError, ProcessLookupError):
             os.kill(self._processes[f"slurmd.{name}"].pid, signal.SIGTERM)
             self.stop_node(name)
-
-
-def log_of(cluster: SlurmCluster) -> str:
-    return Path(cluster.root / "log" / "slurmctld.log").read_text(errors="replace")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.machine import missing_requirements
 from tests.slurm.sites import SiteCluster
-from tests.slurm.test_bad_days import let_cycles_pass
+from tests.slurm.test_bad_days import let_cycles_pass, stands_still
 from tests.slurm.test_end_to_end import LOOP, WHOLE, no_leftovers, submit_urgent
 from tests.slurm.urgent import let_go
 
@@ -52,9 +55,28 @@ def restarted(cluster: SlurmCluster, jobs: list[str]) -> list[str]:
     return [job_id for job_id in jobs if cluster.job(job_id)["Restarts"] != "0"]
 
 
-def daemon_of(cluster: SlurmCluster, folder: Path, delay_s: int = 60, partition: str = "urgent") -> RunningDaemon:
+def daemon_of(
+    cluster: SlurmCluster, folder: Path, delay_s: int = 60, partition: str = "urgent", stop_at: str = ""
+) -> RunningDaemon:
     text = config_text(folder, cluster.conf).replace('max_delay = "60s"', f'max_delay = "{delay_s}s"')
-    return RunningDaemon(cluster, folder, config=text.replace('["urgent"]', f'["{partition}"]'))
+    return RunningDaemon(cluster, folder, config=text.replace('["urgent"]', f'["{partition}"]'), kill_at=stop_at)
+
+
+@contextmanager
+def stopped_before(call: str, cluster: SlurmCluster, folder: Path, nodes: int) -> Iterator[tuple[RunningDaemon, str]]:
+    """The daemon stands still before this call, for an urgent job of so many nodes; ``wake`` it."""
+    with daemon_of(cluster, folder, 300, stop_at=f"stop:{call}") as daemon:
+        try:
+            daemon.wait_ready()
+            urgent, _ = submit_urgent(cluster, nodes)
+            daemon.wait_for(lambda: stands_still(daemon.process.pid), 60, f"the daemon to stop before {call}")
+            yield daemon, urgent
+        finally:
+            wake(daemon)
+
+
+def wake(daemon: RunningDaemon) -> None:
+    os.kill(daemon.process.pid, signal.SIGCONT)
 
 
 def ended(daemon: RunningDaemon, number: int = 1) -> Eviction:
@@ -182,3 +204,37 @@ def test_slurm_preempts_at_once(site: SiteCluster, tmp_path: Path, partition: st
         taken = [p.job_id for e in daemon.evictions() for p in e.preemptions if p.requeued_at]
         assert taken == (restarted(site, jobs) if partition == "standing" else [])
         assert len(states(site, jobs)) <= 2
+
+
+# -- nodes that come and go between the look and the act -------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", ["FAIL", pytest.param("REBOOT", marks=pytest.mark.full)])
+def test_a_node_of_the_plan_is_taken_away(site: SiteCluster, tmp_path: Path, harm: str) -> None:
+    """After the look that its job leaves by: one more job leaves, and the urgent job gets that one's node."""
+    jobs = busy(site)
+    with stopped_before("create_reservation", site, tmp_path / "daemon", 1) as (daemon, urgent):
+        (name,) = daemon.evictions()[0].plan.placement_nodes
+        if harm == "FAIL":
+            site.run("scontrol", "update", f"NodeName={name}", "State=FAIL", "Reason=test")
+        else:
+            site.run("scontrol", "reboot", "ASAP", name)
+        wake(daemon)
+        site.wait_state(urgent, "RUNNING", timeout=60)
+        assert site.job(urgent)["NodeList"] != name
+        assert len(restarted(site, jobs)) <= 2
+        let_cycles_pass(daemon)
+        assert len(restarted(site, jobs)) <= 2
+
+
+def test_a_dynamic_node_of_the_plan_is_deleted(site: SiteCluster, tmp_path: Path) -> None:
+    """Slurm refuses the placement; the urgent job is planned for anew, and the second job leaves only then."""
+    jobs = busy(site)
+    site.add_dynamic("dyn1")
+    with stopped_before("create_reservation", site, tmp_path / "daemon", 2) as (daemon, urgent):
+        assert "dyn1" in daemon.evictions()[0].plan.placement_nodes
+        site.remove_dynamic("dyn1")
+        wake(daemon)
+        site.wait_state(urgent, "RUNNING", timeout=60)
+        assert sorted(e.outcome_code or "" for e in daemon.evictions() if e.state.terminal) == ["called_off"]
+        assert len(restarted(site, jobs)) == 2

@@ -15,7 +15,7 @@ from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase, undo
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase, undo
 from clearway.execution.placement import placement, placement_ends
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
@@ -42,6 +42,7 @@ class Observation:
     paused: bool = False
     stranger: Job | None = None  # another job than the preemptor that runs, or waits to run, in the placement
     hidden: bool = False  # the preemptor may be there, though its record could not be read
+    lost: str = ""  # why the plan does not fit any more, where its placement is not made yet
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         preemptor = replace(preemptor, reservation=e.placement)
     elif preemptor is not None and Command.DETACH in done:
         preemptor = replace(preemptor, reservation=None)
+    lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
     return Observation(
+        lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
         preemptor=preemptor,
         hidden=snapshot.hides(e.preemptor.job_id),
         placement=ours,
@@ -248,7 +251,7 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return Phase(E.CANCELLING, outcome=Outcome(OutcomeCode.TOO_LATE, why), late=True)
     if observation.paused and e.state is E.PLACING:
         return None
-    if held := placement_phase(e, observation.placement):
+    if held := _place(e, observation):
         return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
@@ -259,6 +262,13 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
     if not e.late and now > e.plan.deadline:
         return Phase(e.state, event=f"The {e.plan.called} did not start by its deadline; it waits on.", late=True)
     return None
+
+
+def _place(e: Eviction, observation: Observation) -> Phase | None:
+    """The row that makes or moves the placement; None where it stands."""
+    if observation.lost and e.placement:  # Slurm refuses it, and no job has left: the preemptor is planned for anew
+        return call_off(e, Outcome(OutcomeCode.CALLED_OFF, observation.lost))
+    return placement_phase(e, observation.placement)
 
 
 def _pointless(e: Eviction, job: Job | None) -> str:
