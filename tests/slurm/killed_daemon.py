@@ -1,7 +1,7 @@
 """``clearway serve``, or the same daemon that kills or stops itself at one of its calls to Slurm.
 
 CONFIG [before|after|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it, and
-goes on with it when it is woken.
+goes on with it when it is woken. "stop:change" stops it before each call that changes something in Slurm.
 
 The real loop, store and backend; only the moment of death is added, and time for the solver on a busy machine.
 """
@@ -21,6 +21,11 @@ from clearway.model.clock import SystemClock
 from clearway.service import server
 from clearway.telemetry.log import configure_logging
 
+CHANGES = frozenset({
+    "create_reservation", "update_reservation", "delete_reservation", "attach", "detach", "signal", "requeue",
+    "start_now",
+})  # fmt: skip
+
 
 class Doomed:
     def __init__(self, backend: Any, kill_at: str) -> None:
@@ -31,6 +36,13 @@ class Doomed:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._backend, name)
+        if self._call == "change" and name in CHANGES:
+
+            def stopped(*args: Any, **kwargs: Any) -> Any:
+                os.kill(os.getpid(), signal.SIGSTOP)
+                return attribute(*args, **kwargs)
+
+            return stopped
         if name != self._call:
             return attribute
 

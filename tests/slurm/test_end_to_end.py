@@ -73,9 +73,9 @@ def array_tasks(cluster: SlurmCluster) -> tuple[str, ...] | None:
     return tasks if len(tasks) == 2 else None
 
 
-def submit_urgent(cluster: SlurmCluster, nodes: int = 4) -> tuple[str, datetime]:
+def submit_urgent(cluster: SlurmCluster, nodes: int = 4, partition: str = "urgent") -> tuple[str, datetime]:
     now = datetime.now(UTC)
-    args = ("-p", "urgent", f"-N{nodes}", *WHOLE, "--time=5", "--output=/dev/null")
+    args = ("-p", partition, f"-N{nodes}", *WHOLE, "--time=5", "--output=/dev/null")
     return cluster.sbatch(SCRIPT, *args, user="cwalice"), now
 
 

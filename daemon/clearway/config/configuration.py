@@ -199,6 +199,11 @@ class ExecutionConfig(_Section):
     kill_allowance: Duration = _key(
         10.0, "time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor; 0: none"
     )
+    node_boot: Duration = _key(
+        0.0,
+        "time within which a node that power saving has switched off runs a job; at most Slurm's ResumeTimeout, which "
+        "is often much longer; 0: ResumeTimeout",
+    )
     late_checkpoint: Literal["kill", "wait"] = _key(
         "wait",
         "a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is planned anew "

@@ -73,9 +73,12 @@ class Executor:
         if not operation.state.acting or operation.state is EvictionState.PLACING:
             return operation
         # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
-        refused = self._refused(operation, cycle.now)
+        refused, unheld = self._refused(operation, cycle.now), not held and not cycle.paused
         cycle = replace(cycle, paused=cycle.paused or not held, refused=refused)
         operation, stuck = self._advance_jobs(operation, cycle)
+        if unheld and operation.state in (EvictionState.PREEMPTING, EvictionState.STARTING):
+            # What Slurm refuses to hold may be a node that is gone: then only another plan can be held.
+            stuck = self._lifecycles[type(operation)].misfits(operation, cycle)
         return self._plan_anew(operation, stuck, cycle) if stuck else operation
 
     def bring_back(

@@ -183,9 +183,13 @@ def _vacated(p: Preemption, seen: Job, now: datetime, context: StepContext) -> S
         return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
     if p.state_since is not None and now - p.state_since < _REST:
         return None
-    if seen.priority == 0:
-        return Step(S.FAILED, note="it is held in the queue; release it by hand")
-    return Step(S.QUEUED, Command.START_NOW)
+    return _held(seen) if seen.priority == 0 else Step(S.QUEUED, Command.START_NOW)
+
+
+def _held(seen: Job) -> Step:
+    """By a user, or by Slurm, as where the prolog of its next run has failed: that could fail again."""
+    why = "" if seen.reason in ("", "None") else f" ({seen.reason})"
+    return Step(S.FAILED, note=f"it is held in the queue{why}; release it by hand")
 
 
 def _in_placement(seen: Job, context: StepContext) -> bool:
@@ -207,6 +211,8 @@ def _queued(p: Preemption, seen: Job, now: datetime, context: StepContext) -> St
         return _returned(p, seen, now, context)
     if _in_placement(seen, context) and not context.attach:
         return None if _just_tried(p, now) else Step(S.QUEUED, Command.DETACH)
+    if seen.priority == 0 and not _in_placement(seen, context):
+        return _held(seen)
     waits = seen.eligible_time is not None and seen.eligible_time > now + _SECOND
     again = p.attempts < context.give_up_after and not _just_tried(p, now, context.retry_after)
     return Step(S.QUEUED, Command.START_NOW) if waits and again else None

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Step
 from clearway.model.claims import last_checkpoint, read_claims
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot, JobState, Node
 from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, Operation, Preemption, PreemptionState
 from clearway.model.outcome import Outcome
 from clearway.model.plan import OperationPlan
@@ -123,6 +123,13 @@ def with_preemption(e: O, index: int, p: Preemption) -> O:
     return replace(e, preemptions=(*e.preemptions[:index], p, *e.preemptions[index + 1 :]))
 
 
+def _boots(node: Node, e: Eviction, now: datetime) -> bool:
+    """Whether a node that is switched off is as planned, or would be up in time all the same."""
+    if node.boot_s is None:
+        return False
+    return node.name in e.plan.free_nodes or now + timedelta(seconds=node.boot_s) <= e.plan.deadline
+
+
 def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operation]) -> dict[str, str]:
     """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
 
@@ -133,7 +140,7 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operatio
     lost: dict[str, str] = {}
     for name in e.plan.placement_nodes:
         node = snapshot.node_by_name.get(name)
-        if node is None or not node.available:
+        if node is None or not (node.available or _boots(node, e, snapshot.taken_at)):
             lost[name] = "the node is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
             inside = job.reservation == e.placement and e.is_for(job)

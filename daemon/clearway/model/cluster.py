@@ -118,6 +118,9 @@ class Node:
     reason: str = ""
     reservation: str | None = None  # an active reservation that covers it; "" when Slurm does not tell which
     weight: int = 1  # Slurm gives jobs the nodes of the lowest weight first
+    # Power saving has it, and boots it for a job that it is given: within so many seconds at most. None: it is awake,
+    # or cannot be used. Not ``available`` meanwhile.
+    boot_s: float | None = None
 
     @property
     def drained(self) -> bool:
@@ -128,7 +131,7 @@ class Node:
     def silent(self) -> bool:
         """Whether Slurm waits for an answer of it, as it does of every node after a start of slurmctld."""
         waits = self.raw_state.startswith("UNKNOWN") or "*" in self.raw_state or "NOT_RESPONDING" in self.raw_state
-        return waits and not any(word in self.raw_state for word in ("DOWN", "DRAIN", "FAIL"))
+        return waits and not any(word in self.raw_state for word in ("DOWN", "DRAIN", "FAIL", "POWERING_UP"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,15 +160,34 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class PreemptPriorities:
-    """What Slurm's own preemption sorts jobs by: the priority of their QoS, or the tier of their partition."""
+    """Slurm's own preemption: what it sorts jobs by, the priority of their QoS or the tier of their partition."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
     of_qos: bool = False  # else of partitions
+    preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # for the jobs of each, those of these others
+    grace_s: float = 0.0  # the longest that a job may run on once Slurm preempts it
 
     def of(self, job: Job) -> int:
         """0 where Slurm did not tell."""
-        name = job.qos if self.of_qos else next(iter(job.partitions), "")
-        return self.by_name.get(name, 0)
+        return self.by_name.get(next(iter(self._names(job)), ""), 0)
+
+    def takes(self, job: Job, waiting: Job) -> bool:
+        """Whether Slurm itself would take this running job off its nodes for one that waits."""
+        return any(
+            not self.preempts.get(name, frozenset()).isdisjoint(self._names(job)) for name in self._names(waiting)
+        )
+
+    def _names(self, job: Job) -> tuple[str, ...]:
+        return (job.qos,) if self.of_qos else job.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSaving:
+    """Slurm's power saving, which boots nodes for jobs and switches idle ones off."""
+
+    resume_s: float = 0.0  # how long a node may take to boot
+    suspend_s: float = 0.0  # ... and to go off, before which it is not booted
+    hides_nodes: bool = False  # nodes of the cloud that are off are in no answer of Slurm's
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +210,7 @@ class ClusterSnapshot:
     preempt_priorities: PreemptPriorities = PreemptPriorities()
     topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
     slurm_version: str = ""  # slurmctld's, "24.11.5"; empty: not known, and then nothing is done
+    power_saving: PowerSaving = PowerSaving()
 
     @cached_property
     def job_by_id(self) -> dict[str, Job]:

@@ -96,7 +96,7 @@ PREEMPTIONS: Table[P] = {
     },
     P.SUSPENDED: {P.VACATED: "requeued by another hand", P.RETURNED: "resumed", P.ENDED: "over by itself"},
     P.VACATED: {P.QUEUED: "may start again", P.RETURNED: "runs again", P.ENDED: "over", P.FAILED: "held in the queue"},
-    P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over"},
+    P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over", P.FAILED: "held in the queue"},
     P.SPARED: {P.PLANNED: "planned anew: needed after all"},
 }
 

@@ -67,7 +67,7 @@ def _of_job(
     if p.state is S.RETURNED:
         for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
             yield _notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now)
-    if p.state is S.FAILED and old.state is S.VACATED:
+    if p.state is S.FAILED and old.state in (S.VACATED, S.QUEUED):
         for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
             yield _notice(NoticeKind.HELD, channel, e, p, now, now)
 

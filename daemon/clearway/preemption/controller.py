@@ -22,11 +22,12 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch, under_way_beside
-from clearway.preemption.detection import preemptors
+from clearway.preemption.detection import preemptors, waits_since
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.proposals import Proposals
 from clearway.preemption.silent_nodes import SilentNodes
+from clearway.preemption.slurms_own import slurm_preempts
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import LATER, Turns
 from clearway.preemption.user_pauses import UserPauses
@@ -35,6 +36,8 @@ from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
+# ... also where it may preempt jobs by itself, once it has looked at the whole queue; their grace comes on top.
+_SLURM_PREEMPTS_S = 30.0
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
 # Of the time that solving for a preemptor alone takes, what planning for it beside others takes more.
@@ -268,9 +271,15 @@ class PreemptionController:
             return "the database is larger than daemon.database_limit_mib, so that proposals are not stored"
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
-        slurms_turn = (context.now - preemptor.job.submit_time).total_seconds() < _SLURM_HAS_ITS_TURN_S
+        waited_s = (context.now - waits_since(preemptor.job)).total_seconds()
+        slurms_turn = waited_s < _SLURM_HAS_ITS_TURN_S
         if slurms_turn and not plan.components and free_already(plan, context.snapshot):
             return "enough nodes are free; Slurm has its turn"
+        if slurms_turn and context.snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
+            return "Slurm, which does not show nodes of the cloud that are off, has its turn"
+        grace_s = context.snapshot.preempt_priorities.grace_s
+        if plan.leaving and waited_s < _SLURM_PREEMPTS_S + grace_s and slurm_preempts(preemptor.job, context.snapshot):
+            return "Slurm preempts jobs for it by itself, and has its turn"
         if plan.leaving and self._fewer_soon(preemptor, plan, planning, context):
             return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
         return ""

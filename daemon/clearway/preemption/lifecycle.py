@@ -15,7 +15,7 @@ from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, close_phase, placement_phase, undo
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase, undo
 from clearway.execution.placement import placement, placement_ends
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
@@ -54,6 +54,7 @@ class Observation:
     attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
     inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
     parts: Parts = Parts()  # the other components of a heterogeneous job
+    lost: str = ""  # why the plan does not fit any more, where its placement is not made yet
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,9 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         preemptor = replace(preemptor, reservation=e.placement)
     elif preemptor is not None and Command.DETACH in done:
         preemptor = replace(preemptor, reservation=None)
+    lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
     return Observation(
+        lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
         preemptor=preemptor,
         hidden=snapshot.hides(e.preemptor.job_id),
         placement=ours,
@@ -323,7 +326,7 @@ def _has_started(e: Eviction, observation: Observation, now: datetime) -> Phase 
 def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetime) -> Phase | None:
     if e.state is E.PLACING and (observation.paused or not observation.parts.approved):
         return None
-    if held := placement_phase(e, observation.placement):
+    if held := _place(e, observation):
         return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
@@ -334,6 +337,13 @@ def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetim
     if not e.late and now > e.plan.deadline:
         return Phase(e.state, event=f"The {e.plan.called} did not start by its deadline; it waits on.", late=True)
     return None
+
+
+def _place(e: Eviction, observation: Observation) -> Phase | None:
+    """The row that makes or moves the placement; None where it stands."""
+    if observation.lost and e.placement:  # Slurm refuses it, and no job has left: the preemptor is planned for anew
+        return call_off(e, Outcome(OutcomeCode.CALLED_OFF, observation.lost))
+    return placement_phase(e, observation.placement)
 
 
 def _pointless(e: Eviction, job: Job | None) -> str:

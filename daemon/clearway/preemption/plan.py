@@ -25,7 +25,7 @@ from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
-from clearway.preemption.problem import PreparedProblem, prepare_problem
+from clearway.preemption.problem import PreparedProblem, boot_times, prepare_problem
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -96,8 +96,10 @@ def _best_partition(
             point = curve.choose(preemptor.nodes)
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
-            else:
-                found.append(Solution(prepared, curve, point))
+                continue
+            found.append(Solution(prepared, curve, point))
+            if not point.actions:  # nothing is better than that no job leaves
+                break
     best = choose([each.point for each in found], preemptor.nodes)
     return next((each for each in found if each.point is best), last)
 
@@ -105,9 +107,14 @@ def _best_partition(
 def _problems(
     preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool
 ) -> Iterator[PreparedProblem]:
-    """No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less."""
+    """No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less.
+
+    Nodes that are switched off are a problem of their own: their boot leaves less time for the jobs that leave.
+    """
     prepared = prepare_problem(preemptor, partition, context, whole=whole)
     yield prepared
+    if boot_times(preemptor, partition, context):
+        yield prepare_problem(preemptor, partition, context, whole=whole, booting=True)
     if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not preemptor.job.gpus:
         yield prepare_problem(preemptor, partition, context, whole=True)
 

@@ -40,18 +40,24 @@ class PreparedProblem:
 
 
 def prepare_problem(
-    preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool = False
+    preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool = False, booting: bool = False
 ) -> PreparedProblem:
     """The eviction problem of one preemptor on the nodes of one partition.
 
     A node counts as freed only when all its jobs leave; where the preemptor takes parts of nodes (see
     ``preemption.node_needs``), when enough of it is free. ``whole``: whole nodes, unless it asks for GPUs.
+    ``booting``: nodes that power saving has switched off serve as well. Slurm boots them once all the others are free,
+    so jobs have to leave that much earlier.
     """
     snapshot, config, now = context.snapshot, context.config, context.now
     eternal = frozenset(j.job_id for j in snapshot.jobs if j.state.holds_nodes and is_eternal(j, config.eternal))
     eligible = _eligible(preemptor, partition, context, eternal)
     leaving = _leaving(snapshot, context.under_way)
     horizon_s = horizon(preemptor, config, now)
+    if booting:
+        boots = boot_times(preemptor, partition, context)
+        eligible |= boots.keys()
+        horizon_s -= max(boots.values(), default=0.0)
     needs = needs_of(preemptor.job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1)
     # A job that stands suspended keeps what it has of a node, GPUs among it.
     may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
@@ -116,6 +122,21 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     return max(0.0, remaining_s - starts_s - approval_s(config.daemon.mode, config.execution))
 
 
+def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -> dict[str, float]:
+    """Nodes that are switched off, could serve it, and would be up in time; and the seconds to boot, at most."""
+    under_way, limit_s = context.under_way, context.config.execution.node_boot
+    horizon_s = horizon(preemptor, context.config, context.now)
+    found = {
+        node.name: min(node.boot_s, limit_s) if limit_s else node.boot_s
+        for node in context.snapshot.nodes
+        if node.boot_s is not None
+        and preemptor.takes_free
+        and node.name not in under_way.nodes
+        and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes, awake=False)
+    }
+    return {name: boot_s for name, boot_s in found.items() if boot_s <= horizon_s}
+
+
 def _eligible(
     preemptor: Preemptor, partition: str, context: PlanningContext, eternal: frozenset[str]
 ) -> frozenset[str]:
@@ -130,10 +151,10 @@ def _eligible(
     )
 
 
-def _suits(node: Node, job: Job, partition: str, *, reserved: bool) -> bool:
+def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool = True) -> bool:
     """Whether the preemptor could run on this node, were it empty; ``reserved`` counts reservations against it."""
     return (
-        node.available
+        (node.available or not awake)
         and partition in node.partitions
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
@@ -163,9 +184,15 @@ def _freeable(staying: Mapping[str, AbstractSet[str]], may_leave: AbstractSet[st
 
 
 def _surest_first(names: Iterable[str], snapshot: ClusterSnapshot, promised: frozenset[str]) -> tuple[str, ...]:
-    """Nodes on which jobs still run that leave for other evictions come last: none of those is taken needlessly."""
+    """Nodes on which jobs still run that leave for other evictions come last: none of those is taken needlessly.
+
+    Before them come nodes that are switched off.
+    """
 
     def depends_on_others(name: str) -> bool:
         return any(job.job_id in promised for job in snapshot.jobs_on.get(node_of(name), ()))
 
-    return tuple(sorted(names, key=lambda name: (depends_on_others(name), name)))
+    nodes = snapshot.node_by_name
+    return tuple(
+        sorted(names, key=lambda name: (depends_on_others(name), nodes[node_of(name)].boot_s is not None, name))
+    )

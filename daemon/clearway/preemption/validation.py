@@ -37,7 +37,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     leaving = {job.job_id for job in plan.leaving}
     for name in plan.placement_nodes:
         node = snapshot.node_by_name.get(name)
-        if node is None or not node.available:
+        if node is None or not (node.available or (node.boot_s is not None and name in plan.free_nodes)):
             return f"node {name} is not available any more"
         for job in snapshot.jobs_on.get(name, ()):
             if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:

@@ -1,6 +1,6 @@
 """The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -141,6 +141,7 @@ class SimulatedBackend:
         existing = cluster.reservations.get(reservation.name)
         if existing is not None and set(existing.nodes) != set(reservation.nodes):
             raise SlurmRefusedError(f"reservation {reservation.name}: Reservation name is already in use")
+        self._known(reservation.nodes)
         taken = {name for r in cluster.reservations.values() if r.name != reservation.name for name in r.nodes}
         if taken & set(reservation.nodes):
             raise SlurmRefusedError(f"reservation {reservation.name}: Requested nodes are busy")
@@ -148,6 +149,7 @@ class SimulatedBackend:
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         self._may("update_reservation")
+        self._known(nodes)
         self._change(name, nodes=nodes)
 
     def extend_reservation(self, name: str, end_time: datetime) -> None:
@@ -233,6 +235,10 @@ class SimulatedBackend:
         if entry is None:
             raise SlurmRefusedError(f"job {job_id}: Invalid job id specified")
         return entry
+
+    def _known(self, nodes: Iterable[str]) -> None:
+        if not self._cluster.nodes.keys() >= set(nodes):
+            raise SlurmRefusedError("Invalid node name specified")
 
     def _node(self, name: str) -> Node:
         found = self._now().nodes.get(name)

@@ -13,13 +13,23 @@ from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 
-from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import (
+    FIRST,
+    AdminLevel,
+    ClusterSnapshot,
+    Job,
+    JobState,
+    Node,
+    PowerSaving,
+    Reservation,
+    Skipped,
+)
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.base import Fence
-from clearway.slurm.parse import NodeStatus, over
+from clearway.slurm.parse import NodeStatus, boot_s, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
-from clearway.slurm.site_settings import PreemptReader, TopologyReader
+from clearway.slurm.site_settings import ConfigReader, TopologyReader
 
 _LEAVING = (JobState.PENDING, JobState.COMPLETING)
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
@@ -50,7 +60,7 @@ class GuardedBackend(ABC):
         self._now = now
         self._commands = commands
         self._requeue_delay = requeue_delay
-        self._preempt = PreemptReader()
+        self._config = ConfigReader()
         self._topology = TopologyReader()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
@@ -96,17 +106,18 @@ class GuardedBackend(ABC):
         taken_at = self._now()
         jobs, nodes, skipped, queries = self._read(taken_at)
         self._requeue_delay.saw_all(jobs)
-        priorities, preempt_queries = self._preempt.read(self._commands.run, taken_at)
+        priorities, power_saving, config_queries = self._config.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
         return ClusterSnapshot(
             taken_at=taken_at,
             jobs=tuple(jobs),
-            nodes=tuple(nodes),
+            nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
-            queries=queries + preempt_queries + topology_queries,
+            queries=queries + config_queries + topology_queries,
             preempt_priorities=priorities,
             topology=topology,
-            slurm_version=self._preempt.version,
+            slurm_version=self._config.version,
+            power_saving=power_saving,
         )
 
     def requeue(self, job: Job) -> None:
@@ -258,6 +269,11 @@ def require_unchanged(current: Job, decided: Job) -> None:
 def _for_scontrol(job: Job) -> str:
     """How scontrol names exactly this job: an array's last task has the id of the array, which would mean all tasks."""
     return job.job_id if job.array_job_id is None else f"{job.array_job_id}_{job.array_task_id}"
+
+
+def _with_boot(node: Node, saving: PowerSaving) -> Node:
+    found = None if node.available or not saving.resume_s else boot_s(node.raw_state, saving)
+    return node if found is None else replace(node, boot_s=found)
 
 
 def _require_run(current: Job, decided: Job, *states: JobState) -> None:

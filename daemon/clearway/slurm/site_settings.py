@@ -1,4 +1,4 @@
-"""What seldom changes, read anew every few minutes: slurmctld's version, its order of preemption, its leaf switches.
+"""What administrators seldom change, read anew every few minutes: slurmctld's version and configuration, leaf switches.
 
 Both readers are given what runs a command of Slurm and returns what it prints.
 """
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from clearway.model.cluster import Job, JobState, PreemptPriorities, Topology
+from clearway.model.cluster import Job, JobState, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
-from clearway.slurm.parse import FieldError, preempt, read_leaf_switches
+from clearway.slurm.parse import FieldError, preempt, read_leaf_switches, read_power_saving
 from clearway.slurm.releases import release_of
 
-PRIORITIES_EVERY_S = 600.0
+CONFIG_EVERY_S = 600.0
 VERSION_AGAIN_S = 10.0  # while it is not known
 TOPOLOGY_EVERY_S = 300.0
 TOPOLOGY_AGAIN_S = 60.0  # after a failure
@@ -21,37 +21,42 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 Run = Callable[[Sequence[str]], str]
 
 
-class PreemptReader:
-    """slurmctld's version, and what Slurm's own preemption sorts jobs by.
+class ConfigReader:
+    """slurmctld's version, what its own preemption sorts jobs by, and its power saving.
 
-    Only comparisons with Slurm's rule need the order. So a failure costs nothing but those: what was known stays, and
-    what was never known counts as equal. A version that was known stays as well, when an answer does not tell it; while
-    none is known, Clearway does not act (``releases``).
+    After a failure what was known stays. Until it is known, jobs count as equal, Slurm as one that preempts none, and
+    a node that is off as out of order. While no version is known, Clearway does not act (``releases``).
     """
 
     def __init__(self) -> None:
         self.version = ""  # as slurmctld last told it; empty: not yet
         self._known = PreemptPriorities()
+        self._power = PowerSaving()
         self._read_at = NEVER
 
-    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, int]:
-        """The priorities, and how many queries that took now."""
-        every_s = PRIORITIES_EVERY_S if self.version else VERSION_AGAIN_S
+    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, PowerSaving, int]:
+        """The priorities, power saving, and how many queries that took now."""
+        every_s = CONFIG_EVERY_S if self.version else VERSION_AGAIN_S
         if abs((now - self._read_at).total_seconds()) < every_s:
-            return self._known, 0
+            return self._known, self._power, 0
         self._read_at, queries = now, 1
         with suppress(SlurmError):
             config = run(["scontrol", "show", "config"])
             version = preempt.version(config)
             self.version = version if release_of(version) else self.version
+            self._power = read_power_saving(config)
             of_qos, queries = preempt.sorts_by_qos(config), 2
             if of_qos:
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
-                self._known = PreemptPriorities(preempt.read_qos_priorities(records), of_qos=True)
+                found, preempted = preempt.read_qos_priorities(records), preempt.preempted_qos(records)
             else:
-                tiers = preempt.read_tiers(run(["scontrol", "--oneliner", "show", "partition"]))
-                self._known = PreemptPriorities(tiers)
-        return self._known, queries
+                records = run(["scontrol", "--oneliner", "show", "partition"])
+                found, preempted = preempt.read_tiers(records), preempt.preempted_partitions(records)
+            if not preempt.preempts(config):
+                preempted = {}
+            grace_s = preempt.longest_grace_s(records) if preempted else 0.0
+            self._known = PreemptPriorities(found, of_qos=of_qos, preempts=preempted, grace_s=grace_s)
+        return self._known, self._power, queries
 
 
 class TopologyReader:

@@ -11,6 +11,7 @@ import pytest
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.cluster import Job, JobState, Topology, wanted_features
+from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.preemption.detection import imagined, preemptors, tasks_at_once, usual_partition
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
@@ -165,13 +166,13 @@ def test_tasks_at_once(fields: dict[str, Any], running: int, tasks: int) -> None
     seen = snapshot([array, *others, job(50)], idle=7 - running)
     assert tasks_at_once(array, seen) == tasks
     (found,) = preemptors(seen, [ANY])
-    assert (found.tasks, found.nodes, found.obstacle) == (tasks, tasks * array.num_nodes, "")
+    assert (found.tasks, found.nodes, found.obstacle) == (tasks, tasks * array.num_nodes, None)
 
 
 def test_an_array_at_its_limit_is_left_to_slurm() -> None:
     array = urgent_job(nodes=1, pending_tasks=4, array_job_id="900", array_limit=1)
     (found,) = preemptors(snapshot([array, job(5, array_job_id="900", array_task_id=5)]), [ANY])
-    assert found.obstacle == "as many tasks of its array run as may at once"
+    assert found.obstacle == Obstacle(ObstacleCode.ARRAY, "as many tasks of its array run as may at once")
 
 
 def het_job(count: int, **fields: Any) -> list[Job]:
@@ -200,7 +201,7 @@ def test_the_components_of_a_heterogeneous_job_are_urgent_together(
     found = preemptors(snapshot(jobs), [ANY])
     (first,) = (each for each in found if each.job.job_id == "900")
     assert first.components == tuple(each.job_id for each in jobs)
-    assert (obstacle in first.obstacle) if obstacle else not first.obstacle
+    assert (obstacle in first.obstacle.why) if first.obstacle else not obstacle
 
 
 def test_components_have_the_earliest_of_their_deadlines() -> None:

@@ -50,7 +50,9 @@ OPEN = [state for state in S if not state.terminal]
 RUNS = chosen()
 RUNS_AGAIN = chosen(restart_count=1, start_time=NOW)
 WAITS = chosen(state=J.PENDING, restart_count=1)
-HELD = chosen(state=J.PENDING, restart_count=1, priority=0)
+HELD = chosen(state=J.PENDING, restart_count=1, priority=0, reason="JobHeldAdmin")
+LAUNCH_FAILED = chosen(state=J.PENDING, restart_count=2, priority=0, reason="launch_failed_requeued_held")
+STAYS_HELD = Step(S.FAILED, note="it is held in the queue (JobHeldAdmin); release it by hand")
 LATER = chosen(state=J.PENDING, restart_count=1, eligible_time=after(121))
 
 
@@ -119,12 +121,18 @@ def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
         ),
         # vacated
         pytest.param(S.VACATED, WAITS, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="lift the wait"),
-        pytest.param(
-            S.VACATED, HELD, Action.KILL, Step(S.FAILED, note="it is held in the queue; release it by hand"), id="held"
-        ),
+        pytest.param(S.VACATED, HELD, Action.KILL, STAYS_HELD, id="held"),
         pytest.param(S.VACATED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="started at once"),
         # queued
         pytest.param(S.QUEUED, WAITS, Action.KILL, None, id="its turn comes"),
+        pytest.param(S.QUEUED, HELD, Action.KILL, STAYS_HELD, id="held while it waits for its turn"),
+        pytest.param(
+            S.QUEUED,
+            LAUNCH_FAILED,
+            Action.KILL,
+            Step(S.FAILED, note="it is held in the queue (launch_failed_requeued_held); release it by hand"),
+            id="its prolog failed",
+        ),
         pytest.param(S.QUEUED, LATER, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="the wait is still there"),
         pytest.param(S.QUEUED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="runs again"),
         pytest.param(S.QUEUED, chosen(state=J.CONFIGURING, restart_count=1), Action.KILL, Step(S.RETURNED), id="boots"),

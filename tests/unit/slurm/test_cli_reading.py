@@ -11,7 +11,7 @@ from clearway.model.cluster import AdminLevel, JobState, PreemptPriorities
 from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.cli import EXCLUDED_NODES_FOR_S, CliBackend
-from clearway.slurm.site_settings import PRIORITIES_EVERY_S
+from clearway.slurm.site_settings import CONFIG_EVERY_S
 from tests.unit.slurm.fake_slurm import NODE, NOW, WAITING, Clock, FakeSlurm, becomes, seen
 from tests.unit.slurm.test_hostile import GOOD
 
@@ -79,7 +79,7 @@ def test_excluded_nodes_of_running_jobs_are_known_and_asked_for_once(backend: Cl
 def test_what_slurm_preempts_by_is_read_every_ten_minutes(backend: CliBackend, slurm: FakeSlurm, clock: Clock) -> None:
     first = backend.snapshot()
     assert (first.queries, first.preempt_priorities.of(first.jobs[0])) == (5, 7)  # excluded nodes as well
-    clock.now += timedelta(seconds=PRIORITIES_EVERY_S - 1)
+    clock.now += timedelta(seconds=CONFIG_EVERY_S - 1)
     slurm.shown["config"] = "PreemptType             = preempt/qos\n"
     slurm.shown["assoc_mgr"] = QOS_RECORDS
     again = backend.snapshot()
@@ -102,7 +102,7 @@ def test_a_snapshot_does_not_need_what_slurm_preempts_by(
         return run(argv, env=env)
 
     monkeypatch.setattr(slurm, "run", refuses)
-    clock.now += timedelta(seconds=PRIORITIES_EVERY_S)
+    clock.now += timedelta(seconds=CONFIG_EVERY_S)
     snapshot = backend.snapshot()
     assert [job.job_id for job in snapshot.jobs] == ["101"]
     assert snapshot.preempt_priorities == known

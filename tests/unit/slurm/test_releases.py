@@ -12,7 +12,7 @@ from clearway.config.configuration import parse_config
 from clearway.model.errors import ConfigError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.releases import TRIED, only_observed, refused, release_of
-from clearway.slurm.site_settings import PRIORITIES_EVERY_S, VERSION_AGAIN_S
+from clearway.slurm.site_settings import CONFIG_EVERY_S, VERSION_AGAIN_S
 from tests.unit.slurm.fake_slurm import Clock, FakeSlurm
 
 
@@ -92,7 +92,7 @@ def test_slurmctlds_version_takes_no_query_of_its_own(backend: CliBackend, slurm
     assert (first.slurm_version, first.queries) == ("24.11.5", 5)
     assert (backend.snapshot().slurm_version, backend.snapshot().queries) == ("24.11.5", 2)
     slurm.shown["config"] = says("25.05.3")
-    clock.now += timedelta(seconds=PRIORITIES_EVERY_S)
+    clock.now += timedelta(seconds=CONFIG_EVERY_S)
     assert backend.snapshot().slurm_version == "25.05.3"
 
 
@@ -103,7 +103,7 @@ def test_a_version_that_was_known_stays(
     backend.snapshot()
     for strange in ("", "SLURM_VERSION = (null)\n", "SLURM_VERSION\n"):
         slurm.shown["config"] = strange
-        clock.now += timedelta(seconds=PRIORITIES_EVERY_S)
+        clock.now += timedelta(seconds=CONFIG_EVERY_S)
         assert backend.snapshot().slurm_version == "24.11.5"
     run = slurm.run
 
@@ -113,7 +113,7 @@ def test_a_version_that_was_known_stays(
         return run(argv, env=env)
 
     monkeypatch.setattr(slurm, "run", refuses)
-    clock.now += timedelta(seconds=PRIORITIES_EVERY_S)
+    clock.now += timedelta(seconds=CONFIG_EVERY_S)
     assert backend.snapshot().slurm_version == "24.11.5"
 
 
