@@ -11,7 +11,7 @@ import pytest
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
-from tests.simulation.world import World
+from tests.simulation.world import World, config
 
 
 def fill(world: World, **fields: Any) -> list[str]:
@@ -124,3 +124,36 @@ def test_tasks_that_must_lie_somewhere_are_planned_for_one_by_one(make_world: Ca
     array = world.urgent(1, pending_tasks=3, **{field: True if field == "contiguous" else ("n1",)})
     world.run_until(lambda: len(running(world, array)) == 1, limit_s=60)
     assert world.store.evictions()[0].plan.tasks == 1
+
+
+def test_one_approval_is_for_all_tasks(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config("approve"))
+    jobs = fill(world)
+    array = world.urgent(1, pending_tasks=3)
+    world.run_until(lambda: bool(world.store.evictions()), limit_s=60)
+    world.tick(5.0)
+    assert world.eviction().state is EvictionState.AWAITING_APPROVAL
+    assert world.eviction().plan.tasks == 3
+    world.store.add_request("approve", world.eviction().eviction_id, "olga", world.clock.now())
+    world.run_until(lambda: len(running(world, array)) == 3, limit_s=60)
+    assert requeued(world, jobs) == jobs[-3:]
+
+
+def test_tasks_that_share_nodes_are_packed(make_world: Callable[..., World]) -> None:
+    """Three tasks of one processor fit where one job of a node leaves."""
+    world = make_world()
+    jobs = fill(world, cpus_per_node=3, memory_mib=1_000)
+    array = world.urgent(1, cpus_per_node=1, memory_mib=500, pending_tasks=10, array_limit=9)
+    world.run_until(lambda: len(running(world, array)) == 9, limit_s=60)
+    assert len(requeued(world, jobs)) <= 1
+    world.run_until(lambda: not world.leftovers(), limit_s=60)
+
+
+def test_the_last_task_starts_in_the_second_in_which_the_others_end(make_world: Callable[..., World]) -> None:
+    """No task runs in the placement any more when the last one has ended: nothing is left to make room for."""
+    world = make_world()
+    fill(world)
+    array = world.urgent(1, work_s=0.2, pending_tasks=3)
+    world.run_until(lambda: world.state(array) is JobState.ENDED, limit_s=300, every_s=5.0)
+    world.run_until(world.settled, limit_s=900)
+    assert not world.leftovers()

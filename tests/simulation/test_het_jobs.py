@@ -10,7 +10,7 @@ from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
 from tests.simulation.test_arrays import fill, requeued
-from tests.simulation.world import World
+from tests.simulation.world import World, config
 
 
 def het_job(world: World, *components: dict[str, Any]) -> list[str]:
@@ -130,4 +130,25 @@ def test_a_component_whose_plan_is_lost_calls_the_others_off(make_world: Callabl
     assert {e.state for e in world.store.evictions()} == {EvictionState.CANCELLED}
     assert not requeued(world, jobs)
     assert {world.state(job_id) for job_id in ids} == {JobState.PENDING}
+    assert not world.leftovers()
+
+
+def test_one_approval_is_for_all_components(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config("approve"))
+    jobs = fill(world)
+    ids = het_job(world, {"nodes": 1}, {"nodes": 2})
+    world.run_until(lambda: len(world.store.evictions()) == 2, limit_s=60)
+    assert {e.state for e in world.store.evictions()} == {EvictionState.AWAITING_APPROVAL}
+    world.store.add_request("approve", world.store.evictions()[0].eviction_id, "olga", world.clock.now())
+    world.run_until(lambda: all_started(world, ids), limit_s=60)
+    assert len(requeued(world, jobs)) == 3
+
+
+def test_a_budget_that_allows_one_component_alone_lets_no_job_leave(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(budget={"jobs_per_hour": 2}))
+    jobs = fill(world)
+    het_job(world, {"nodes": 1}, {"nodes": 2})
+    for _ in range(30):
+        world.tick(2.0)
+    assert not requeued(world, jobs)
     assert not world.leftovers()

@@ -72,7 +72,8 @@ class PreemptorView(Answer):
     user: str
     name: str
     partitions: tuple[str, ...] = Field(description="partitions that the job may run in")
-    nodes: int = Field(description="nodes that the job asks for")
+    nodes: int = Field(description="nodes that the job asks for; of an array, all tasks that may start at once")
+    tasks: int = Field(description="tasks of an array that may start at once; 1: no array")
     rule: str = Field(
         description="the configuration's rule that makes it a preemptor; for an ordinary job: eternal jobs make room"
     )
@@ -164,6 +165,7 @@ class EvictionSummary(Answer):
     display_id: str = Field(description="the preemptor's id as users know it")
     user: str = Field(description="the preemptor's user")
     nodes_needed: int = Field(description="nodes that the preemptor asks for")
+    tasks: int = Field(description="tasks of an array that start on them, by this one decision; 1: no array")
     deadline: datetime = Field(description="when the preemptor should run at the latest")
     preemptees: int = Field(description="jobs that are preempted")
     placement: str = Field(

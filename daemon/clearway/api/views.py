@@ -11,7 +11,7 @@ from clearway.api import schemas as s
 from clearway.config.configuration import Config
 from clearway.estimates.learning import History
 from clearway.model.claims import read_claims
-from clearway.model.operations import Drain, EvictionState, Operation, Preemption, Relocation
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Relocation
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.plan import (
     Alternative,
@@ -182,6 +182,7 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e.subject,
         e.plan,
         drain=_drain_view(e),
+        tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
         # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         time_to_start_s=None if started is None else max(0.0, (started - e.created_at).total_seconds()),

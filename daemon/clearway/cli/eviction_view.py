@@ -46,16 +46,21 @@ def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") ->
 
 def _goal(e: EvictionSummary) -> str:
     if e.drain is None:
-        return f"{e.display_id} {e.user}"
+        return f"{e.display_id}{of_tasks(e.tasks)} {e.user}"
     if e.drain.move is None:
         return f"drain {e.drain.nodes}"
     return f"{e.drain.move.kind.value} {compress({move.source for move in e.drain.move.moves})}"
 
 
+def of_tasks(tasks: int) -> str:
+    """What is added to the id of an array of which so many tasks start at once."""
+    return f" ({tasks} tasks)" if tasks > 1 else ""
+
+
 def purpose(e: EvictionSummary) -> str:
     """What it is for, after its number in a sentence."""
     if e.drain is None:
-        return f"for job {e.display_id} of {e.user}"
+        return f"for job {e.display_id}{of_tasks(e.tasks)} of {e.user}"
     if e.drain.move is not None:
         return f"for {e.drain.move.kind.value}, asked for by {e.drain.actor}"
     return f"to drain {e.drain.nodes} for {e.drain.actor}"

@@ -30,7 +30,7 @@ _ALONE = frozenset({
     "contiguous", "parsable", "test-only", "spread-job", "use-min-nodes", "ignore-pbs", "reboot", "get-user-env",
     "propagate", "nice", "stepmgr", "resv-ports",
 })  # fmt: skip
-_PLANNED_SINGLY = "Clearway plans for single jobs alone"
+_PLANNED_SINGLY = "a preview is for single jobs alone"
 _WAITS = "the job would wait for more than nodes, and Clearway leaves it to Slurm meanwhile"
 MATTERS = frozenset({"--nodelist", "--exclude", "--nodefile", "--contiguous", "--switches", "--mem-per-gpu"})
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from clearway.api.schemas import EvictionSummary
 from clearway.api.status_schemas import StatusView
 from clearway.cli import options, rolling_view
-from clearway.cli.eviction_view import summaries
+from clearway.cli.eviction_view import of_tasks, summaries
 from clearway.cli.render import Columns, console, listing, print_document, visible, when
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError
@@ -57,7 +57,7 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
         more = found.waiting_preemptors - len(found.waiting)
         title = "Urgent jobs that wait" + (f" (the most pressing ones, and {more} more)" if more > 0 else "")
         columns: Columns = {
-            "job": lambda each: each.display_id,
+            "job": lambda each: each.display_id + of_tasks(each.tasks),
             "user": lambda each: each.user,
             ">nodes": lambda each: each.nodes,
             "deadline": lambda each: when(each.deadline),

@@ -133,7 +133,10 @@ def _called(e: Eviction) -> str:
 
 
 def _wanted(e: Operation) -> str:
-    return f"{_called(e)} needs {e.plan.nodes_needed} node(s)" if isinstance(e, Eviction) else "jobs shall move"
+    if not isinstance(e, Eviction):
+        return "jobs shall move"
+    tasks = f" for {e.plan.tasks} tasks" if e.plan.tasks > 1 else ""
+    return f"{_called(e)} needs {e.plan.nodes_needed} node(s){tasks}"
 
 
 def _for_good(job: Job) -> bool:

@@ -324,8 +324,9 @@ class PreemptionController:
         state = FIRST_STATE[Mode.APPROVE if asked else mode]
         fresh = None
         if state is EvictionState.PLACING:
+            # A snapshot may know its excluded nodes, and the limit of its array, from earlier.
+            preemptor = self.backend.job(plan.preemptor.job_id)
             fresh = self.backend.snapshot()  # the plan aged while it was made
-            preemptor = self.backend.job(plan.preemptor.job_id)  # a snapshot may know its excluded nodes from earlier
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None

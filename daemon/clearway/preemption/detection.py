@@ -90,7 +90,7 @@ def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
 
     Where tasks ask for certain nodes, or for nodes that lie together, each is planned for by itself.
     """
-    if job.pending_tasks == 1:
+    if job.array_job_id is None:
         return 1
     room = len(snapshot.nodes) // max(1, job.num_nodes)
     if not job.exclusive:

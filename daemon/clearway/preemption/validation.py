@@ -31,7 +31,7 @@ def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] 
     if asks_for(preemptor) != asks_for(plan.preemptor):
         return f"the {plan.called} {plan.preemptor.job_id} was changed"
     if tasks_at_once(preemptor, snapshot) < plan.tasks:
-        return f"fewer tasks of array {plan.preemptor.job_id} can start than the plan is for"
+        return f"fewer tasks of array {plan.preemptor.job_id} may start than the plan is for"
     if gone := next(filter(None, (_job_misfit(planned, plan, snapshot) for planned in plan.leaving)), ""):
         return gone
     leaving = {job.job_id for job in plan.leaving}

@@ -1,9 +1,10 @@
 """What squeue does not show of arrays, which it prints as one line for all tasks that wait (measured on 22.05).
 
 A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
-squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line. ``squeue --array`` prints
-each task by itself; asked of all tasks it could be a million lines. So it is asked of those tasks alone that were seen
-on nodes and are not seen any more; the first time, when none is known, of every array that has such a line.
+squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line, as it does where one task
+is left. ``squeue --array`` prints each task by itself; asked of all tasks it could be a million lines. So it is asked
+of those tasks alone that were seen on nodes and are not seen any more; the first time, when none is known, of every
+array that has such a line. The limit is asked for (``learn_limit``) before jobs leave for an array.
 """
 
 import re
@@ -43,10 +44,11 @@ class ArrayTasks:
         running = {job.job_id for job in jobs if job.array_job_id is not None and job.state.holds_nodes}
         self._known = frozenset(running | hidden.keys() | waiting)
         counts = Counter(job.array_job_id for job in hidden.values())
-        arrays = {job.array_job_id for job in jobs if job.pending_tasks > 1}
+        arrays = {job.array_job_id for job in jobs if _waits_in_array(job)}
         told = {job.array_job_id or "": job.array_limit for job in jobs if job.array_limit}
         self._limits = {array: limit for array, limit in (self._limits | told).items() if array in arrays}
-        return [*(self._as_array(job, counts[job.array_job_id]) for job in jobs), *hidden.values()]
+        shown = (self._as_array(job, counts[job.array_job_id]) for job in jobs)
+        return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
 
     def learn_limit(self, job: Job, text: str) -> Job:
         """An array with its limit from ``text``, what ``scontrol show job`` says of it."""
@@ -55,7 +57,11 @@ class ArrayTasks:
         return replace(job, array_limit=limit)
 
     def _as_array(self, job: Job, hidden: int) -> Job:
-        if job.pending_tasks == 1:
+        if not _waits_in_array(job):
             return job
         limit = job.array_limit or self._limits.get(job.array_job_id or "", 0)
         return replace(job, pending_tasks=max(1, job.pending_tasks - hidden), array_limit=limit)
+
+
+def _waits_in_array(job: Job) -> bool:
+    return job.array_job_id is not None and job.state is JobState.PENDING

@@ -91,8 +91,8 @@ class CliBackend(GuardedBackend):
         if found is None:
             return None
         job, _ = found
-        if job.pending_tasks > 1:
-            job = self._array_tasks.learn_limit(job, self._scontrol("show", "job", job.array_job_id or job_id))
+        if job.array_job_id is not None and job.state is JobState.PENDING:
+            job = self._array_tasks.learn_limit(job, self._scontrol("show", "job", job_id))
         if job.state is JobState.PENDING or (job.state.holds_nodes and job_id not in self._excluded):
             self._read_excluded(f"--jobs={job_id}")
         return self._with_excluded(job)

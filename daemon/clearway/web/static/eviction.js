@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { read } from "./api.js";
-import { count, duration, nodeHours, plural, words } from "./format.js";
+import { count, duration, nodeHours, ofTasks, plural, words } from "./format.js";
 import { Act, Countdown, Empty, Figures, Job, Loaded, Said, State, Table, When, html, includes, useLive, useWho } from "./ui.js";
 import { Curve } from "./curve.js";
 import { operationName } from "./now.js";
@@ -19,14 +19,14 @@ const WAYS = {
   end: "ends by itself in time",
 };
 
-const forJob = (e) => html`<${Job} id=${e.job_id} shown=${e.display_id} /> of <${Said} text=${e.user} />`;
+const forJob = (e) => html`<${Job} id=${e.job_id} shown=${e.display_id} />${ofTasks(e)} of <${Said} text=${e.user} />`;
 
 function approveDoes(e, together) {
   const by = (...ways) => e.preemptions.filter((p) => ways.includes(p.action));
   const [killed, saved, ended, suspended] = [by("kill"), by("app_checkpoint", "sys_checkpoint"), by("end"), by("suspend")];
   const lost = killed.reduce((sum, p) => sum + p.predicted_lost_work_node_s, 0);
   return html`<p>At once, and without asking again, Clearway will:</p><ul>
-    ${!e.drain && html`<li>reserve ${plural(e.nodes_needed, "node")} for job ${e.display_id} of <${Said} text=${e.user} /> (<code>${e.plan.placement_nodes}</code>)</li>`}
+    ${!e.drain && html`<li>reserve ${plural(e.nodes_needed, "node")} for job ${e.display_id}${ofTasks(e)} of <${Said} text=${e.user} /> (<code>${e.plan.placement_nodes}</code>)</li>`}
     ${saved.length > 0 && html`<li>ask ${plural(saved.length, "job")} to save themselves, and then requeue them</li>`}
     ${killed.length > 0 && html`<li><strong>requeue ${plural(killed.length, "job")} without a checkpoint: ${nodeHours(lost)} of work are lost</strong></li>`}
     ${suspended.length > 0 && html`<li>suspend ${plural(suspended.length, "job")}</li>`}

@@ -32,6 +32,9 @@ export function nodeHours(node_s) {
 
 export const count = (n) => (n === null || n === undefined ? "–" : n.toLocaleString("en-US"));
 
+// Of an array of which several tasks start by one decision.
+export const ofTasks = (e) => (e.tasks > 1 ? ` (${e.tasks} tasks)` : "");
+
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -1,6 +1,6 @@
 // My jobs, and one job: whether it can be saved, what it would lose now, and everything Clearway had to do with it.
 
-import { count, duration, nodeHours, plural, words } from "./format.js";
+import { count, duration, nodeHours, ofTasks, plural, words } from "./format.js";
 import { Countdown, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, useLive, useWho } from "./ui.js";
 import { operationName } from "./now.js";
 
@@ -38,7 +38,7 @@ function Happened({ user }) {
     ["When", (e) => html`<${When} at=${e.created_at} />`],
     ["What", (e) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`],
     ["State", (e) => html`<${State} of=${e.state} />`],
-    ["For", (e) => (e.drain ? html`a drain or move of <${Said} text=${e.user} />` : html`urgent job <${Job} id=${e.job_id} shown=${e.display_id} /> of <${Said} text=${e.user} />`)],
+    ["For", (e) => (e.drain ? html`a drain or move of <${Said} text=${e.user} />` : html`urgent job <${Job} id=${e.job_id} shown=${e.display_id} />${ofTasks(e)} of <${Said} text=${e.user} />`)],
     ["Outcome", (e) => html`<${Said} text=${e.outcome} longest=${200} />`],
   ]} />` : html`<${Empty}>Clearway has had nothing to do with your jobs so far.<//>`)}<//>`;
 }

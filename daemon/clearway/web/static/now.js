@@ -1,7 +1,7 @@
 // Now: how the daemon is, which urgent jobs wait, what is under way, and the nodes.
 
 import { useEffect, useState } from "./vendor/hooks.mjs";
-import { count, duration, nodeHours, plural, setClock, words } from "./format.js";
+import { count, duration, nodeHours, ofTasks, plural, setClock, words } from "./format.js";
 import { Act, Countdown, Empty, Figures, Job, Loaded, Said, Since, State, Table, html, includes, live, useLive, useWho } from "./ui.js";
 import { NodeMap } from "./nodemap.js";
 import { Timeline } from "./timeline.js";
@@ -47,7 +47,7 @@ function Switches({ health }) {
 function Waiting({ items }) {
   if (!items.length) return html`<${Empty}>No urgent job waits.<//>`;
   return html`<${Table} caption="Urgent jobs that wait" id=${(each) => each.job_id} rows=${items} columns=${[
-    ["Job", (j) => html`<${Job} id=${j.job_id} shown=${j.display_id} /> <${Said} text=${j.name} longest=${40} />`],
+    ["Job", (j) => html`<${Job} id=${j.job_id} shown=${j.display_id} />${ofTasks(j)} <${Said} text=${j.name} longest=${40} />`],
     ["User", (j) => html`<${Said} text=${j.user} />`],
     ["Nodes", (j) => count(j.nodes), "number"],
     ["Deadline", (j) => html`<${Countdown} at=${j.deadline} />`],
@@ -59,7 +59,7 @@ function Planned({ items }) {
   return html`<${Table} caption="Plans that wait" id=${(each) => each.eviction_id} rows=${items} columns=${[
     ["Plan", (e) => html`<${Operation} e=${e} />`],
     ["State", (e) => html`<${State} of=${e.state} />`],
-    ["For", (e) => (e.drain ? html`asked by <${Said} text=${e.user} />` : html`<${Job} id=${e.job_id} shown=${e.display_id} /> of <${Said} text=${e.user} />`)],
+    ["For", (e) => (e.drain ? html`asked by <${Said} text=${e.user} />` : html`<${Job} id=${e.job_id} shown=${e.display_id} />${ofTasks(e)} of <${Said} text=${e.user} />`)],
     ["Jobs that leave", (e) => count(e.preemptees), "number"],
     ["Work lost", (e) => nodeHours(e.predicted_lost_work_node_s), "number"],
     ["Deadline", (e) => (e.drain && !e.drain.deadline ? "–" : html`<${Countdown} at=${e.deadline} />`)],
