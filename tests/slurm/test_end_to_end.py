@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from clearway.model.cluster import FIRST
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
 from tests.slurm.client import BEGUN
@@ -95,10 +96,15 @@ def preempted(eviction: Eviction) -> list[Preemption]:
 
 
 def no_leftovers(cluster: SlurmCluster) -> None:
+    """Nothing of ours is on the cluster: reservation, hold, priority, words on a job; drain and Reason of a node."""
     assert not cluster.scontrol_reservations()
     for job in cluster.records("job"):
         assert job.get("Reservation", "") == "", job
         assert job["JobState"] != "PENDING" or job["Priority"] != "0", job
+        assert job["Priority"] != str(FIRST), job
+        assert not job.get("AdminComment"), job
+    assert not [node["NodeName"] for node in cluster.records("node") if "DRAIN" in node["State"]]
+    assert not cluster.node_reasons()
 
 
 def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmCluster, tmp_path: Path) -> None:

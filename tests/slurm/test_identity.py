@@ -17,14 +17,12 @@ from clearway.slurm.identity import SlurmIdentity
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
 from tests.slurm.daemon import RunningDaemon, config_text
-from tests.slurm.machine import SLACK, missing_requirements, slurm_version
+from tests.slurm.machine import SLACK, missing_requirements
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    """One node, with tokens; with accounting where this Slurm's can be had."""
-    if slurm_version() >= (23, 11):
-        pytest.skip("accounting is tested with Debian 12: newer slurmdbd cannot use MariaDB 11.8")
+    """One node, with tokens and accounting."""
     if reason := missing_requirements(accounting=True):
         skip_or_fail(reason)
     with SlurmCluster(nodes=1, accounting=True, tokens=True, extra_conf=("PrivateData=jobs",)) as made:

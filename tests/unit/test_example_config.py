@@ -14,6 +14,7 @@ from clearway.config.configuration import Config, Mode, PreemptorRule, parse_con
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {
     "slurm.conf",
+    "slurm.act_on_release",
     "api.token_file",
     "api.socket",
     "api.certificate",

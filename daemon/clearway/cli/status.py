@@ -47,6 +47,11 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
         return
     out = console(output)
     out.print(_headline(found, now))
+    if found.running:
+        why = f" ({found.backend_why})" if found.backend_why else ""
+        acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
+        version = found.slurm_version or "of a version that is not known"
+        out.print(visible(f"Slurm {version} through {found.backend}{why}{acts}."))
     if found.only_observes:
         out.print(Text(visible(f"It only observes, whatever its mode: {found.only_observes}."), style="bold yellow"))
     if found.halted:
@@ -89,14 +94,7 @@ def _headline(found: StatusView, now: datetime) -> Text:
     mode = f"mode {found.mode.value}" if found.mode else "mode not known"
     if found.running:
         beat = format_duration(round(found.heartbeat_age_s or 0.0))
-        return Text(
-            visible(
-                f"Running in {mode}. {found.leader} leads; last sign of life {beat} ago; "
-                f"Slurm {found.slurm_version or 'of an unknown version'} through {found.backend}"
-                f"{f' ({found.backend_why})' if found.backend_why else ''}."
-            ),
-            style="bold",
-        )
+        return Text(visible(f"Running in {mode}. {found.leader} leads; last sign of life {beat} ago."), style="bold")
     since = found.not_running_since
     if since is None:
         return Text("NOT RUNNING: no daemon has led with this database yet.", style="bold red")

@@ -39,8 +39,21 @@ def test_status(site: Site) -> None:
     assert (waiting["job_id"], waiting["user"], waiting["eviction_id"]) == ("9", "ursula", 1)
     assert waiting["left_s"] == pytest.approx(59.5)
     shown = [line.rstrip() for line in site.run("status").stdout.splitlines()]
-    assert shown[0].startswith("Running in mode approve. clearway leads; last sign of life 0s ago; Slurm through sim")
+    assert shown[0] == "Running in mode approve. clearway leads; last sign of life 0s ago."
+    assert shown[1] == "Slurm 26.05.0 through simulated; Clearway acts on this release as its mode says."
     assert shown.index("Urgent jobs that wait") < shown.index("Waits for approval (clearway evictions approve NUMBER)")
+
+
+def test_status_on_a_release_that_was_never_tried(site: Site) -> None:
+    site.world.backend.slurm_version = "31.05.1"
+    site.world.tick()
+    why = "Slurm 31.05.1 is newer than 26.05, the newest that Clearway was tried with; "
+    why += 'slurm.act_on_release = "31.05" lets it act'
+    found = site.json("status")
+    assert (found["slurm_version"], found["only_observes"]) == ("31.05.1", why)
+    shown = site.run("status").stdout
+    assert "Slurm 31.05.1 through simulated." in shown
+    assert f"It only observes, whatever its mode: {why}." in shown
 
 
 def test_status_of_a_daemon_that_is_gone(site: Site) -> None:
