@@ -15,7 +15,9 @@ from enum import Enum, auto
 
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
+from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -52,6 +54,7 @@ class GuardedBackend(ABC):
         self._requeue_delay = requeue_delay
         self._preempt = PreemptReader()
         self._topology = TopologyReader()
+        self._limits = LimitReader()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     def fenced_by(self, fence: Fence) -> None:
@@ -108,6 +111,9 @@ class GuardedBackend(ABC):
             topology=topology,
             slurm_version=self._preempt.version,
         )
+
+    def limits(self, jobs: Sequence[Job]) -> Limits:
+        return self._limits.read(self._commands.run, jobs, self._now())
 
     def requeue(self, job: Job) -> None:
         current, target = self._known(job.job_id)
