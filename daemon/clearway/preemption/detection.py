@@ -126,6 +126,11 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
     possible = any(_for_nodes(reason) or may_be_lifted(reason) for reason in _reasons(job))
     found = (
         (of.HELD, job.priority == 0, "it is held"),
+        (
+            of.ARRAY,
+            job.pending_tasks > 1 and "aftercorr" in job.dependency,
+            f"each of its tasks waits for another job's ({job.dependency})",
+        ),
         # For some seconds after a submission Slurm says that these two wait for nodes.
         (of.OTHER_REASON, bool(job.dependency), f"it waits for other jobs ({job.dependency})"),
         (
@@ -134,11 +139,6 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
             f"it is not to start before {eligible:%Y-%m-%d %H:%M:%S} UTC",
         ),
         (of.OTHER_REASON, not possible, f"it does not wait for nodes (reason {job.reason})"),
-        (
-            of.ARRAY,
-            job.pending_tasks > 1 and "aftercorr" in job.dependency,
-            f"each of its tasks waits for another job's ({job.dependency})",
-        ),
         (
             of.GRES,
             job.gpus is None or (bool(job.gres) and not job.gpus),
