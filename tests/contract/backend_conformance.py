@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 
+from clearway.eligibility.limits import Later, holds_back
 from clearway.model.cluster import FIRST, AdminLevel, JobState, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from tests.contract.site import CPUS, NODES, OURS, Site, by_id, look, placement, reserved, untouched, wait_state
@@ -59,6 +60,14 @@ class BackendConformance:
         assert jobs[waits].priority > 0
         assert jobs[held].priority == 0
         assert site.backend.snapshot().queries <= 2
+
+    def test_limits_that_hold_nothing_back(self, site: Site) -> None:
+        site.run_job(*NODES)
+        waits = look(site, site.wait_job(3))
+        limits = site.backend.limits([waits])
+        assert limits.unknown == ""
+        later = Later(site.backend.snapshot())
+        assert [holds_back(waits, name, limits, later) for name in waits.partitions] == [""] * len(waits.partitions)
 
     def test_unknown_leaf_switches(self, site: Site) -> None:
         site.run_job(*NODES)

@@ -50,13 +50,18 @@ def cluster(shared_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> It
     shared_cluster.reset()
 
 
-@pytest.fixture(scope="session")
-def accounting_cluster() -> Iterator[SlurmCluster]:
-    """A second cluster with MariaDB and slurmdbd, where ``cwdaemon`` is an operator and no root is needed."""
+def skip_without_accounting() -> None:
+    """Where no cluster with slurmdbd can be started."""
     reason = missing_requirements()
     reason = reason or missing_requirements(accounting=True)
     if reason:
         skip_or_fail(reason)
+
+
+@pytest.fixture(scope="session")
+def accounting_cluster() -> Iterator[SlurmCluster]:
+    """A second cluster with MariaDB and slurmdbd, where ``cwdaemon`` is an operator and no root is needed."""
+    skip_without_accounting()
     with SlurmCluster(accounting=True) as cluster:
         yield cluster
 

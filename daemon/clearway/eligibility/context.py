@@ -8,7 +8,8 @@ from clearway.config.configuration import Config
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import BY_ITSELF, NO_HISTORY
 from clearway.estimates.learning import History
-from clearway.model.cluster import ClusterSnapshot
+from clearway.model.cluster import ClusterSnapshot, Reservation
+from clearway.model.limits import Limits
 from clearway.model.problem import Action
 from clearway.model.quarantine import Attempt, unguarded
 
@@ -24,4 +25,6 @@ class PlanningContext:
     under_way: UnderWay = field(default_factory=UnderWay)
     history: History = NO_HISTORY
     actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # by checkpointer that jobs may name
+    limits: Limits | None = None  # on the jobs that are planned for; None: not looked at, for a question "what if"
+    reservations: tuple[Reservation, ...] = ()  # all that Slurm knows, where a plan is to be carried out
     attempt: Attempt = unguarded  # what looks at one running job goes through it

@@ -12,6 +12,7 @@ from clearway.execution.job_lifecycle import Command
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.model.cluster import ClusterSnapshot, Reservation
+from clearway.model.limits import Limits
 from clearway.model.operations import Operation
 from clearway.model.problem import Action
 from clearway.model.quarantine import Attempt, unguarded
@@ -31,6 +32,7 @@ class CycleContext:
     only_observes: str = ""  # why nothing is begun with this release of Slurm; ``config`` is in observe mode then
     halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
+    limits: Limits | None = None  # on the jobs that are planned for, or that others leave for; None: not asked for
     # What the executor adds for the operation that it carries on:
     others: tuple[Operation, ...] = ()  # under way beside it
     refused: frozenset[Command] = frozenset()  # commands that have just failed for it as a whole
@@ -68,5 +70,7 @@ class PlanningBasis:
             under_way=under_way,
             history=self.history.history(cycle.config),
             actions=self.actions,
+            limits=cycle.limits,
+            reservations=cycle.reservations,
             attempt=self.attempt,
         )

@@ -23,6 +23,7 @@ from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch, under_way_beside
 from clearway.preemption.detection import preemptors, waits_since
+from clearway.preemption.held_back import after_planning
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import Solution, decide, free_already, solve_alone
 from clearway.preemption.proposals import Proposals
@@ -142,6 +143,9 @@ class PreemptionController:
         """
         if not fresh:
             return
+        if jobs := [each.job for each in self.turns.in_order(fresh) if not each.obstacle]:
+            backend = self.backend
+            context = replace(context, limits=backend.limits(jobs), reservations=backend.reservations())
         time, planning, began = self.basis.time, self.basis.context(context, UnderWay()), self.clock.monotonic()
         known = self._examine(fresh, self._consideration(planning, ()), context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
@@ -245,7 +249,9 @@ class PreemptionController:
         self, preemptor: Preemptor, plan: Plan, planning: PlanningContext, context: CycleContext, *, changed: bool
     ) -> tuple[Eviction, ClusterSnapshot | None] | str:
         """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has ``changed``."""
-        if why := self._no_need(preemptor, plan, planning, context):
+        others = [e for e in self.operations.all() if e.state.acting]
+        why = self._no_need(preemptor, plan, planning, context)
+        if why := why or after_planning(plan, planning.limits, others, planning):
             return why
         return (None if changed else self._store_plan(plan, context)) or _CHANGED
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from clearway.config.configuration import PreemptorRule
+from clearway.eligibility.limits import may_be_lifted
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
@@ -50,12 +51,14 @@ def preemptor_of(
         return None
     max_delay_s = max_delay_of(job, rule)
     tasks = tasks_at_once(job, snapshot)
+    found = obstacle(job, own_placements, snapshot.topology, snapshot.taken_at)
     return Preemptor(
         job=job,
         rule=rule.name or f"rule {rules.index(rule) + 1}",
         max_delay_s=max_delay_s,
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
-        obstacle=obstacle(job, own_placements, snapshot.topology) or (None if tasks else _LIMIT_REACHED),
+        obstacle=obstacle(job, own_placements, snapshot.topology, snapshot.taken_at)
+        or (None if tasks else _LIMIT_REACHED),
         tasks=max(1, tasks),
         components=tuple(each.job_id for each in _components(job, snapshot)),
     )
@@ -115,17 +118,29 @@ def waits_since(job: Job) -> datetime:
     return max(job.submit_time, job.eligible_time or job.submit_time)
 
 
-def obstacle(job: Job, own_placements: frozenset[str], topology: Topology) -> Obstacle | None:
-    """Why Clearway leaves this job to Slurm; None where it does not. When in doubt, it does nothing and says why."""
+def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: datetime) -> Obstacle | None:
+    """Why Clearway leaves this job to Slurm; None where it does not. When in doubt, it does nothing and says why.
+
+    A limit that other jobs may be the cause of is no obstacle yet: ``preemption.held_back`` looks at it.
+    """
     of = ObstacleCode
+    eligible = job.eligible_time or job.submit_time
+    possible = any(_for_nodes(reason) or may_be_lifted(reason) for reason in _reasons(job))
     found = (
         (of.HELD, job.priority == 0, "it is held"),
-        (of.OTHER_REASON, not any(map(_for_nodes, _reasons(job))), f"it does not wait for nodes (reason {job.reason})"),
         (
             of.ARRAY,
             job.pending_tasks > 1 and "aftercorr" in job.dependency,
             f"each of its tasks waits for another job's ({job.dependency})",
         ),
+        # For some seconds after a submission Slurm says that these two wait for nodes.
+        (of.OTHER_REASON, bool(job.dependency), f"it waits for other jobs ({job.dependency})"),
+        (
+            of.OTHER_REASON,
+            eligible > max(now, job.submit_time),
+            f"it is not to start before {eligible:%Y-%m-%d %H:%M:%S} UTC",
+        ),
+        (of.OTHER_REASON, not possible, f"it does not wait for nodes (reason {job.reason})"),
         (
             of.GRES,
             job.gpus is None or (bool(job.gres) and not job.gpus),
@@ -183,7 +198,7 @@ def imagined(
     """A preemptor that is not submitted, for questions of the form "what if"; ``job``: as ``imagined_job`` makes it."""
     job = job or imagined_job(nodes, partitions, now)
     deadline = now + timedelta(seconds=max_delay_s)
-    return Preemptor(job, "what if", max_delay_s, deadline, obstacle(job, frozenset(), Topology()))
+    return Preemptor(job, "what if", max_delay_s, deadline, obstacle(job, frozenset(), Topology(), now))
 
 
 def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -> str:

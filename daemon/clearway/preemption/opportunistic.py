@@ -120,7 +120,7 @@ def ordinary_preemptors(
         if job.job_id in served or queue.blocked(job):
             continue
         nodes = queue.reach(job)
-        if suppressed(job) or _of_several(job) or obstacle(job, placements, snapshot.topology):
+        if suppressed(job) or _of_several(job) or obstacle(job, placements, snapshot.topology, now):
             queue.passed_over.append(nodes)
             continue
         queue.add(job)
@@ -146,7 +146,7 @@ def ordinary(
         rule=RULE,
         max_delay_s=settings.max_delay,
         deadline=now + timedelta(seconds=settings.max_delay),
-        obstacle=obstacle(job, placements, topology),
+        obstacle=obstacle(job, placements, topology, now),
         only_opportunistic=True,
         ordinary=True,
         takes_free=takes_free,

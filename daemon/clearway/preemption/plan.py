@@ -24,6 +24,7 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import curve_without
+from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, boot_times, prepare_problem
 
@@ -91,6 +92,9 @@ def _best_partition(
     found: list[Solution] = []
     last = NoPlan("it names no partition")
     for partition in preemptor.job.partitions:
+        if why := before_planning(preemptor, partition, context):
+            last = NoPlan(why)
+            continue
         for prepared in _problems(preemptor, partition, context, whole=whole):
             curve = planner.solve(prepared.problem)
             point = curve.choose(preemptor.nodes)
@@ -270,7 +274,11 @@ def _infeasible(prepared: PreparedProblem) -> str:
     within = format_duration(problem.max_delay_s)
     where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
     possible = {name for candidate in problem.candidates for name in candidate.node_names}
+    preemptor, context = prepared.preemptor, prepared.context
+    reserved = reserved_before_end(preemptor.job, latest_start(preemptor, context.now), context)
+    names = ", ".join(sorted(set(reserved.values()))[:3])
+    taken = f"; {len(reserved)} are reserved ({names}) before the job would have ended" if reserved else ""
     return (
         f"{prepared.preemptor.nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
-        f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}"
+        f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}{taken}"
     )

@@ -18,6 +18,7 @@ from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
+from clearway.preemption.held_back import latest_start, reserved_before_end
 from clearway.preemption.node_needs import needs_of, node_of, share, slotted
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
@@ -142,10 +143,12 @@ def _eligible(
 ) -> frozenset[str]:
     """Nodes that the preemptor could run on, were they empty, and that no other eviction has placed its own on."""
     snapshot, under_way = context.snapshot, context.under_way
+    reserved = reserved_before_end(preemptor.job, latest_start(preemptor, context.now), context)
     return frozenset(
         node.name
         for node in snapshot.nodes
         if node.name not in under_way.nodes
+        and node.name not in reserved
         and (preemptor.takes_free or not eternal.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
         and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from clearway.config.configuration import Mode
-from clearway.eligibility.under_way import promised_by, under_way_by
+from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
@@ -22,11 +22,12 @@ from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.plan import Plan
 from clearway.model.transitions import entered
 from clearway.preemption.approval import ApprovalRules
+from clearway.preemption.held_back import after_planning
 from clearway.preemption.lifecycle import preemptor_of
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_aged, plan_misfit
 
-_RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
+RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Proposals:
         if e.state is EvictionState.PROPOSED:
             seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
             if seen is not None and seen.state is JobState.PENDING and seen.priority:
-                if misfit or context.now - e.plan.made_at >= _RENEWED_EVERY:
+                if misfit or context.now - e.plan.made_at >= RENEWED_EVERY:
                     self.outdated[seen.job_id] = e, misfit or aged
                 return True
         self.executor.put_aside(e, misfit or aged, context.now)
@@ -91,17 +92,22 @@ class Proposals:
         left_s = (latest_of(e, config.execution) - now).total_seconds()
         later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
         left_open_s = approval_s(e.mode, config.execution)
-        return plan_misfit(plan, snapshot, promised), plan_aged(plan, now, left_open_s, later_s)
+        acting = [other for other in others if other.state.acting]
+        misfit = plan_misfit(plan, snapshot, promised)
+        misfit = misfit or after_planning(
+            plan, context.limits, acting, self.basis.context(context, UnderWay(), counts=False)
+        )
+        return misfit, plan_aged(plan, now, left_open_s, later_s)
 
     def _fits_again(self, e: Eviction, aged: str, context: CycleContext) -> bool:
         """Plan again for the same nodes, for one that an operator approves or has just approved."""
         waits = e.state is EvictionState.AWAITING_APPROVAL
         old, time = context.now - e.plan.made_at, self.basis.time
-        if (waits and old < _RENEWED_EVERY) or time.left_s(UNDER_WAY) <= 0:
+        if (waits and old < RENEWED_EVERY) or time.left_s(UNDER_WAY) <= 0:
             return waits
         plan = None
         # An approval that lay while no daemon ran is one of figures that are long past.
-        if waits or old < 2 * _RENEWED_EVERY:
+        if waits or old < 2 * RENEWED_EVERY:
             with time.spending():
                 plan = self._same_again(e, context)
         if plan is None:

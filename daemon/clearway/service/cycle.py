@@ -13,6 +13,7 @@ from threading import Event
 from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
+from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -22,7 +23,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot
+from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
@@ -34,6 +35,8 @@ from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
+from clearway.preemption.held_back import after_planning
+from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.relocation.controller import RelocationController
@@ -206,6 +209,7 @@ class Cycle:
         history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
 
     def _carry_on(self, context: CycleContext) -> None:
+        context = self._with_limits(context)
         # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
         open_ones = self.operations.all()
@@ -232,6 +236,26 @@ class Cycle:
                 self.pauses.notice(eviction, after, context)
                 if after.state is EvictionState.FAILED:
                     self.suppression.suppress(after)
+
+    def _with_limits(self, context: CycleContext) -> CycleContext:
+        """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
+        pending = {job.job_id: job for job in context.snapshot.jobs if job.state is JobState.PENDING}
+        looked_at = [
+            e
+            for e in self.operations.all()
+            if isinstance(e, Eviction) and e.preemptor.job_id in pending and _may_be_in_vain(e, context.now)
+        ]
+        if not looked_at:
+            return context
+        backend, operations = self.parts.backend, self.operations
+        limits = backend.limits([pending[e.preemptor.job_id] for e in looked_at])
+        context = replace(context, limits=limits, reservations=backend.reservations())
+        planning = self.basis.context(context, UnderWay(), counts=False)
+        for e in looked_at:
+            others = [other for other in operations.others(e) if other.state.acting]
+            if e.placement and (why := after_planning(e.plan, limits, others, planning)):
+                self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
+        return context
 
     def _turn(self, ident: str, act: Callable[[], T]) -> T | None:
         """One operation's; None where its last turn has just failed, or this one does."""
@@ -281,3 +305,10 @@ class Cycle:
                 if job.reservation == reservation.name:
                     backend.detach(job.job_id)
             backend.delete_reservation(reservation.name)
+
+
+def _may_be_in_vain(e: Eviction, now: datetime) -> bool:
+    """Whether jobs are still to leave for it, or it is a proposal that is about to be made anew."""
+    if e.state.before_start:
+        return any(p.state.cancellable for p in e.preemptions)
+    return e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY

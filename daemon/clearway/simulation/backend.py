@@ -8,6 +8,7 @@ from typing import Any
 from clearway.model.clock import Clock
 from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.limits import Limits, Partition
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
 from clearway.slurm.base import Fence, Unfenced
@@ -134,6 +135,13 @@ class SimulatedBackend:
 
     def reservations(self) -> tuple[Reservation, ...]:
         return tuple(self._now().reservations.values())
+
+    def limits(self, jobs: Sequence[Job]) -> Limits:
+        """As the test has set them, else none."""
+        partitions = {name for node in self._cluster.nodes.values() for name in node.partitions}
+        unlimited = {name: Partition(name=name) for name in partitions | {name for j in jobs for name in j.partitions}}
+        limits = self._cluster.limits
+        return replace(limits, partitions=unlimited | dict(limits.partitions))
 
     def create_reservation(self, reservation: Reservation) -> None:
         self._may("create_reservation")

@@ -16,6 +16,7 @@ from typing import Any
 
 from clearway.model.claims import format_claims
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
+from clearway.model.limits import Limits
 from clearway.simulation.file_system import FileSystem
 from clearway.simulation.first_fit import FreeResources, first_fit
 from clearway.simulation.jobs import Program, SimulatedJob
@@ -36,6 +37,7 @@ class SimulatedCluster:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     switch_of: dict[str, str] = field(default_factory=dict)  # node to leaf switch; empty: without topology
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
+    limits: Limits = field(default_factory=Limits)  # shown; the scheduler here knows none
     next_id: int = 1
     file_system_mib_s: float = inf
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second

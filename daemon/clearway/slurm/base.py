@@ -1,10 +1,12 @@
 """What Clearway asks of Slurm. The facts behind each call are measured on real clusters (docs/explanation)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 from typing import Protocol
 
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Reservation
+from clearway.model.limits import Limits
 
 
 class Fence(Protocol):
@@ -97,6 +99,9 @@ class SlurmBackend(Protocol):
         """Take the job out of its reservation; a running job runs on."""
 
     def reservations(self) -> tuple[Reservation, ...]: ...
+
+    def limits(self, jobs: Sequence[Job]) -> Limits:
+        """What bounds these waiting jobs: two queries. It raises nothing: limits that cannot be read say why."""
 
     def create_reservation(self, reservation: Reservation) -> None:
         """Create it as given (start now); one of the same name with the same nodes is success."""

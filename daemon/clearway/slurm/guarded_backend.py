@@ -25,7 +25,9 @@ from clearway.model.cluster import (
     Skipped,
 )
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
+from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -62,6 +64,7 @@ class GuardedBackend(ABC):
         self._requeue_delay = requeue_delay
         self._config = ConfigReader()
         self._topology = TopologyReader()
+        self._limits = LimitReader()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     def fenced_by(self, fence: Fence) -> None:
@@ -119,6 +122,9 @@ class GuardedBackend(ABC):
             slurm_version=self._config.version,
             power_saving=power_saving,
         )
+
+    def limits(self, jobs: Sequence[Job]) -> Limits:
+        return self._limits.read(self._commands.run, jobs, self._now())
 
     def requeue(self, job: Job) -> None:
         current, target = self._known(job.job_id)

@@ -44,9 +44,14 @@ KEEP_EVERY_S = 1.0  # how often the fence hears of a call that is waited for
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 
 
+def is_name(text: str) -> bool:
+    """Whether Slurm's commands take it as one name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def checked(name: str) -> str:
     """A name that goes into a list of names, where a comma or a bracket would make it several."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise SlurmRefusedError(f"{name[:80]!r} is not a name that Slurm takes")
     return name
 

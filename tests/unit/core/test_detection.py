@@ -115,8 +115,14 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"priority": 0}, "it is held", id="held"),
         pytest.param({"reason": "Dependency"}, "does not wait for nodes (reason Dependency)", id="dependency"),
         pytest.param({"reason": "BeginTime"}, "reason BeginTime", id="begin time"),
-        pytest.param({"reason": "QOSMaxJobsPerUserLimit"}, "reason QOSMaxJobsPerUserLimit", id="limit"),
-        pytest.param({"reason": "AssocGrpNodeLimit"}, "reason AssocGrpNodeLimit", id="account's limit"),
+        pytest.param(
+            {"dependency": "afterok:7(unfulfilled)"}, "waits for other jobs", id="a dependency, just submitted"
+        ),
+        pytest.param({"eligible_time": after(60)}, "not to start before 2026-03-02 12:01:00", id="a later time"),
+        pytest.param({"reason": "QOSMaxCpuPerJobLimit"}, "reason QOSMaxCpuPerJobLimit", id="its own limit"),
+        pytest.param({"reason": "PartitionTimeLimit"}, "reason PartitionTimeLimit", id="the partition's limit"),
+        pytest.param({"reason": "QOSMaxJobsPerUserLimit"}, "", id="a limit that may be lifted"),
+        pytest.param({"reason": "AssocGrpNodeLimit"}, "", id="an account's limit that may be lifted"),
         pytest.param({"reason": "launch failed requeued held"}, "reason launch failed", id="failed before"),
         pytest.param({"pending_tasks": 2}, "", id="array"),
         pytest.param({"pending_tasks": 2, "reason": "Resources,BeginTime"}, "", id="array of which one task waits"),

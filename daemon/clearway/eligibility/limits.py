@@ -1,0 +1,268 @@
+"""Whether a limit would hold a waiting job back once its nodes are free. Pure.
+
+Slurm's limits are those of the job's QoS, of its partition's QoS, and of its association and the accounts above it. Of
+one limit the first of the two QoS that sets it counts, and a QoS's counts instead of the association's. That of the
+partition comes first, unless the job's QoS has the flag OverPartQOS. Limits on all of a group (Grp) count what is in
+use: less what leaves, and with what other urgent jobs take that do not run yet. Slurm counts a node once, however many
+jobs of a group are on it. Jobs that complete have given back what they had; jobs that stand suspended have not.
+
+When in doubt the job is held back, and the sentence says so. Source: https://slurm.schedmd.com/resource_limits.html,
+and measurements on 22.05.8 (docs/explanation/limits.md).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from clearway.eligibility.limit_amounts import Asked, held, limit_name
+from clearway.eligibility.partitions import partition_holds_back
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
+
+K = TypeVar("K", int, str)
+
+_COUNTS = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING, JobState.UNKNOWN)
+_IN_USE = (LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT)
+_IN_MINUTES = (LimitKind.GROUP_MINUTES, LimitKind.GROUP_RUN_MINUTES, LimitKind.JOB_MINUTES)
+_NEVER_ASKED = ("energy", "vmem", "pages", "fs/")  # no job asks for them beforehand
+_HIGHEST_LEVEL = 64  # of accounts; a longer chain is none
+
+# What a reason of Slurm's begins with, where the limit may stop binding when other jobs leave.
+_MAY_BE_LIFTED = ("qosgrp", "qosmaxjobs", "assocgrp", "assocmaxjobs")
+_MAY_BE_LIFTED_OF_ONE = ("peruser", "peraccount", "peruserlimit", "peraccountlimit")
+
+
+def may_be_lifted(reason: str) -> bool:
+    """Whether Slurm names a limit that other jobs may be the cause of."""
+    reason = reason.replace("_", "").lower()
+    if not reason.startswith(("qos", "assoc")) or "minutes" in reason or "wall" in reason:
+        return False
+    return reason.startswith(_MAY_BE_LIFTED) or reason.endswith(_MAY_BE_LIFTED_OF_ONE)
+
+
+@dataclass(frozen=True)
+class Later:
+    """The jobs that count once a plan is carried out."""
+
+    snapshot: ClusterSnapshot
+    leaving: frozenset[str] = frozenset()  # job ids; a job that is suspended does not leave in this sense
+    coming: tuple[tuple[Job, tuple[str, ...]], ...] = ()  # that are to start on these nodes, the job itself excepted
+
+    @cached_property
+    def counted(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.snapshot.jobs if job.state in _COUNTS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Limits of one QoS or association."""
+
+    name: str
+    caps: Caps
+    counts: Mapping[LimitKind, Callable[[Job], bool]]  # which jobs a limit of this kind counts
+    run_minutes: Mapping[str, int] = field(default_factory=dict)
+    of_qos: bool = False
+
+
+def holds_back(job: Job, partition: str, limits: Limits, later: Later, nodes: Sequence[Node] = ()) -> str:
+    """Why Slurm would not start this job in this partition were its nodes free; empty where it would.
+
+    ``nodes`` are those that it is to start on; () where they are not chosen yet: then the job counts as asking for the
+    least that it may be given.
+    """
+    if limits.unknown:
+        return f"whether a limit holds it back is not known: {limits.unknown}"
+    found = limits.partitions.get(partition)
+    if found is None:
+        return f"what partition {partition} allows is not known"
+    qos = limits.qos.get(job.qos)
+    if why := partition_holds_back(job, found, qos.flags if qos is not None else None):
+        return why
+    if not limits.enforced:
+        return ""
+    if job.user not in limits.users:
+        return "its limits are read in its turn"
+    chain = _chain(job, partition, limits)
+    if isinstance(chain, str):
+        return chain
+    orders = _orders(job, found.qos, limits)
+    if isinstance(orders, str):
+        return orders
+    asked = Asked(job, nodes, weighted=found.weighted)
+    uid = chain[0].uid
+    # Where it is not known which QoS comes first, no order may bind.
+    found_by_order = (_first_that_binds(job, order, chain, uid, limits, later, asked) for order in orders)
+    return next(filter(None, found_by_order), "")
+
+
+def _chain(job: Job, partition: str, limits: Limits) -> list[Association] | str:
+    """The job's association, then the accounts from its own up to the root."""
+    own = [each for each in limits.associations if (each.user, each.account) == (job.user, job.account)]
+    fitting = [each for each in own if each.partition == partition] or [each for each in own if not each.partition]
+    if not fitting:
+        return f"Slurm knows no association of user {job.user} with account {job.account}"
+    accounts = {each.account: each for each in limits.associations if not each.user}
+    chain, name = [fitting[0]], job.account
+    while name:
+        account = accounts.get(name)
+        if account is None or len(chain) > _HIGHEST_LEVEL:
+            return f"the limits of account {name} are not known"
+        chain.append(account)
+        name = account.parent
+    return chain
+
+
+def _orders(job: Job, of_partition: str, limits: Limits) -> list[list[Qos]] | str:
+    """The QoS whose limits count, the first before the second; in both orders where the first is not known."""
+    names = [name for name in dict.fromkeys((of_partition, job.qos)) if name]
+    if unknown := next((name for name in names if name not in limits.qos), ""):
+        return f"the limits of QoS {unknown} are not known"
+    found = [limits.qos[name] for name in names]
+    if len(found) < 2:
+        return [found]
+    flags = limits.qos[job.qos].flags
+    if flags is None:
+        return [found, found[::-1]]
+    return [found[::-1] if "overpartqos" in flags else found]
+
+
+def _first_that_binds(
+    job: Job,
+    order: Sequence[Qos],
+    chain: Sequence[Association],
+    uid: int | None,
+    limits: Limits,
+    later: Later,
+    asked: Asked,
+) -> str:
+    scopes = [*(_scope_of_qos(qos, job, uid, limits) for qos in order), *_scopes_above(job, chain, limits)]
+    set_by_qos: set[tuple[LimitKind, str]] = set()
+    for scope in scopes:
+        for key, cap in sorted(scope.caps.items()):
+            if key in set_by_qos:
+                continue
+            if why := _binds(scope, *key, cap, later, asked, safe=limits.safe):
+                return why
+        if scope.of_qos:
+            set_by_qos |= scope.caps.keys()
+    least = max([0, *(each.least_priority for each in order), *(each.least_priority for each in chain)])
+    return f"its priority is below the least that its limits ask for ({least})" if job.priority < least else ""
+
+
+def _scope_of_qos(qos: Qos, job: Job, uid: int | None, limits: Limits) -> _Scope:
+    def in_qos(other: Job) -> bool:
+        ran_in = limits.partitions.get(next(iter(other.partitions), ""))
+        return other.qos == qos.name or (ran_in is not None and ran_in.qos == qos.name)
+
+    of_user, of_account = _of_one(qos.users, uid), _of_one(qos.accounts, job.account)
+    return _Scope(
+        f"QoS {qos.name}",
+        {**qos.caps, **of_user, **of_account},
+        {
+            LimitKind.GROUP: in_qos,
+            LimitKind.USER: lambda other: other.user == job.user and in_qos(other),
+            LimitKind.ACCOUNT: lambda other: other.account == job.account and in_qos(other),
+        },
+        qos.run_minutes,
+        of_qos=True,
+    )
+
+
+def _of_one(shown: Mapping[K, Caps], key: K | None) -> Caps:
+    """What one user or account may have. Slurm shows the limits, the same for all, only of those with jobs."""
+    if key is not None and key in shown:
+        return shown[key]
+    caps: Caps = next(iter(shown.values()), {})
+    return {what: Cap(cap.limit) for what, cap in caps.items()}
+
+
+def _scopes_above(job: Job, chain: Sequence[Association], limits: Limits) -> Iterator[_Scope]:
+    own, *accounts = chain
+
+    def of_own(other: Job) -> bool:
+        in_it = not own.partition or next(iter(other.partitions), "") == own.partition
+        return (other.user, other.account) == (job.user, job.account) and in_it
+
+    yield _Scope(
+        f"the association of user {own.user} with account {own.account}",
+        own.caps,
+        {LimitKind.GROUP: of_own, LimitKind.USER: of_own},
+        own.run_minutes,
+    )
+    for account in accounts:
+        group = {key: cap for key, cap in account.caps.items() if key[0].value.startswith("Grp")}
+        below = _below(account.account, limits.parents)
+        yield _Scope(f"account {account.account}", group, {LimitKind.GROUP: below}, account.run_minutes)
+
+
+def _below(name: str, parents: Mapping[str, str]) -> Callable[[Job], bool]:
+    def counts(other: Job) -> bool:
+        account = other.account
+        for _ in range(_HIGHEST_LEVEL):
+            if account == name or not account:
+                break
+            account = parents.get(account, "")
+        return account == name
+
+    return counts
+
+
+def _binds(scope: _Scope, kind: LimitKind, resource: str, cap: Cap, later: Later, asked: Asked, *, safe: bool) -> str:
+    """Why this limit would hold the job back; empty where it would not."""
+    if resource.startswith(_NEVER_ASKED):
+        return ""
+    name = f"{scope.name} has the limit {limit_name(kind, resource, of_qos=scope.of_qos)}={cap.limit}"
+    wants = asked.of(resource)
+    if wants is None:
+        return f"{name}, and how much of it the job would take is not known"
+    if resource == "wall" and kind is LimitKind.GROUP:
+        return f"{name}, and {cap.used} minutes are used up" if cap.used >= cap.limit else ""
+    if kind in _IN_USE:
+        used = _used_later(resource, cap, scope.counts[kind], later, asked)
+        told = f"{name}; others would have {used} in use, and the job asks for {_amount(wants)} more"
+        return told if used + wants > cap.limit else ""
+    if kind in _IN_MINUTES:
+        return _binds_in_minutes(name, kind, cap, wants * asked.minutes if wants else 0.0, scope, resource, safe=safe)
+    if kind is LimitKind.NODE:
+        wants = math.ceil(wants / max(asked.job.num_nodes, 1))
+    # A job on whole nodes will be given more than it asks for, perhaps enough.
+    least = kind is LimitKind.LEAST and (asked.nodes or not asked.job.exclusive)
+    binds = wants < cap.limit if least else wants > cap.limit and kind is not LimitKind.LEAST
+    return f"{name}, and the job asks for {_amount(wants)}" if binds else ""
+
+
+def _binds_in_minutes(
+    name: str, kind: LimitKind, cap: Cap, minutes: float, scope: _Scope, resource: str, *, safe: bool
+) -> str:
+    """``minutes`` are those of the job within its time limit. What leaves is not taken off: it had its share."""
+    used = 0 if kind is LimitKind.JOB_MINUTES else cap.used
+    if kind is LimitKind.GROUP_MINUTES:
+        if cap.used >= cap.limit:
+            return f"{name}, which is used up"
+        used += scope.run_minutes.get(resource, 0)
+        if not safe:
+            return ""
+    return f"{name}; {used} are in use, and the job asks for {_amount(minutes)}" if used + minutes > cap.limit else ""
+
+
+def _amount(value: float) -> str:
+    return "no end" if math.isinf(value) else f"{value:.0f}"
+
+
+def _used_later(resource: str, cap: Cap, counts: Callable[[Job], bool], later: Later, asked: Asked) -> int:
+    """What others will have in use: never less than the jobs that stay are known to have."""
+    mine = [job for job in later.counted if counts(job)]
+    staying = [job for job in mine if job.job_id not in later.leaving]
+    coming = [(job, nodes) for job, nodes in later.coming if counts(job)]
+    if resource == "node":
+        seen = {name for job in mine for name in job.nodes}
+        stay = {name for job in staying for name in job.nodes} | {name for _, nodes in coming for name in nodes}
+        new = asked.node_names - stay if asked.node_names else frozenset[str]()
+        shared = len(asked.node_names) - len(new)  # counted once, and asked for as well
+        return len(stay) + max(0, cap.used - len(seen)) - shared
+    of_each = {job.job_id: held(job, resource) for job in mine}
+    stays = sum(of_each[job.job_id] for job in staying)
+    leaves = sum(of_each.values()) - stays
+    return max(cap.used - leaves, stays) + sum(held(job, resource) for job, _ in coming)

@@ -1,0 +1,122 @@
+"""Urgent jobs that a limit would hold back: no job leaves for them whenever it comes, and the reason is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from clearway.model.cluster import JobState
+from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
+from clearway.model.operations import EvictionState
+from clearway.simulation.jobs import Program
+from tests.simulation.world import SAVES, World, config
+
+
+def limits(caps: Caps, user: Caps | None = None) -> Limits:
+    """On QoS urgent, and on ursula in it."""
+    return Limits(
+        enforced=True,
+        qos={"urgent": Qos(name="urgent", caps=caps, users={7: user or {}})},
+        associations=(Association(account="a", user="ursula", uid=7), Association(account="a")),
+        users=frozenset({"ursula"}),
+    )
+
+
+NONE = limits({})
+NO_ROOM = limits({(LimitKind.GROUP, "jobs"): Cap(0)})
+ONE_JOB = limits({}, {(LimitKind.USER, "jobs"): Cap(1)})
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """Eight busy nodes."""
+    world = make_world()
+    for number in range(1, 9):
+        world.submit(Program(work_s=5_000.0, save_s=30.0), on=(f"n{number}",), ran_s=100 * number, comment=SAVES)
+    world.cluster.limits = NONE
+    world.tick()
+    return world
+
+
+def urgent(world: World, nodes: int = 2) -> str:
+    return world.urgent(nodes, qos="urgent", account="a")
+
+
+def told(world: World, job_id: str) -> str:
+    return next(each.why for each in world.tick().waiting if each.preemptor.job.job_id == job_id)
+
+
+def test_a_limit_from_the_start_and_until_it_is_lifted(world: World) -> None:
+    world.cluster.limits = NO_ROOM
+    job_id = urgent(world)
+    for _ in range(20):
+        assert "QoS urgent has the limit GrpJobs=0" in told(world, job_id)
+    assert world.store.evictions() == ()
+    world.cluster.limits = NONE
+    world.run_until(lambda: world.state(job_id) is JobState.RUNNING, limit_s=120)
+
+
+def test_limits_that_cannot_be_read(world: World) -> None:
+    world.cluster.limits = Limits(unknown="scontrol did not answer within 15 s")
+    job_id = urgent(world)
+    assert "whether a limit holds it back is not known: scontrol did not answer" in told(world, job_id)
+    assert world.store.evictions() == ()
+
+
+def test_a_limit_that_comes_while_jobs_save_themselves(world: World) -> None:
+    job_id = urgent(world)
+    world.tick()
+    world.run_until(lambda: world.eviction().state is EvictionState.PREEMPTING, limit_s=20)
+    world.cluster.limits = NO_ROOM
+    world.run_until(lambda: world.eviction().state.terminal, limit_s=300)
+    assert world.eviction().why.startswith("no job leaves for it, as a limit would keep it waiting")
+    assert not any(entry.lost_s or len(entry.runs) > 1 for entry in world.cluster.jobs.values())
+    assert "GrpJobs=0" in told(world, job_id)
+    assert world.leftovers() == []
+
+
+def test_of_two_jobs_of_a_user_who_may_run_one_the_first_is_served(world: World) -> None:
+    world.cluster.limits = ONE_JOB
+    both = {urgent(world), urgent(world)}
+    world.tick()
+    first = world.eviction().preemptor.job_id
+    (second,) = both - {first}
+    assert "MaxJobsPerUser=1; others would have 1 in use" in told(world, second)
+    world.run_until(lambda: world.state(first) is JobState.RUNNING, limit_s=120)
+    world.cluster.limits = limits({}, {(LimitKind.USER, "jobs"): Cap(1, 1)})
+    assert "MaxJobsPerUser=1" in told(world, second)
+    assert len(world.store.evictions()) == 1
+
+
+@pytest.mark.parametrize("mode", ["approve", "observe"])
+def test_a_proposal_that_a_limit_has_made_vain(make_world: Callable[..., World], mode: str) -> None:
+    world = make_world(config=config(mode))
+    for number in range(1, 9):
+        world.submit(Program(work_s=5_000.0), on=(f"n{number}",), ran_s=100 * number)
+    world.cluster.limits = NONE
+    job_id = urgent(world)
+    world.tick()
+    (proposal,) = world.store.evictions()
+    world.cluster.limits = NO_ROOM
+    if mode == "approve":
+        world.store.add_request("approve", proposal.eviction_id, "olga", world.clock.now())
+    world.tick(70)
+    world.tick()
+    assert all(e.state.terminal for e in world.store.evictions())
+    assert "GrpJobs=0" in told(world, job_id)
+    assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
+
+
+def test_a_dependency_and_a_later_start(world: World) -> None:
+    """As Slurm shows them in the first seconds: they seem to wait for nodes."""
+    for fields, why in (
+        ({"dependency": "afterok:1(unfulfilled)"}, "it waits for other jobs"),
+        ({"eligible_time": world.clock.now().replace(year=2027)}, "it is not to start before"),
+    ):
+        job_id = urgent(world)
+        entry = world.cluster.jobs[job_id]
+        entry.job = replace(entry.job, reason="Resources", **fields)  # type: ignore[arg-type]
+        assert why in told(world, job_id)
+    assert world.store.evictions() == ()
