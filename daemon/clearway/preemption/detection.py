@@ -57,8 +57,7 @@ def preemptor_of(
         rule=rule.name or f"rule {rules.index(rule) + 1}",
         max_delay_s=max_delay_s,
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
-        obstacle=obstacle(job, own_placements, snapshot.topology, snapshot.taken_at)
-        or (None if tasks else _LIMIT_REACHED),
+        obstacle=found or (None if tasks else _LIMIT_REACHED),
         tasks=max(1, tasks),
         components=tuple(each.job_id for each in _components(job, snapshot)),
     )
