@@ -293,7 +293,9 @@ class SlurmCluster(SlurmClient):
             self._first_job_id += 1_000
             kept = re.sub(r"^FirstJobId=.*\n", "", self.conf.read_text(), flags=re.MULTILINE)
             self.conf.write_text(f"{kept}FirstJobId={self._first_job_id}\n")
-        self._spawn("slurmctld", "slurmctld", "-D", *(["-c"] if clean else []), user="slurm")
+        # 26.05 with slurmdbd does not start without the file of what was used, which it first writes after minutes.
+        how = ["-c"] if clean else ["-i"] if self.accounting else []
+        self._spawn("slurmctld", "slurmctld", "-D", *how, user="slurm")
         self.wait_for(self._controller_answers, 60, "an answer of slurmctld")
 
     def stop_controller(self, *, saved: bool = True) -> None:

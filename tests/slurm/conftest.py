@@ -17,11 +17,14 @@ from tests.slurm.machine import missing_requirements
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("CLEARWAY_TIER") not in ("slurm24", "slurm26"):
+        return
     short = not os.environ.get("CLEARWAY_FULL")
-    if short and os.environ.get("CLEARWAY_TIER") in ("slurm24", "slurm26"):
-        for item in items:
-            if item.get_closest_marker("one_slurm"):
-                item.add_marker(pytest.mark.skip(reason="says nothing new of another Slurm: --full tries it here too"))
+    for item in items:
+        if cannot := item.get_closest_marker("debian12"):
+            item.add_marker(pytest.mark.skip(reason=f"not in the trees: {cannot.args[0]}"))
+        elif short and item.get_closest_marker("one_slurm"):
+            item.add_marker(pytest.mark.skip(reason="says nothing new of another Slurm: --full tries it here, too"))
 
 
 def skip_or_fail(reason: str) -> None:

@@ -25,7 +25,7 @@ STEPS, RANKS = 60, 4  # of half a second each, until it may hurry: ranks that wa
 WHOLE = ("--exclusive", "--mem=0")
 
 # Ranks that wait for messages keep a core busy: with two cores, and other tests beside, a step may take seconds.
-pytestmark = [pytest.mark.one_slurm, pytest.mark.full]
+pytestmark = [pytest.mark.one_slurm, pytest.mark.full, pytest.mark.debian12("they have no MPICH and no compiler")]
 
 
 def undisturbed() -> int:

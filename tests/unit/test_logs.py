@@ -172,6 +172,17 @@ def test_a_preemptor_has_a_line_when_it_comes_when_its_lot_changes_and_when_it_g
     assert waits[2] == "info preemptor waits no more job=900"
 
 
+def test_a_release_that_was_never_tried_is_told_once_and_so_is_its_end(told: Told, text: io.StringIO) -> None:
+    for _ in range(400):
+        told.cycle(only_observes="Slurm 31.05.1 is newer than 26.05")
+    told.cycle(snapshot=snapshot(slurm_version="26.05.5"))
+    said = [line for line in events(text) if not line.startswith("info cycle")]
+    assert said == [
+        'warning Clearway only observes, whatever daemon.mode says why="Slurm 31.05.1 is newer than 26.05"',
+        "info Clearway acts again as daemon.mode says slurm=26.05.5",
+    ]
+
+
 def test_what_cannot_be_read_has_one_line(told: Told, text: io.StringIO) -> None:
     jobs = [job(5, comment="clearway:max_delay=soon")]
     skipped = tuple(Skipped("job", str(n), "State=WEIRD\nforged") for n in range(50))

@@ -106,7 +106,9 @@ def test_a_cycle(metrics: Metrics) -> None:
     assert found["clearway_slurm_queries_total"] == 2
     assert found["clearway_last_cycle_timestamp_seconds"] == WALL.timestamp()
     assert found["clearway_paused"] == 1
-    assert found["clearway_standby"] == 0
+    assert found["clearway_standby"] == found["clearway_only_observes"] == 0
+    metrics.record(report(only_observes="Slurm 31.05.1 is newer than 26.05"))
+    assert samples(metrics)["clearway_only_observes"] == 1
     assert found["clearway_waiting_preemptors"] == 2
     assert found["clearway_waiting_preemptors_without_eviction"] == 1
     assert found["clearway_waiting_preemptors_overdue"] == 1

@@ -138,7 +138,7 @@ class Cycle:
                 if set_by_s := step_s():
                     self._call_off(f"the wall clock was set by {set_by_s:+.0f} s while it was under way", now)
                 if refused(snapshot.slurm_version, self.config.slurm.act_on_release):
-                    self._call_off(only_observes, now)
+                    self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
                 self.parts.history.forget()
@@ -164,12 +164,14 @@ class Cycle:
             seconds=clock.monotonic() - began,
         )
 
-    def _call_off(self, why: str, now: datetime) -> None:
-        """What jobs are still to leave for; jobs that leave already are followed until they are back."""
+    def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
+        """What jobs are still to leave for; jobs that leave already are followed until they are back.
+
+        ``unplanned``: drains as well that are planned only once their nodes are drained.
+        """
         for e in self.operations.all():
-            # A drain is planned only once its nodes are drained.
-            begins = e.state is EvictionState.PLACING or any(p.state.cancellable for p in e.preemptions)
-            if e.state.before_start and begins:
+            early = unplanned and e.state is EvictionState.PLACING
+            if e.state.before_start and (early or any(p.state.cancellable for p in e.preemptions)):
                 self.executor.cancel(e, now, Outcome(OutcomeCode.CALLED_OFF, why))
 
     def _scene(self, context: CycleContext) -> tuple[object, ...]:

@@ -60,6 +60,15 @@ def test_pause_resume_and_halt_in_two_clicks(browser: Any, tmp_path: Path) -> No
         assert kinds == ["pause", "resume", "halt", "unhalt"]
 
 
+def test_a_release_of_slurm_that_was_never_tried_is_told(browser: Any, tmp_path: Path) -> None:
+    with running_here(tmp_path) as (simulated, address), visiting(browser, address) as visitor:
+        page = visitor.go("now")
+        simulated.daemon.loop.parts.backend.slurm_version = "31.05.1"
+        page.get_by_role("alert").get_by_text("Only observing.").wait_for()
+        page.get_by_role("alert").get_by_text("Slurm 31.05.1 is newer than 26.05").wait_for()
+        visitor.check()
+
+
 def test_without_a_token_nothing_is_shown(browser: Any, tmp_path: Path) -> None:
     with running_here(tmp_path, public="health") as (_, address), visiting(browser, address, token="") as visitor:
         page = visitor.go("now", "Clearway")

@@ -27,6 +27,7 @@ function Alarms({ now, stale }) {
     health.halted && ["bad", "Halted.", `No command is given to Slurm: ${health.halted}`],
     (stale || health.status === "stale") && ["bad", "Stale.", "No cycle has succeeded for a while. What is shown is old. The daemon's log says why."],
     now.clock_doubt && ["bad", "The clock is in doubt.", now.clock_doubt],
+    health.only_observes && ["asks", "Only observing.", `Nothing is begun with this release of Slurm: ${health.only_observes}`],
     health.standby && ["asks", "Standing by.", "Another daemon acts on this database. What is shown here is true; requests reach that daemon."],
     health.paused && ["asks", "Paused.", "Nothing new is begun. What is under way is followed to its end."],
   ].filter(Boolean);
