@@ -51,3 +51,17 @@ def test_slurm_has_its_turn_where_it_preempts(make_world: Callable[..., World], 
     assert world.store.evictions() == ()
     world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
     assert len(world.eviction().preemptions) == 1
+
+
+def test_a_long_epilog_is_allowed_for_by_the_next_plan(make_world: Callable[..., World]) -> None:
+    """Of 60 s that the second urgent job may wait, its nodes need 40 to become empty, as those of the first did."""
+    world = make_world()
+    world.cluster.kill_wait_s = 100.0
+    for number in range(1, 9):
+        world.submit(Program(work_s=9_000, exit_s=40.0), on=(f"n{number}",), ran_s=1_000)
+    for _ in range(2):
+        urgent = world.urgent(1)
+        world.run_until(lambda urgent=urgent: world.started(urgent) is not None, limit_s=90)
+    second, first = world.store.evictions()
+    assert first.plan.problem.max_delay_s > 50
+    assert second.plan.problem.max_delay_s <= 20
