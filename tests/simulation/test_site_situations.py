@@ -38,7 +38,7 @@ def test_slurm_looks_first_where_it_hides_nodes(make_world: Callable[..., World]
     world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
 
 
-@pytest.mark.parametrize(("grace_s", "turn_s"), [(0, 30), (20, 50)])
+@pytest.mark.parametrize(("grace_s", "turn_s"), [(0, 30), (20, 80)])
 def test_slurm_has_its_turn_where_it_preempts(make_world: Callable[..., World], grace_s: float, turn_s: float) -> None:
     """And no longer than that, where it does not."""
     preempts = PreemptPriorities(preempts={"urgent": frozenset({"batch"})}, grace_s=grace_s)

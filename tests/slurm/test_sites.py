@@ -200,7 +200,7 @@ def no_reservations(cluster: SlurmCluster) -> None:
 # -- Slurm's own preemption ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partition", ["graceful", "standing"])
+@pytest.mark.parametrize("partition", ["batch", "standing", pytest.param("graceful", marks=pytest.mark.full)])
 def test_slurm_preempts_at_once(site: SiteCluster, tmp_path: Path, partition: str) -> None:
     """One job leaves for the urgent one: Slurm's choice where it may preempt, and Clearway's where it may not."""
     jobs = busy(site, 4, f"--partition={partition}")
