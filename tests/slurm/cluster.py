@@ -306,7 +306,7 @@ class SlurmCluster(SlurmClient):
         jobs = self.run("squeue", "-h", "-t", "RUNNING,SUSPENDED,PENDING", "-o", "%A").stdout.split() if saved else []
         if jobs:
             file, mark = self.root / "state" / "job_state", f"saved-at-{time.time_ns()}"
-            self.run("scontrol", "update", f"JobId={jobs[-1]}", f"AdminComment={mark}")
+            self.run("scontrol", "update", f"JobId={min(jobs, key=int)}", f"AdminComment={mark}")
             self.wait_for(lambda: file.exists() and mark.encode() in file.read_bytes(), 30, "the state on the disk")
         self._end("slurmctld")
 

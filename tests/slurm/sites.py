@@ -25,6 +25,11 @@ CONF = (
     "PartitionName=top Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
     "PartitionName=graceful Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=6",
     "PartitionName=standing Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=OFF",
+    "PartitionName=left Nodes=node[1-2] MaxTime=10 State=UP PriorityTier=1",
+    "PartitionName=right Nodes=node[3-4] MaxTime=INFINITE State=UP PriorityTier=1",
+    "PartitionName=forced Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 OverSubscribe=FORCE:2",
+    "SlurmctldParameters=enable_configless",
+    "NodeName=future1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=9 CPUs=4 RealMemory=4000 State=FUTURE",
 )
 POWER = '#!/bin/sh\nmkdir -p {orders}\nprintf "%s\\n" "$1" > {orders}/new.$$ && mv {orders}/new.$$ {orders}/{what}.$$\n'
 # Whatever a test writes into the file is done on the node, as root.
@@ -60,6 +65,11 @@ class SiteCluster(SlurmCluster):
     @property
     def _dynamic_port(self) -> int:
         return self._ports["slurmd"] + len(self.node_names)
+
+    @property
+    def port(self) -> int:
+        """Of slurmctld."""
+        return self._ports["slurmctld"]
 
     def add_dynamic(self, name: str) -> None:
         """A node that no configuration names: its slurmd says what it is."""

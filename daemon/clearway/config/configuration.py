@@ -197,7 +197,9 @@ class PlanningConfig(_Section):
 
 class ExecutionConfig(_Section):
     kill_allowance: Duration = _key(
-        10.0, "time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor; 0: none"
+        10.0,
+        "time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor. Where most jobs that "
+        "left lately took longer, plans allow for that; 0: only for that",
     )
     node_boot: Duration = _key(
         0.0,

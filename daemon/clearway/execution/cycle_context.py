@@ -1,7 +1,7 @@
 """What one cycle goes by: read once, then passed down. Frozen."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from clearway.config.configuration import Config, Mode
@@ -9,6 +9,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.job_lifecycle import Command
+from clearway.execution.leave_times import LeaveTimes
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.model.cluster import ClusterSnapshot, Reservation
@@ -59,12 +60,13 @@ class PlanningBasis:
     time: PlanningTime  # of this cycle
     impossible: Impossible
     attempt: Attempt = unguarded  # what keeps one bad record from ending a cycle
+    leave_times: LeaveTimes = field(default_factory=LeaveTimes)
 
     def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:
         """``counts``: with those of earlier preemptions, which no guard of a drain asks for."""
         return PlanningContext(
             snapshot=cycle.snapshot,
-            config=cycle.config,
+            config=self.leave_times.allowed(cycle.config),
             now=cycle.now,
             preempted=self.operations.preemption_counts(cycle.snapshot) if counts else {},
             under_way=under_way,

@@ -8,6 +8,7 @@ from functools import partial
 from clearway.config.configuration import Mode
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
+from clearway.estimates.costs import TIME_LIMIT_SLACK_S
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
@@ -37,7 +38,8 @@ from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
 _SLURM_HAS_ITS_TURN_S = 15.0
-# ... also where it may preempt jobs by itself, once it has looked at the whole queue; their grace comes on top.
+# ... also where it may preempt jobs by itself, once it has looked at the whole queue. Their grace comes on top, with
+# the time until Slurm sees that it is over: it looks at that when it looks at time limits.
 _SLURM_PREEMPTS_S = 30.0
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
@@ -284,7 +286,8 @@ class PreemptionController:
         if slurms_turn and context.snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
             return "Slurm, which does not show nodes of the cloud that are off, has its turn"
         grace_s = context.snapshot.preempt_priorities.grace_s
-        if plan.leaving and waited_s < _SLURM_PREEMPTS_S + grace_s and slurm_preempts(preemptor.job, context.snapshot):
+        turn_s = _SLURM_PREEMPTS_S + (grace_s + TIME_LIMIT_SLACK_S if grace_s else 0.0)
+        if plan.leaving and waited_s < turn_s and slurm_preempts(preemptor, context.snapshot):
             return "Slurm preempts jobs for it by itself, and has its turn"
         if plan.leaving and self._fewer_soon(preemptor, plan, planning, context):
             return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"

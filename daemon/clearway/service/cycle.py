@@ -191,6 +191,7 @@ class Cycle:
         if context.halted:
             context = replace(context, paused=True)
         self.preemption.silent.observe(context.snapshot.nodes, context.now)
+        self.basis.leave_times.observe(self.operations.all())
         part = self.quarantine.attempt_part
         if not context.only_observes:
             part("scheduled drains", self.drains.begin_scheduled, context.now)

@@ -84,7 +84,9 @@ class CliBackend(GuardedBackend):
         # The details tell of GPUs in use.
         nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
-        return [self._with_excluded(job) for job in jobs], nodes, skipped + skipped_nodes, queries
+        # squeue lists the jobs of a federation that another cluster has started (REVOKED).
+        here = [self._with_excluded(job) for job in jobs if job.state is not JobState.ENDED]
+        return here, nodes, skipped + skipped_nodes, queries
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.model.cluster import JobState, PreemptPriorities
+from clearway.model.cluster import Job, JobState, PreemptPriorities
+from clearway.model.plan import Preemptor
 from clearway.preemption.slurms_own import slurm_preempts
 from clearway.slurm.parse import preempt
-from tests.builders import job, node, snapshot, urgent_job
+from tests.builders import after, job, node, snapshot, urgent_job
 
 PARTITIONS = """\
 PartitionName=batch GraceTime=0 Nodes=n[1-4] PriorityTier=1 OverSubscribe=NO PreemptMode=REQUEUE State=UP
@@ -53,6 +54,10 @@ def test_whether_slurm_preempts(kind: str, mode: str, does: bool) -> None:
 PRIORITIES = PreemptPriorities(preempts=preempt.preempted_partitions(PARTITIONS))
 
 
+def preemptor(of: Job) -> Preemptor:
+    return Preemptor(of, "urgent", 60, after(60))
+
+
 @pytest.mark.parametrize(
     ("on_nodes", "wanted", "exclusive", "does"),
     [
@@ -71,15 +76,15 @@ def test_whether_it_could_start_this_job(on_nodes: list[str], wanted: int, exclu
         nodes.append(node(name, partitions=("batch", "top")))
         jobs += [job(f"{number}{at}", (name,), partitions=(each,)) for at, each in enumerate(partitions.split("+"))]
     urgent = urgent_job("9", wanted, partitions=("top",), exclusive=exclusive)
-    assert slurm_preempts(urgent, snapshot([*jobs, urgent], nodes, preempt_priorities=PRIORITIES)) is does
-    assert not slurm_preempts(urgent, snapshot([*jobs, urgent], nodes))
+    assert slurm_preempts(preemptor(urgent), snapshot([*jobs, urgent], nodes, preempt_priorities=PRIORITIES)) is does
+    assert not slurm_preempts(preemptor(urgent), snapshot([*jobs, urgent], nodes))
 
 
 def test_a_job_on_its_way_out_counts_as_gone() -> None:
     leaving = job("1", ("n1",), JobState.COMPLETING, partitions=("standing",))
     urgent = urgent_job("9", 1, partitions=("top",))
     nodes = [node("n1", partitions=("top",))]
-    assert slurm_preempts(urgent, snapshot([leaving, urgent], nodes, preempt_priorities=PRIORITIES))
+    assert slurm_preempts(preemptor(urgent), snapshot([leaving, urgent], nodes, preempt_priorities=PRIORITIES))
 
 
 def test_by_qos() -> None:

@@ -40,7 +40,9 @@ def job_columns(known: str) -> tuple[str, ...]:
 
 
 _ENDED = (
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+    "REVOKED",  # of a federated job that another cluster has started
+    "TIMEOUT",
 )  # fmt: skip
 # squeue prints one word a job; flags win over the base state. Words that are not here are UNKNOWN.
 _STATES = {
