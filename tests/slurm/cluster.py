@@ -27,6 +27,7 @@ from clearway.slurm.parse import over
 from tests.slurm.client import SlurmClient
 from tests.slurm.machine import (
     PREFIX,
+    REST_USER,
     TEST_USERS,
     ClusterError,
     call,
@@ -51,6 +52,7 @@ class SlurmCluster(SlurmClient):
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
+    ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``).
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -67,8 +69,9 @@ class SlurmCluster(SlurmClient):
         gpus: Mapping[str, Mapping[str, int]] | None = None,
         switches: Mapping[str, str] | None = None,
         tokens: bool = False,
+        rest: bool = False,
     ) -> None:
-        reason = missing_requirements(accounting=accounting)
+        reason = missing_requirements(accounting=accounting, rest=rest)
         if reason:
             raise ClusterError(f"no Slurm cluster can be started here: {reason}")
         super().__init__()
@@ -81,7 +84,8 @@ class SlurmCluster(SlurmClient):
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
         self._switches = switches or {}
-        self._tokens = tokens
+        self._tokens = tokens or rest
+        self._rest = rest
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._first_job_id = 1
         self._ports_kept: socket.socket | None = None
@@ -147,6 +151,8 @@ class SlurmCluster(SlurmClient):
         for name in self.node_names:
             self.start_node(name)
         self.wait_for(self._all_idle, 60, "all nodes idle")
+        if self._rest:
+            self.start_rest()
         if self.accounting:
             self.run("sacctmgr", "-i", "add", "account", "cw", "Description=tests", "Organization=tests")
             self.run("sacctmgr", "-i", "add", "user", ",".join(("root", *TEST_USERS)), "Account=cw")
@@ -263,6 +269,22 @@ class SlurmCluster(SlurmClient):
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"
         yield from repeated
+
+    @property
+    def rest_socket(self) -> Path:
+        return self.root / "rest" / "socket"
+
+    def start_rest(self) -> None:
+        """Slurmrestd refuses to run as root or SlurmUser; each request brings the token of who it is from."""
+        ensure_users((REST_USER,))
+        self.rest_socket.parent.mkdir(exist_ok=True)
+        shutil.chown(self.rest_socket.parent, REST_USER, REST_USER)
+        self.rest_socket.unlink(missing_ok=True)
+        plugins = ["-a", "rest_auth/jwt", "-s", "slurmctld"]
+        self._spawn(
+            "slurmrestd", "env", "SLURM_JWT=daemon", "slurmrestd", *plugins, f"unix:{self.rest_socket}", user=REST_USER
+        )
+        self.wait_for(self.rest_socket.exists, 30, "slurmrestd's socket")
 
     def _spawn(self, name: str, *argv: str, user: str | None = None) -> None:
         # setpriv sets the death signal after the change of user, which would clear it.
