@@ -24,10 +24,8 @@ from pathlib import Path
 from typing import Self
 
 from clearway.slurm.parse import over
-from tests.slurm.client import SlurmClient
 from tests.slurm.machine import (
     PREFIX,
-    REST_USER,
     TEST_USERS,
     ClusterError,
     call,
@@ -39,12 +37,13 @@ from tests.slurm.machine import (
     slurm_version,
     sweep_abandoned,
 )
+from tests.slurm.rest_server import RestServer
 
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
-class SlurmCluster(SlurmClient):
+class SlurmCluster(RestServer):
     """``with SlurmCluster() as cluster: cluster.sbatch("sleep 60", "-N2", user="cwalice")``.
 
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
@@ -52,7 +51,8 @@ class SlurmCluster(SlurmClient):
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
-    ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``).
+    ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``); by
+    default where CLEARWAY_BACKEND says that tests use it.
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -69,7 +69,7 @@ class SlurmCluster(SlurmClient):
         gpus: Mapping[str, Mapping[str, int]] | None = None,
         switches: Mapping[str, str] | None = None,
         tokens: bool = False,
-        rest: bool = False,
+        rest: bool = os.environ.get("CLEARWAY_BACKEND") == "rest",
     ) -> None:
         reason = missing_requirements(accounting=accounting, rest=rest)
         if reason:
@@ -86,7 +86,6 @@ class SlurmCluster(SlurmClient):
         self._switches = switches or {}
         self._tokens = tokens or rest
         self._rest = rest
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._first_job_id = 1
         self._ports_kept: socket.socket | None = None
 
@@ -131,6 +130,7 @@ class SlurmCluster(SlurmClient):
         self.work.chmod(0o1777)  # like /tmp: every test user writes output here
         base, self._ports_kept = free_ports(4 + len(self.node_names))
         self._ports = {"slurmctld": base, "slurmdbd": base + 1, "mariadb": base + 2, "slurmd": base + 4}
+        self.rest_port = base + 3
         self._start_munge()
         if self.accounting:
             self._start_accounting()
@@ -269,22 +269,6 @@ class SlurmCluster(SlurmClient):
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"
         yield from repeated
-
-    @property
-    def rest_socket(self) -> Path:
-        return self.root / "rest" / "socket"
-
-    def start_rest(self) -> None:
-        """Slurmrestd refuses to run as root or SlurmUser; each request brings the token of who it is from."""
-        ensure_users((REST_USER,))
-        self.rest_socket.parent.mkdir(exist_ok=True)
-        shutil.chown(self.rest_socket.parent, REST_USER, REST_USER)
-        self.rest_socket.unlink(missing_ok=True)
-        plugins = ["-a", "rest_auth/jwt", "-s", "slurmctld"]
-        self._spawn(
-            "slurmrestd", "env", "SLURM_JWT=daemon", "slurmrestd", *plugins, f"unix:{self.rest_socket}", user=REST_USER
-        )
-        self.wait_for(self.rest_socket.exists, 30, "slurmrestd's socket")
 
     def _spawn(self, name: str, *argv: str, user: str | None = None) -> None:
         # setpriv sets the death signal after the change of user, which would clear it.

@@ -19,7 +19,6 @@ from typing import Any
 
 PREFIX = "clearway-slurm-"
 TEST_USERS = ("cwalice", "cwbob", "cwdaemon")  # two who submit, one that Clearway runs as
-REST_USER = "cwrest"  # that slurmrestd runs as
 DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

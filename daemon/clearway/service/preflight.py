@@ -15,6 +15,7 @@ from clearway.api.jwks import verifier
 from clearway.api.tokens import Tokens
 from clearway.config import plugins
 from clearway.config.configuration import Config
+from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.notify.sending import open_senders
 from clearway.service.listening import check_certificate
@@ -51,6 +52,8 @@ def _planner(config: Config) -> None:
 def _backend(config: Config) -> None:
     if config.slurm.backend != "auto":
         _loaded("slurm.backend", plugins.BACKENDS, config.slurm.backend)
+    if config.slurm.rest_token_file is not None:
+        read_trusted(config.slurm.rest_token_file, "Slurm's token", secret=True)
 
 
 def _loaded(key: str, group: str, name: str) -> None:
