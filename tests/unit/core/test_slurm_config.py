@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from clearway.config.configuration import parse_config
 from clearway.model.errors import ConfigError
+from clearway.service import preflight
 
 REST = 'backend = "rest"\n'
 
@@ -44,3 +47,19 @@ def test_bad(keys: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as raised:
         parse_config(f"[slurm]\n{keys}\n", "here")
     assert "\n" not in str(raised.value)
+
+
+def test_a_token_that_others_can_read_is_refused_before_the_start(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    keys = f'{REST}rest_url = "unix:/s"\nrest_token_file = "{token}"'
+    config = parse_config(f"[slurm]\n{keys}\n", "here")
+
+    def told() -> list[str]:
+        return [fault for fault in preflight.faults(config) if fault.startswith("slurm.rest_token_file: ")]
+
+    assert len(told()) == 1
+    token.write_text("x")
+    token.chmod(0o644)
+    assert "mode 0644" in told()[0]
+    token.chmod(0o600)
+    assert told() == []
