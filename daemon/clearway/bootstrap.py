@@ -8,6 +8,7 @@ from typing import Any
 
 from clearway.config import plugins
 from clearway.config.configuration import Config
+from clearway.config.slurm import SlurmConfig
 from clearway.drain.controller import DrainController
 from clearway.drain.lifecycle import DrainLifecycle
 from clearway.drain.rolling_controller import RollingController
@@ -237,11 +238,14 @@ def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
             now=clock.now,
             slurm_conf=str(config.slurm.conf) if config.slurm.conf else None,
             timeout_s=config.slurm.timeout,
+            **(_slurmrestd(config.slurm) if name == "rest" else {}),
         )
         why_not = backend.available()
         if why_not is None:
             why = "; ".join([f'slurm.backend is "{wanted}"', *_unusable(unusable)])
             get_logger().info("talking to Slurm", backend=name, why=why)
+            if (cannot := getattr(backend, "cannot", None)) and (actions := cannot()):
+                get_logger().warning("Slurm cannot be asked to do everything", not_done="; ".join(actions))
             return backend, why
         backend.close()
         unusable[name] = why_not
@@ -250,6 +254,10 @@ def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
 
 def _unusable(backends: Mapping[str, str]) -> list[str]:
     return [f"{name} cannot be used: {why}" for name, why in backends.items()]
+
+
+def _slurmrestd(config: SlurmConfig) -> dict[str, Any]:
+    return {"url": config.rest_url, "auth": config.rest_auth, "token_file": config.rest_token_file}
 
 
 def open_identity(config: Config, clock: Clock) -> SlurmIdentity:

@@ -16,6 +16,7 @@ class Site(Protocol):
     """A cluster under test. Every job runs until ``finish``; ``user`` submits them."""
 
     user: str
+    most_queries: int  # that a snapshot takes where nothing new has come
 
     @property
     def backend(self) -> SlurmBackend: ...

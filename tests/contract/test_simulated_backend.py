@@ -23,6 +23,7 @@ LONG_S = 1e6
 
 class SimulatedSite:
     user = "alice"
+    most_queries = 2
 
     def __init__(self) -> None:
         self.clock = ManualClock(START)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Self
 
 from clearway.slurm.parse import over
-from tests.slurm.client import SlurmClient
 from tests.slurm.machine import (
     PREFIX,
     TEST_USERS,
@@ -38,12 +37,13 @@ from tests.slurm.machine import (
     slurm_version,
     sweep_abandoned,
 )
+from tests.slurm.rest_server import RestServer
 
 IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfill, which plans every 30 s
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
-class SlurmCluster(SlurmClient):
+class SlurmCluster(RestServer):
     """``with SlurmCluster() as cluster: cluster.sbatch("sleep 60", "-N2", user="cwalice")``.
 
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
@@ -51,6 +51,8 @@ class SlurmCluster(SlurmClient):
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
+    ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``); by
+    default where CLEARWAY_BACKEND says that tests use it.
     CLEARWAY_KEEP=1 keeps the folder for a look at the logs.
     """
 
@@ -67,8 +69,9 @@ class SlurmCluster(SlurmClient):
         gpus: Mapping[str, Mapping[str, int]] | None = None,
         switches: Mapping[str, str] | None = None,
         tokens: bool = False,
+        rest: bool = os.environ.get("CLEARWAY_BACKEND") == "rest",
     ) -> None:
-        reason = missing_requirements(accounting=accounting)
+        reason = missing_requirements(accounting=accounting, rest=rest)
         if reason:
             raise ClusterError(f"no Slurm cluster can be started here: {reason}")
         super().__init__()
@@ -81,8 +84,8 @@ class SlurmCluster(SlurmClient):
         self._extra_conf = tuple(extra_conf)
         self._gpus = gpus or {}
         self._switches = switches or {}
-        self._tokens = tokens
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._tokens = tokens or rest
+        self._rest = rest
         self._first_job_id = 1
         self._ports_kept: socket.socket | None = None
 
@@ -127,6 +130,7 @@ class SlurmCluster(SlurmClient):
         self.work.chmod(0o1777)  # like /tmp: every test user writes output here
         base, self._ports_kept = free_ports(4 + len(self.node_names))
         self._ports = {"slurmctld": base, "slurmdbd": base + 1, "mariadb": base + 2, "slurmd": base + 4}
+        self.rest_port = base + 3
         self._start_munge()
         if self.accounting:
             self._start_accounting()
@@ -147,6 +151,8 @@ class SlurmCluster(SlurmClient):
         for name in self.node_names:
             self.start_node(name)
         self.wait_for(self._all_idle, 60, "all nodes idle")
+        if self._rest:
+            self.start_rest()
         if self.accounting:
             self.run("sacctmgr", "-i", "add", "account", "cw", "Description=tests", "Organization=tests")
             self.run("sacctmgr", "-i", "add", "user", ",".join(("root", *TEST_USERS)), "Account=cw")

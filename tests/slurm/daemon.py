@@ -92,11 +92,16 @@ def check_result(cluster: SlurmCluster, job_id: str, steps: int, away_s: float =
     assert len(done) <= steps + MOST_REPEATED + away_s
 
 
+def slurm_settings(slurm_conf: Path) -> str:
+    rest = f'\nrest_url = "unix:{slurm_conf.parent}/rest/socket"' if BACKEND == "rest" else ""
+    return f'backend = "{BACKEND}"\nconf = "{slurm_conf}"{rest}'
+
+
 def config_text(folder: Path, slurm_conf: Path, **changes: str) -> str:
     """TOML; ``changes`` replace whole sections by name, or add to them."""
     sections = {
         "daemon": 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.25',
-        "slurm": f'backend = "{BACKEND}"\nconf = "{slurm_conf}"',
+        "slurm": slurm_settings(slurm_conf),
         "store": f'url = "sqlite:///{folder}/clearway.sqlite"',
         "api": f'port = 0\ntoken_file = "{folder}/tokens"',
         "candidates": 'min_runtime = 1\nprotected_users = ["cwbob"]\nspare_before_end = "80s"',

@@ -30,11 +30,11 @@ class ClusterError(AssertionError):
     """Something the test cluster was asked to do went wrong; carries the output of the command."""
 
 
-def missing_requirements(*, accounting: bool = False) -> str | None:
+def missing_requirements(*, accounting: bool = False, rest: bool = False) -> str | None:
     """Why no cluster can be started here, in words, or None when one can."""
     if os.geteuid() != 0:
         return "needs root: slurmd starts the jobs of several users"
-    wanted = DAEMONS + (ACCOUNTING_DAEMONS if accounting else ())
+    wanted = DAEMONS + (ACCOUNTING_DAEMONS if accounting else ()) + (("slurmrestd",) if rest else ())
     missing = [name for name in wanted if shutil.which(name, path=SYSTEM_PATH) is None]
     return f"not installed: {', '.join(missing)}" if missing else None
 

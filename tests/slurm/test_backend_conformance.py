@@ -1,4 +1,4 @@
-"""The backend contract on a real cluster. CLEARWAY_BACKEND says which: ``cli`` (the default) or ``pyslurm``."""
+"""The backend contract on a real cluster, through CLEARWAY_BACKEND: ``cli`` (the default), ``pyslurm`` or ``rest``."""
 
 from __future__ import annotations
 
@@ -41,12 +41,19 @@ def make_backend(cluster: SlurmCluster) -> SlurmBackend:
         from clearway.slurm.pyslurm import PyslurmBackend
 
         return PyslurmBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
+    if kind == "rest":
+        from clearway.slurm.rest import RestBackend
+
+        url = f"unix:{cluster.rest_socket}"
+        return RestBackend(now=_now, url=url, slurm_conf=str(cluster.conf), timeout_s=20)
     assert kind == "cli", f"CLEARWAY_BACKEND is {kind}"
     return CliBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
 
 
 class RealSite:
     user = "cwalice"
+    # slurmrestd is asked for the states of all jobs beside them.
+    most_queries = 3 if os.environ.get("CLEARWAY_BACKEND") == "rest" else 2
 
     def __init__(self, cluster: SlurmCluster, backend: SlurmBackend, prolog: Path | None = None) -> None:
         self.cluster = cluster

@@ -20,13 +20,21 @@ from clearway.model.operations import EvictionState, PreemptionState
 from tests.integration.store.servers import PostgresServer
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
-from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, config_text, install_programs, saver_script
+from tests.slurm.daemon import (
+    BACKEND,
+    RunningDaemon,
+    check_result,
+    config_text,
+    install_programs,
+    saver_script,
+    slurm_settings,
+)
 from tests.slurm.false_clock import LIBRARY, FalseClock
 from tests.slurm.machine import stop_process
 from tests.slurm.test_end_to_end import LOOP, STEPS, WHOLE, no_leftovers, submit_urgent
 from tests.slurm.urgent import let_go
 
-COMMAND_LIMIT_S = 4 if BACKEND == "cli" else 10  # a call of pyslurm may have to start its process
+COMMAND_LIMIT_S = 10 if BACKEND == "pyslurm" else 4  # a call of pyslurm may have to start its process
 NEEDED = 4  # nodes of the urgent job
 
 
@@ -117,7 +125,7 @@ def config(cluster: SlurmCluster, folder: Path, max_delay_s: int, **changes: str
 def halfway(cluster: SlurmCluster, folder: Path, **changes: str) -> Iterator[Halfway]:
     """The daemon stands still before its second requeue; ``changes``: of the configuration."""
     crowd = fill(cluster)
-    slurm = f'backend = "{BACKEND}"\nconf = "{cluster.conf}"\ntimeout = {COMMAND_LIMIT_S}'
+    slurm = f"{slurm_settings(cluster.conf)}\ntimeout = {COMMAND_LIMIT_S}"
     text = config(cluster, folder, 600, **{"slurm": slurm} | changes)
     with RunningDaemon(cluster, folder, config=text, kill_at="stop@2:requeue") as daemon:
         daemon.wait_ready()

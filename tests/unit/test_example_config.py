@@ -15,6 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {
     "slurm.conf",
     "slurm.act_on_release",
+    "slurm.rest_token_file",
     "api.token_file",
     "api.socket",
     "api.certificate",

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clearway.api.trusted_files import read_trusted
 from clearway.config.access import AccessConfig
+from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clearway.api.trusted_files import read_trusted
+from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 from clearway.model.identity import Identity, Role
 

@@ -3,7 +3,6 @@
 docs/reference/configuration.md is made from these classes.
 """
 
-import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +18,7 @@ from clearway.config.fields import Count, Finite, Names, Period, Positive, Weigh
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
 from clearway.config.notify import NotifyConfig
+from clearway.config.slurm import SlurmConfig
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
 
@@ -61,26 +61,6 @@ class DaemonConfig(_Section):
         "while this file exists, Clearway gives Slurm no command (as after clearway halt); None: no such file",
     )
     log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
-
-
-class SlurmConfig(_Section):
-    backend: Literal["auto", "cli", "pyslurm"] = _key(
-        "auto", "auto: pyslurm when it can be loaded and answers, else the command line tools"
-    )
-    conf: Path | None = _key(None, "path of slurm.conf; None: SLURM_CONF or Slurm's own default")
-    timeout: Period = _key(20.0, "time limit of one call to Slurm")
-    act_on_release: str | None = _key(
-        None,
-        "a release of Slurm, such as 27.05, that Clearway acts on although it was never tried with it; with any other "
-        "release newer or older than those tried it only observes, whatever daemon.mode says. None: no such release",
-    )
-
-    @field_validator("act_on_release")
-    @classmethod
-    def _is_a_release(cls, given: str | None) -> str | None:
-        if given is not None and not re.fullmatch(r"\d\d\.\d\d", given, re.ASCII):
-            raise ValueError(f'must be a release as "27.05", without the number of its version, not {given[:40]!r}')
-        return given
 
 
 class StoreConfig(_Section):

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from clearway.api.trusted_files import read_trusted
 from clearway.config.notify import NotifyConfig
+from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 from clearway.model.notice import Channel, Notice
 from clearway.notify import words

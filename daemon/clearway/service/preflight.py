@@ -15,6 +15,7 @@ from clearway.api.jwks import verifier
 from clearway.api.tokens import Tokens
 from clearway.config import plugins
 from clearway.config.configuration import Config
+from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.notify.sending import open_senders
 from clearway.service.listening import check_certificate
@@ -27,6 +28,7 @@ def faults(config: Config) -> tuple[str, ...]:
         _planner,
         _backend,
         _slurm_conf,
+        _slurm_token,
         _store,
         _tokens,
         _keys,
@@ -51,6 +53,14 @@ def _planner(config: Config) -> None:
 def _backend(config: Config) -> None:
     if config.slurm.backend != "auto":
         _loaded("slurm.backend", plugins.BACKENDS, config.slurm.backend)
+
+
+def _slurm_token(config: Config) -> None:
+    if config.slurm.rest_token_file is not None:
+        try:
+            read_trusted(config.slurm.rest_token_file, "Slurm's token", secret=True)
+        except ConfigError as error:
+            raise ConfigError(f"slurm.rest_token_file: {error}") from None
 
 
 def _loaded(key: str, group: str, name: str) -> None:

@@ -86,6 +86,13 @@ class GuardedBackend(ABC):
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         """Whether Slurm refuses because the job has ended."""
 
+    def _requeue(self, target: str) -> None:
+        """Requeue what ``target`` names, unless it has ended."""
+        self._commands.change(["scontrol", "--oneliner", "requeue", "Incomplete", target])
+
+    def _set_reason(self, node: str, reason: str) -> None:
+        self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={node}", f"Reason={reason}"])
+
     @abstractmethod
     def _node_status(self, node: str) -> NodeStatus: ...
 
@@ -135,7 +142,7 @@ class GuardedBackend(ABC):
             # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
             self._act(Act.RESUME, target)
         try:
-            self._commands.change(["scontrol", "--oneliner", "requeue", "Incomplete", _for_scontrol(current)])
+            self._requeue(_for_scontrol(current))
         except SlurmRefusedError as error:
             if not _WAITS.search(str(error)):
                 raise
@@ -251,7 +258,7 @@ class GuardedBackend(ABC):
             self._set_drained(node, None)
             status = self._node_status(node)
         if status == NodeStatus(drained=False, reason=reason):
-            self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={node}", f"Reason={over(reason)}"])
+            self._set_reason(node, over(reason))
 
     def power_down(self, node: str) -> None:
         self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])

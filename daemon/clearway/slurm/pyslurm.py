@@ -14,13 +14,12 @@ from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailabl
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.base import Fence
+from clearway.slurm.error_numbers import ENDED, RefusedError
 from clearway.slurm.guarded_backend import Act, GuardedBackend
 from clearway.slurm.parse import FieldError
 from clearway.slurm.process import Commands, checked
-from clearway.slurm.pyslurm_process import COMMAND, RefusedError, WorkerProcess
+from clearway.slurm.pyslurm_process import COMMAND, WorkerProcess
 from clearway.slurm.requeue_delay import RequeueDelay
-
-_ENDED = (2021, 2084, 2017)  # Slurm's error numbers: job finished, already completing or completed, invalid job id
 
 _PYSLURM_FLAGS = {ours: theirs for theirs, ours in records.RESERVATION_FLAGS.items()}
 
@@ -100,7 +99,7 @@ class PyslurmBackend(GuardedBackend):
         self._worker.change(call, job_id=int(target), **arguments)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
-        return isinstance(error, RefusedError) and error.errno in _ENDED
+        return isinstance(error, RefusedError) and error.errno in ENDED
 
     def _create(self, reservation: Reservation) -> None:
         self._worker.change(

@@ -16,32 +16,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from clearway.model.errors import (
-    CycleEndedError,
-    SlurmError,
-    SlurmRefusedError,
-    SlurmTimeoutError,
-    SlurmUnavailableError,
-)
+from clearway.model.errors import CycleEndedError, SlurmError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
+from clearway.slurm.error_numbers import error_for
 from clearway.slurm.process import KEEP_EVERY_S
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 
 COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")
 MAX_WAIT_S = 60.0
-
-# Slurm's error numbers: 1000-1999 communication, 2000-4999 what slurmctld and slurmd refuse, 5000-5999 sockets,
-# 6000-6999 authentication. Below are errno's own (connection refused and the like).
-_TIMEOUTS = frozenset({1021, 1022, 1023, 5004})
-_STANDBY = frozenset({2027, 2131})
-
-
-class RefusedError(SlurmRefusedError):
-    """Slurm's no, with its number."""
-
-    def __init__(self, message: str, errno: int) -> None:
-        super().__init__(message)
-        self.errno = errno
 
 
 class WorkerProcess:
@@ -164,11 +146,7 @@ class WorkerProcess:
         kind, text = error.get("kind"), f"pyslurm: {name}: {error.get('text')}"
         number = error.get("errno")
         if kind == "slurm" and isinstance(number, int):
-            if number in _TIMEOUTS:
-                return SlurmTimeoutError(text)
-            if 0 <= number < 2000 or 5000 <= number < 7000 or number in _STANDBY:
-                return SlurmUnavailableError(text)
-            return RefusedError(text, number)
+            return error_for(number, text)
         if kind == "unusable":
             return self._failed(str(error.get("text")))
         return SlurmUnavailableError(text)

@@ -23,13 +23,24 @@ from clearway.slurm.parse.jobs import (
     split_rows,
     unread_job,
 )
-from clearway.slurm.parse.nodes import NodeStatus, node_status, over, read_nodes, read_reservations, reason_in_force
+from clearway.slurm.parse.nodes import (
+    NodeStatus,
+    node_from_record,
+    node_status,
+    over,
+    read_nodes,
+    read_reservations,
+    reason_in_force,
+    reservation_from_record,
+    status_from_record,
+)
 from clearway.slurm.parse.power import boot_s, read_power_saving
 from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
     "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
     "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state",
-    "job_target", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_nodes",
-    "read_power_saving", "read_reservations", "reason_in_force", "split_rows", "unread_job",
+    "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches",
+    "read_nodes", "read_power_saving", "read_reservations", "reason_in_force", "reservation_from_record", "split_rows",
+    "status_from_record", "unread_job",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ appears twice is skipped.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -49,7 +49,7 @@ def _record(line: str) -> dict[str, str]:
 def _reason(line: str) -> str:
     """The reason without Slurm's `` [user@time]``."""
     found = _REASON.search(line)
-    return reason_in_force(found[1].strip() if found else fields.text(_record(line).get("Reason", "")))
+    return found[1].strip() if found else fields.text(_record(line).get("Reason", ""))
 
 
 def over(reason: str) -> str:
@@ -75,12 +75,20 @@ def _flags(state: str) -> tuple[str, frozenset[str]]:
 
 
 def node_status(line: str) -> NodeStatus:
-    base, flags = _flags(_record(line).get("State", ""))
-    return NodeStatus(drained=base in _DRAIN or bool(flags & _DRAIN), reason=_reason(line))
+    return status_from_record(_record(line) | {"Reason": _reason(line)})
+
+
+def status_from_record(record: Mapping[str, str]) -> NodeStatus:
+    base, flags = _flags(record.get("State", ""))
+    return NodeStatus(drained=base in _DRAIN or bool(flags & _DRAIN), reason=reason_in_force(record.get("Reason", "")))
 
 
 def _node(line: str) -> Node:
-    record = _record(line)
+    return node_from_record(_record(line) | {"Reason": _reason(line)})
+
+
+def node_from_record(record: Mapping[str, str]) -> Node:
+    """One node, from its keys; Reason is without who gave it and when. Raises FieldError for what cannot be read."""
     base, flags = _flags(record.get("State", ""))
     if not base:
         raise FieldError(f"State is {record.get('State', '')[:40]!r}")
@@ -102,13 +110,13 @@ def _node(line: str) -> Node:
         alloc_gpus=_gpus(record, "GresUsed") if gpus else (),  # 26.05 says nothing of nodes that have none
         cpus_per_core=max(1, fields.number(record.get("ThreadsPerCore", "1"), "ThreadsPerCore")),
         features=fields.names(record.get("ActiveFeatures", "")),
-        reason=_reason(line),
+        reason=reason_in_force(record.get("Reason", "")),
         reservation=fields.text(reserved) if reserved or "RESERVED" in flags else None,
         weight=fields.number(record.get("Weight", "1"), "Weight"),
     )
 
 
-def _gpus(record: dict[str, str], key: str) -> Gpus | None:
+def _gpus(record: Mapping[str, str], key: str) -> Gpus | None:
     """None where it is absent or cannot be read: the node then has none, or their use is not known."""
     try:
         return gpus(record[key], key) if key in record else None
@@ -117,7 +125,11 @@ def _gpus(record: dict[str, str], key: str) -> Gpus | None:
 
 
 def _reservation(line: str) -> Reservation:
-    record = _record(line)
+    return reservation_from_record(_record(line))
+
+
+def reservation_from_record(record: Mapping[str, str]) -> Reservation:
+    """As ``node_from_record``."""
     start_time = fields.time(record.get("StartTime", ""), "StartTime")
     end_time = fields.time(record.get("EndTime", ""), "EndTime")
     if start_time is None or end_time is None:

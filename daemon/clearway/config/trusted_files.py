@@ -1,4 +1,4 @@
-"""Files that decide who may log in: read only where nobody else can have written them."""
+"""Files that decide who may log in, here or at Slurm: read only where nobody else can have written them."""
 
 import os
 import stat

@@ -1,0 +1,246 @@
+"""Slurm through slurmrestd, its REST interface, from Slurm 24.11 on; and through commands for what it does not offer.
+
+26.05 offers all but to suspend and resume jobs; 24.11 neither to requeue jobs nor to make reservations. Where Slurm's
+commands are installed they do the rest; elsewhere it is refused, and said at the start. They also tell of what changes
+seldom (the order of Slurm's own preemption, leaf switches) and of users' rights.
+"""
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+
+from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skipped
+from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.slurm import parse
+from clearway.slurm import rest_records as records
+from clearway.slurm.base import Fence
+from clearway.slurm.cli import CliBackend
+from clearway.slurm.error_numbers import ENDED, INVALID_JOB_ID, RefusedError
+from clearway.slurm.guarded_backend import Act
+from clearway.slurm.process import checked
+from clearway.slurm.rest_client import RestClient
+from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
+from clearway.slurm.rest_tokens import FileToken, MadeToken, NoToken, TokenSource
+from clearway.slurm.site_settings import Run
+
+LIMITS = "read limits, without which no job leaves for an urgent one"
+
+
+class RestBackend(CliBackend):
+    """The ``rest`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each call and command.
+
+    ``url``: unix:PATH or http(s)://HOST:PORT. ``auth``: "local" (no token) or "jwt": with the token of ``token_file``,
+    else with one of ``scontrol token``.
+    """
+
+    name = "rest"
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        url: str,
+        auth: str = "jwt",
+        token_file: Path | None = None,
+        slurm_conf: str | None = None,
+        timeout_s: float = 20.0,
+        bin_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+    ) -> None:
+        super().__init__(now=now, slurm_conf=slurm_conf, timeout_s=timeout_s, bin_dir=bin_dir, env=env)
+        tokens = _tokens(auth, token_file, self._run, now)
+        self._client = RestClient(url, tokens, timeout_s=timeout_s, transport=transport)
+        self._jobs, self._nodes = JobReader(self._client), NodeReader(self._client)
+        self._has_commands = (
+            shutil.which("scontrol", path=bin_dir or self._commands.environment({})["PATH"]) is not None
+        )
+
+    def fenced_by(self, fence: Fence) -> None:
+        super().fenced_by(fence)
+        self._client.fence = fence
+
+    def available(self) -> str | None:
+        """Why this backend cannot be used now, in one line; None when it can."""
+        try:
+            self._read(self._now())
+        except SlurmError as error:
+            return str(error)
+        return None
+
+    def cannot(self) -> tuple[str, ...]:
+        """What neither slurmrestd nor a command can do here."""
+        if self._has_commands:
+            return ()
+        offer = self._client.offer
+        lacking = {"requeue jobs": offer.requeue, "make and change reservations": offer.reservations}
+        return (*(what for what, offered in lacking.items() if not offered), "suspend and resume jobs", LIMITS)
+
+    def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
+        jobs, skipped, queries = self._jobs.read(now)
+        nodes, skipped_nodes, more = self._nodes.read(now)
+        return jobs, nodes, (*skipped, *skipped_nodes), queries + more
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Where no command tells slurmctld's version, slurmrestd's counts: it is installed with it."""
+        seen = super().snapshot()
+        return seen if seen.slurm_version else replace(seen, slurm_version=self._client.offer.slurm_version)
+
+    def job(self, job_id: str) -> Job | None:
+        found = self._look(job_id)
+        return found and found[0]
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        document = self._client.read("/reservations/")
+        found, skipped = records.read_reservations(list_of(document, "reservations"))
+        self._skipped_reservations = tuple(skipped)
+        return tuple(found)
+
+    def _look(self, job_id: str) -> tuple[Job, str] | None:
+        if not job_id.isdecimal() or not job_id.isascii():
+            raise SlurmRefusedError(f"{job_id!r} is not a job id")
+        try:
+            document = self._client.read(f"/job/{job_id}", **ALL)
+        except RefusedError as error:
+            if error.errno == INVALID_JOB_ID:
+                return None
+            raise
+        # Of an array slurmrestd shows every task.
+        for record in list_of(document, "jobs"):
+            if isinstance(record, dict) and str(record.get("job_id")) == job_id:
+                try:
+                    job, named = records.read_job(record), parse.job_target(records.job_row(record))
+                except parse.FieldError as error:
+                    raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
+                self._requeue_delay.saw(job)
+                return job, f"{job_id} {named}"
+        return None
+
+    def _requeue(self, target: str) -> None:
+        if not self._client.offer.requeue:
+            self._need_commands("requeue jobs")
+            super()._requeue(target)
+            return
+        self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+
+    def _act(self, act: Act, target: str, value: str = "") -> None:
+        job_id, _, named = target.partition(" ")
+        signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
+        if act in (Act.SUSPEND, Act.RESUME):
+            self._need_commands("suspend and resume jobs")
+            super()._act(act, named, value)
+        elif act is Act.CANCEL:
+            self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
+        elif act in signals:
+            body = {"jobs": [named], "signal": value, "flags": [signals[act], "VERBOSE"]}
+            self._client.change("DELETE", "/jobs/", body)
+        else:
+            self._update(act, job_id, value)
+
+    def _update(self, act: Act, job_id: str, value: str) -> None:
+        """A number names one job here, or the tasks of an array that still wait. Above it would be the whole array."""
+        if act is Act.START_NOW:
+            change: dict[str, object] = {"begin_time": _number(int(self._now().timestamp()))}
+        elif act is Act.SET_PRIORITY:
+            change = {"priority": _number(int(value))}
+        elif act is Act.RELEASE:
+            change = {"hold": False}
+        else:
+            change = {"reservation": value}
+        self._client.change("POST", f"/job/{job_id}", change)
+
+    def _has_ended(self, error: SlurmRefusedError) -> bool:
+        return isinstance(error, RefusedError) and error.errno in ENDED
+
+    def _create(self, reservation: Reservation) -> None:
+        if not self._client.offer.reservations:
+            self._need_commands("make and change reservations")
+            super()._create(reservation)
+            return
+        # slurmrestd would change one of this name.
+        if any(item.name == reservation.name for item in self.reservations()):
+            raise SlurmRefusedError(f"reservation {reservation.name} exists")
+        self._client.change(
+            "POST",
+            "/reservation",
+            {
+                "name": reservation.name,
+                "node_list": list(reservation.nodes),
+                "users": list(reservation.users),
+                "flags": list(reservation.flags),
+                "start_time": _number(int(self._now().timestamp())),
+                "end_time": _number(math.ceil(reservation.end_time.timestamp())),
+            },
+        )
+
+    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
+        if self._changes_reservation(reservation):
+            self._client.change("POST", "/reservation", {"name": reservation, "node_list": list(nodes)})
+        else:
+            super()._move(reservation, nodes)
+
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        if self._changes_reservation(checked(name)):
+            end = _number(math.ceil(end_time.timestamp()))
+            self._client.change("POST", "/reservation", {"name": name, "end_time": end})
+        else:
+            super().extend_reservation(name, end_time)
+
+    def _changes_reservation(self, name: str) -> bool:
+        """Whether slurmrestd can. It would create one that does not exist (any more)."""
+        if not self._client.offer.reservations:
+            self._need_commands("make and change reservations")
+            return False
+        if all(item.name != name for item in self.reservations()):
+            raise SlurmRefusedError(f"reservation {name} does not exist")
+        return True
+
+    def _delete(self, reservation: str) -> None:
+        if self._client.offer.reservations:
+            self._client.change("DELETE", f"/reservation/{reservation}")
+        else:
+            self._need_commands("make and change reservations")
+            super()._delete(reservation)
+
+    def _node_status(self, node: str) -> parse.NodeStatus:
+        for record in list_of(self._client.read(f"/node/{node}"), "nodes"):
+            if isinstance(record, dict) and record.get("name") == node:
+                try:
+                    return records.node_status(record)
+                except parse.FieldError as error:
+                    raise SlurmUnavailableError(f"node {node} cannot be read: {error}") from None
+        raise SlurmRefusedError(f"node {node} is not known")
+
+    def _set_drained(self, node: str, reason: str | None) -> None:
+        # Not RESUME, which would also bring back a node that is DOWN.
+        changes = {"state": ["UNDRAIN"]} if reason is None else {"state": ["DRAIN"], "reason": reason}
+        self._client.change("POST", f"/node/{node}", changes)
+
+    def _set_reason(self, node: str, reason: str) -> None:
+        self._client.change("POST", f"/node/{node}", {"reason": reason})
+
+    def power_down(self, node: str) -> None:
+        self._client.change("POST", f"/node/{checked(node)}", {"state": ["POWER_DOWN"]})
+
+    def _run(self, argv: Sequence[str]) -> str:
+        """By the commands of that moment: ``fenced_by`` replaces them."""
+        return self._commands.run(argv)
+
+    def _need_commands(self, what: str) -> None:
+        if not self._has_commands:
+            raise SlurmRefusedError(f"this slurmrestd cannot {what}, and Slurm's commands are not installed here")
+
+
+def _number(value: int) -> dict[str, object]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+def _tokens(auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> TokenSource:
+    if auth == "local":
+        return NoToken()
+    return MadeToken(run, now) if file is None else FileToken(file, now)
