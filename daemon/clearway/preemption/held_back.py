@@ -48,12 +48,18 @@ def before_planning(preemptor: Preemptor, partition: str, context: PlanningConte
 
 
 def after_planning(
-    plan: Plan, limits: Limits | None, others: Sequence[Operation], context: PlanningContext, *, begun: bool = False
+    plan: Plan,
+    limits: Limits | None,
+    others: Sequence[Operation],
+    context: PlanningContext,
+    group: Sequence[Plan] = (),
+    *,
+    begun: bool = False,
 ) -> str:
     """Why the preemptor would not start though this plan was carried out; empty where it would.
 
-    ``others`` are the operations that are carried out beside it. Where it has ``begun``, some tasks of an array may
-    run: then it is for one more.
+    ``others`` are the operations that are carried out beside it, ``group`` the plans that are carried out with it
+    or not at all. Where it has ``begun``, some tasks of an array may run: then it is for one more.
     """
     snapshot = context.snapshot
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
@@ -65,8 +71,9 @@ def after_planning(
         )
     if limits is None:
         return ""
-    stays = {each.job_id for each in plan.chosen.actions if each.action is Action.SUSPEND}
-    leaving = {each.job_id for each in plan.leaving} - stays
+    leaving = {
+        each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND
+    }
     for other in others:
         suspends = {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
         leaving |= other.promised_jobs - suspends
