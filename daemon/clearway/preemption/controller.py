@@ -177,8 +177,8 @@ class PreemptionController:
         examined = False
         for preemptor in self.turns.in_order(fresh):
             job = preemptor.job
-            asks = (preemptor.only_opportunistic, preemptor.takes_free, asks_for(job), job.restart_count)
-            asks = (*asks, context.reservations)
+            of_preemptor = (preemptor.only_opportunistic, preemptor.takes_free)
+            asks = (*of_preemptor, asks_for(job), job.restart_count, context.reservations)
             if (why := impossible.why(job.job_id, asks, now)) is not None:
                 known[job.job_id] = NoPlan(why)
                 continue
