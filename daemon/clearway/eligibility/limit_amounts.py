@@ -90,6 +90,8 @@ def limit_name(kind: LimitKind, resource: str, *, of_qos: bool) -> str:
         LimitKind.LEAST: "MinTRES",
         LimitKind.GROUP_MINUTES: "GrpTRESMins",
         LimitKind.GROUP_RUN_MINUTES: "GrpTRESRunMins",
+        LimitKind.USER_RUN_MINUTES: "MaxTRESRunMinsPerUser",
+        LimitKind.ACCOUNT_RUN_MINUTES: "MaxTRESRunMinsPerAccount",
         LimitKind.JOB_MINUTES: "MaxTRESMinsPerJob",
     }
     return f"{words[kind]}={resource}"

@@ -25,7 +25,13 @@ K = TypeVar("K", int, str)
 
 _COUNTS = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING, JobState.UNKNOWN)
 _IN_USE = (LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT)
-_IN_MINUTES = (LimitKind.GROUP_MINUTES, LimitKind.GROUP_RUN_MINUTES, LimitKind.JOB_MINUTES)
+_IN_MINUTES = (
+    LimitKind.GROUP_MINUTES,
+    LimitKind.GROUP_RUN_MINUTES,
+    LimitKind.USER_RUN_MINUTES,
+    LimitKind.ACCOUNT_RUN_MINUTES,
+    LimitKind.JOB_MINUTES,
+)
 _NEVER_ASKED = ("energy", "vmem", "pages", "fs/")  # no job asks for them beforehand
 _HIGHEST_LEVEL = 64  # of accounts; a longer chain is none
 
