@@ -11,6 +11,7 @@ from clearway.model.cluster import JobState
 from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
+from tests.simulation.test_het_jobs import het_job
 from tests.simulation.world import SAVES, World, config
 
 
@@ -120,3 +121,21 @@ def test_a_dependency_and_a_later_start(world: World) -> None:
         entry.job = replace(entry.job, reason="Resources", **fields)  # type: ignore[arg-type]
         assert why in told(world, job_id)
     assert world.store.evictions() == ()
+
+
+def test_as_many_tasks_of_an_array_as_the_limit_lets_run(world: World) -> None:
+    world.cluster.limits = limits({(LimitKind.GROUP, "jobs"): Cap(3)})
+    world.urgent(1, qos="urgent", account="a", pending_tasks=6)
+    world.tick()
+    assert world.eviction().plan.tasks == 3
+
+
+@pytest.mark.parametrize(("limit", "evictions"), [(2, 2), (1, 0)])
+def test_all_components_of_a_heterogeneous_job_count(world: World, limit: int, evictions: int) -> None:
+    world.cluster.limits = limits({(LimitKind.GROUP, "jobs"): Cap(limit)})
+    parts = het_job(world, {"qos": "urgent", "account": "a"}, {"nodes": 2, "qos": "urgent", "account": "a"})
+    for _ in range(5):
+        world.tick()
+    assert len(world.store.evictions()) == evictions
+    if not evictions:
+        assert "GrpJobs=1" in told(world, parts[0])

@@ -27,7 +27,8 @@ class Asked:
     """What the job would be given: whole nodes where it asks for them, as far as the nodes are chosen."""
 
     job: Job
-    nodes: Sequence[Node]
+    nodes: Sequence[Node]  # of all tasks together
+    tasks: int  # of an array; of what the job asks for each has as much
     weighted: bool
 
     @property
@@ -38,8 +39,16 @@ class Asked:
     def minutes(self) -> float:
         return math.inf if self.job.time_limit_s is None else self.job.time_limit_s / 60
 
+    def in_all(self, resource: str, of_each: float) -> float:
+        """Of all tasks; of a node that tasks share Slurm counts one."""
+        if resource != "node":
+            return self.tasks * of_each
+        if self.nodes:
+            return len(self.nodes)
+        return self.tasks * of_each if self.job.exclusive else of_each
+
     def of(self, resource: str) -> float | None:
-        """None where it is not known."""
+        """Of one task; None where it is not known."""
         job = self.job
         if resource == "wall":
             return self.minutes
@@ -52,15 +61,16 @@ class Asked:
         asked = held(job, resource)
         if not (job.exclusive and self.nodes):
             return asked
-        cpus = sum(node.cpus for node in self.nodes)
+        cpus = math.ceil(sum(node.cpus for node in self.nodes) / self.tasks)
         if resource in ("cpu", "billing"):
             return max(asked, cpus)
         if resource == "mem":  # so much for each processor, or for each node: Slurm does not tell which
-            most = sum(node.memory_mib for node in self.nodes)
+            most = math.ceil(sum(node.memory_mib for node in self.nodes) / self.tasks)
             return max(asked, min(most, math.ceil(asked * cpus / max(job.cpus, 1))))
         if resource.startswith("gres/gpu"):
             _, _, gpu_type = resource.removeprefix("gres/gpu").partition(":")
-            return max(asked, sum(n for node in self.nodes for name, n in node.gpus if gpu_type in ("", name)))
+            gpus = sum(count for node in self.nodes for name, count in node.gpus if gpu_type in ("", name))
+            return max(asked, math.ceil(gpus / self.tasks))
         return asked
 
 
@@ -80,6 +90,8 @@ def limit_name(kind: LimitKind, resource: str, *, of_qos: bool) -> str:
         LimitKind.LEAST: "MinTRES",
         LimitKind.GROUP_MINUTES: "GrpTRESMins",
         LimitKind.GROUP_RUN_MINUTES: "GrpTRESRunMins",
+        LimitKind.USER_RUN_MINUTES: "MaxTRESRunMinsPerUser",
+        LimitKind.ACCOUNT_RUN_MINUTES: "MaxTRESRunMinsPerAccount",
         LimitKind.JOB_MINUTES: "MaxTRESMinsPerJob",
     }
     return f"{words[kind]}={resource}"

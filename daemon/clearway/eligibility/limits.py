@@ -25,7 +25,13 @@ K = TypeVar("K", int, str)
 
 _COUNTS = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING, JobState.UNKNOWN)
 _IN_USE = (LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT)
-_IN_MINUTES = (LimitKind.GROUP_MINUTES, LimitKind.GROUP_RUN_MINUTES, LimitKind.JOB_MINUTES)
+_IN_MINUTES = (
+    LimitKind.GROUP_MINUTES,
+    LimitKind.GROUP_RUN_MINUTES,
+    LimitKind.USER_RUN_MINUTES,
+    LimitKind.ACCOUNT_RUN_MINUTES,
+    LimitKind.JOB_MINUTES,
+)
 _NEVER_ASKED = ("energy", "vmem", "pages", "fs/")  # no job asks for them beforehand
 _HIGHEST_LEVEL = 64  # of accounts; a longer chain is none
 
@@ -66,11 +72,13 @@ class _Scope:
     of_qos: bool = False
 
 
-def holds_back(job: Job, partition: str, limits: Limits, later: Later, nodes: Sequence[Node] = ()) -> str:
+def holds_back(
+    job: Job, partition: str, limits: Limits, later: Later, nodes: Sequence[Node] = (), *, tasks: int = 1
+) -> str:
     """Why Slurm would not start this job in this partition were its nodes free; empty where it would.
 
     ``nodes`` are those that it is to start on; () where they are not chosen yet: then the job counts as asking for the
-    least that it may be given.
+    least that it may be given. ``tasks``: of an array, how many are to start at once.
     """
     if limits.unknown:
         return f"whether a limit holds it back is not known: {limits.unknown}"
@@ -90,7 +98,7 @@ def holds_back(job: Job, partition: str, limits: Limits, later: Later, nodes: Se
     orders = _orders(job, found.qos, limits)
     if isinstance(orders, str):
         return orders
-    asked = Asked(job, nodes, weighted=found.weighted)
+    asked = Asked(job, nodes, tasks, weighted=found.weighted)
     uid = chain[0].uid
     # Where it is not known which QoS comes first, no order may bind.
     found_by_order = (_first_that_binds(job, order, chain, uid, limits, later, asked) for order in orders)
@@ -221,10 +229,13 @@ def _binds(scope: _Scope, kind: LimitKind, resource: str, cap: Cap, later: Later
         return f"{name}, and {cap.used} minutes are used up" if cap.used >= cap.limit else ""
     if kind in _IN_USE:
         used = _used_later(resource, cap, scope.counts[kind], later, asked)
+        wants = asked.in_all(resource, wants)
         told = f"{name}; others would have {used} in use, and the job asks for {_amount(wants)} more"
         return told if used + wants > cap.limit else ""
     if kind in _IN_MINUTES:
-        return _binds_in_minutes(name, kind, cap, wants * asked.minutes if wants else 0.0, scope, resource, safe=safe)
+        tasks = 1 if kind is LimitKind.JOB_MINUTES else asked.tasks
+        minutes = tasks * wants * asked.minutes if wants else 0.0
+        return _binds_in_minutes(name, kind, cap, minutes, scope, resource, safe=safe)
     if kind is LimitKind.NODE:
         wants = math.ceil(wants / max(asked.job.num_nodes, 1))
     # A job on whole nodes will be given more than it asks for, perhaps enough.

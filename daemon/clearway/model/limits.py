@@ -20,6 +20,8 @@ class LimitKind(StrEnum):
     LEAST = "Min"  # of one job, which must ask for at least as much
     GROUP_MINUTES = "GrpMins"  # used up by all jobs so far
     GROUP_RUN_MINUTES = "GrpRunMins"  # that all running jobs may still use within their time limits
+    USER_RUN_MINUTES = "RunMinsPerUser"
+    ACCOUNT_RUN_MINUTES = "RunMinsPerAccount"
     JOB_MINUTES = "MinsPerJob"  # within the time limit of one job
 
 

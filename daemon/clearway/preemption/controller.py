@@ -179,7 +179,8 @@ class PreemptionController:
         examined = False
         for preemptor in self.turns.in_order(fresh):
             job = preemptor.job
-            asks = (preemptor.only_opportunistic, preemptor.takes_free, asks_for(job), job.restart_count)
+            of_preemptor = (preemptor.only_opportunistic, preemptor.takes_free)
+            asks = (*of_preemptor, asks_for(job), job.restart_count, context.reservations)
             if (why := impossible.why(job.job_id, asks, now)) is not None:
                 known[job.job_id] = NoPlan(why)
                 continue
@@ -236,7 +237,8 @@ class PreemptionController:
                 self.turns.missed(preemptor)
                 told.append(Waiting(preemptor, None, LATER))
                 continue
-            store = partial(self._store_if_needed, preemptor, plan, planning, context, changed=changed)
+            group = [each for _, each in plans if isinstance(each, Plan) and each.preemptor.job_id in plan.components]
+            store = partial(self._store_if_needed, preemptor, plan, group, planning, context, changed=changed)
             stored = self.quarantine.attempt_job(f"{preemptor.job.job_id} with a plan", store)
             if isinstance(stored, tuple):
                 begun.append((preemptor, *stored))
@@ -248,12 +250,23 @@ class PreemptionController:
         return told, begun, changed
 
     def _store_if_needed(
-        self, preemptor: Preemptor, plan: Plan, planning: PlanningContext, context: CycleContext, *, changed: bool
+        self,
+        preemptor: Preemptor,
+        plan: Plan,
+        group: Sequence[Plan],
+        planning: PlanningContext,
+        context: CycleContext,
+        *,
+        changed: bool,
     ) -> tuple[Eviction, ClusterSnapshot | None] | str:
-        """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has ``changed``."""
+        """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has ``changed``.
+
+        ``group``: the plans of all components of a heterogeneous job, all of which start, or none.
+        """
         others = [e for e in self.operations.all() if e.state.acting]
         why = self._no_need(preemptor, plan, planning, context)
-        if why := why or after_planning(plan, planning.limits, others, planning):
+        held_back = (after_planning(each, planning.limits, others, planning, group) for each in group or [plan])
+        if why := why or next(filter(None, held_back), ""):
             return why
         return (None if changed else self._store_plan(plan, context)) or _CHANGED
 

@@ -35,21 +35,31 @@ def latest_start(preemptor: Preemptor, now: datetime) -> datetime:
 def before_planning(preemptor: Preemptor, partition: str, context: PlanningContext) -> str:
     """Why no plan on the nodes of this partition can help; empty where one may."""
     job, limits = preemptor.job, context.limits
-    named = may_be_lifted(job.reason)
+    # Of an array squeue tells the reasons of all its waiting tasks.
+    named = all(may_be_lifted(reason) for reason in job.reason.split(","))
     if limits is None:
         return f"it does not wait for nodes (reason {job.reason})" if named else ""
-    now = Later(context.snapshot, coming=_coming(job, context.under_way.evictions, context))
+    now = Later(context.snapshot, coming=_coming(job, preemptor.components, context.under_way.evictions, context))
     # A limit of a kind that is not known here, or one that Slurm has not looked at again since it was changed.
-    if named and not holds_back(job, partition, limits, now):
+    if named and not holds_back(job, partition, limits, now, tasks=preemptor.tasks):
         return f"it does not wait for nodes (reason {job.reason})"
     running = frozenset(each.job_id for each in context.snapshot.jobs if each.state is JobState.RUNNING)
-    return _told(holds_back(job, partition, limits, replace(now, leaving=running)))
+    return _told(holds_back(job, partition, limits, replace(now, leaving=running), tasks=preemptor.tasks))
 
 
-def after_planning(plan: Plan, limits: Limits | None, others: Sequence[Operation], context: PlanningContext) -> str:
+def after_planning(
+    plan: Plan,
+    limits: Limits | None,
+    others: Sequence[Operation],
+    context: PlanningContext,
+    group: Sequence[Plan] = (),
+    *,
+    begun: bool = False,
+) -> str:
     """Why the preemptor would not start though this plan was carried out; empty where it would.
 
-    ``others`` are the operations that are carried out beside it.
+    ``others`` are the operations that are carried out beside it, ``group`` the plans that are carried out with it
+    or not at all. Where it has ``begun``, some tasks of an array may run: then it is for one more.
     """
     snapshot = context.snapshot
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
@@ -61,15 +71,18 @@ def after_planning(plan: Plan, limits: Limits | None, others: Sequence[Operation
         )
     if limits is None:
         return ""
-    stays = {each.job_id for each in plan.chosen.actions if each.action is Action.SUSPEND}
-    leaving = {each.job_id for each in plan.leaving} - stays
+    leaving = {
+        each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND
+    }
     for other in others:
         suspends = {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
         leaving |= other.promised_jobs - suspends
-    later = Later(snapshot, frozenset(leaving), _coming(job, others, context))
+    later = Later(snapshot, frozenset(leaving), _coming(job, plan.components, others, context))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
     possible = [name for name in job.partitions if all(name in node.partitions for node in nodes)]
-    whys = [holds_back(job, partition, limits, later, nodes) for partition in possible]
+    tasks = 1 if begun else plan.tasks
+    nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
+    whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
 
 
@@ -77,11 +90,19 @@ def _told(why: str) -> str:
     return f"no job leaves for it, as a limit would keep it waiting: {why}" if why else ""
 
 
-def _coming(job: Job, others: Sequence[Operation], context: PlanningContext) -> tuple[tuple[Job, tuple[str, ...]], ...]:
-    """Preemptors that others leave for, and that do not run yet: they have a right to start first."""
-    waits = (
-        (context.snapshot.job_by_id.get(e.preemptor.job_id), e.plan.placement_nodes)
-        for e in others
-        if isinstance(e, Eviction) and e.state.before_start and e.preemptor.job_id != job.job_id
+def _coming(
+    job: Job, components: Sequence[str], others: Sequence[Operation], context: PlanningContext
+) -> tuple[tuple[Job, tuple[str, ...]], ...]:
+    """Jobs that are to start as well: preemptors that others leave for, and the other ``components`` of the job."""
+    found: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(components, (1, ()))
+    for e in others:
+        if isinstance(e, Eviction) and e.state.before_start:
+            found[e.preemptor.job_id] = e.plan.tasks, e.plan.placement_nodes
+    found.pop(job.job_id, None)
+    by_id = context.snapshot.job_by_id
+    return tuple(
+        (by_id[job_id], nodes)
+        for job_id, (tasks, nodes) in found.items()
+        if job_id in by_id and by_id[job_id].state is JobState.PENDING
+        for _ in range(tasks)
     )
-    return tuple((each, nodes) for each, nodes in waits if each is not None and each.state is JobState.PENDING)

@@ -256,7 +256,7 @@ class Cycle:
         planning = self.basis.context(context, UnderWay(), counts=False)
         for e in looked_at:
             others = [other for other in operations.others(e) if other.state.acting]
-            if e.placement and (why := after_planning(e.plan, limits, others, planning)):
+            if e.placement and (why := after_planning(e.plan, limits, others, planning, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 

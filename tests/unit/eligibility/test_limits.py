@@ -194,6 +194,17 @@ def test_whole_nodes_count_as_such() -> None:
     assert holds_back(whole, "batch", found, Later(snapshot([], NODES))) == ""  # its nodes are not chosen yet
 
 
+def test_tasks_of_an_array_start_at_once() -> None:
+    seen = Later(snapshot([], NODES))
+    for resource, fits in (("jobs", 3), ("cpu", 24), ("mem", 6000), ("node", 2)):
+        for limit, held_back in ((fits, False), (fits - 1, True)):
+            found = limits(qos={(KIND.GROUP, resource): Cap(limit)})
+            assert bool(holds_back(URGENT, "batch", found, seen, NODES[:2], tasks=3)) is held_back
+    assert holds_back(URGENT, "batch", limits(qos={(KIND.JOB, "cpu"): Cap(8)}), seen, NODES, tasks=3) == ""
+    run_minutes = limits(qos={(KIND.GROUP_RUN_MINUTES, "cpu"): Cap(239)})
+    assert "the job asks for 240" in holds_back(URGENT, "batch", run_minutes, seen, NODES, tasks=3)
+
+
 def test_gpus() -> None:
     asks = replace(URGENT, gpus=(("a100", 2),), gres="gres/gpu:a100:2")
     assert why(limits(qos={(KIND.GROUP, "gres/gpu"): Cap(4)}), of=asks) == ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.model.errors import SlurmRefusedError
-from clearway.model.limits import Cap, LimitKind
+from clearway.model.limits import Cap, LimitKind, Partition
 from clearway.slurm.limits import MOST_USERS, SETTINGS_EVERY_S, LimitReader
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.limits import enforcement, read_associations, read_partitions, read_qos, read_qos_flags
@@ -82,6 +83,32 @@ def test_the_limits_of_a_qos_and_of_each_user_in_it() -> None:
     assert qos.accounts == {"phys": {}}
     nobody = QOS[: QOS.index(" Account Limits=")] + " Account Limits=No Accounts User Limits=No Users"
     assert (read_qos(nobody)["urgent"].users, read_qos(nobody)["urgent"].accounts) == ({}, {})
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_what_each_release_prints(release: str) -> None:
+    """The same limits were set on each."""
+    shown = (Path(__file__).parent / "recorded" / release / "limits.txt").read_text()
+    root, account, user = read_associations(shown)
+    assert (root.account, account.parent, user.user) == ("root", "root", "cwalice")
+    assert account.caps == {(LimitKind.GROUP, "cpu"): Cap(100, 1), (LimitKind.GROUP, "jobs"): Cap(50, 1)}
+    assert user.caps == {(LimitKind.USER, "jobs"): Cap(7, 1)}
+    qos = read_qos(shown)["urgent"]
+    assert qos.caps == {
+        (LimitKind.GROUP, "cpu"): Cap(8, 1),
+        (LimitKind.GROUP, "wall"): Cap(1000),
+        (LimitKind.GROUP_MINUTES, "cpu"): Cap(99),
+        (LimitKind.JOB, "wall"): Cap(60),
+        (LimitKind.JOB, "cpu"): Cap(4),
+        (LimitKind.JOB, "mem"): Cap(2048),
+        (LimitKind.NODE, "cpu"): Cap(3),
+        (LimitKind.JOB_MINUTES, "cpu"): Cap(9000),
+        (LimitKind.LEAST, "cpu"): Cap(1),
+    }
+    assert qos.users == {user.uid: {(LimitKind.USER, "jobs"): Cap(2, 1), (LimitKind.USER, "cpu"): Cap(8, 1)}}
+    assert qos.accounts == {"cw": {}}
+    partitions = read_partitions((Path(__file__).parent / "recorded" / release / "partitions.txt").read_text())
+    assert partitions["urgent"] == Partition(name="urgent")
 
 
 def test_a_partition() -> None:

@@ -2,8 +2,8 @@
 
 One line for each association and QoS (measured on 22.05.8): ``GrpTRES=cpu=12(2),mem=N(2000)`` is a limit of 12
 processors of which 2 are in use, and no limit on memory. Memory is in MiB, time in minutes. What each user and account
-has of a QoS stands behind it: `` User Limits= 1001={MaxJobsPU=2(1) ... MaxTRESPU=cpu=8(2)}``. A user without a job in
-the QoS is not listed there; a job that waits is enough.
+has of a QoS stands behind it: `` User Limits= 1001={MaxJobsPU=2(1) ... MaxTRESPU=cpu=8(2)}``, with the user's name
+before the number in 24.11 and 26.05. A user without a job in the QoS is not listed; a job that waits is enough.
 """
 
 import re
@@ -29,6 +29,8 @@ _RESOURCES = {
     "MinTRESPJ": LimitKind.LEAST,
     "MaxTRESPU": LimitKind.USER,
     "MaxTRESPA": LimitKind.ACCOUNT,
+    "MaxTRESRunMinsPU": LimitKind.USER_RUN_MINUTES,
+    "MaxTRESRunMinsPA": LimitKind.ACCOUNT_RUN_MINUTES,
 }
 _SINGLE = {
     "GrpJobs": (LimitKind.GROUP, "jobs"),
