@@ -7,7 +7,7 @@ Asked before planning, where any running job may still leave: what then binds, n
 the jobs that leave for it and the nodes that it gives: with every fresh look at the limits, until it is carried out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -38,7 +38,8 @@ def before_planning(preemptor: Preemptor, partition: str, context: PlanningConte
     named = may_be_lifted(job.reason)
     if limits is None:
         return f"it does not wait for nodes (reason {job.reason})" if named else ""
-    now = Later(context.snapshot, coming=_coming(job, context.under_way.evictions, context))
+    own = _with_it(job, preemptor.tasks, preemptor.components, context)
+    now = Later(context.snapshot, coming=own + _coming(job, context.under_way.evictions, context, preemptor.components))
     # A limit of a kind that is not known here, or one that Slurm has not looked at again since it was changed.
     if named and not holds_back(job, partition, limits, now):
         return f"it does not wait for nodes (reason {job.reason})"
@@ -66,10 +67,12 @@ def after_planning(plan: Plan, limits: Limits | None, others: Sequence[Operation
     for other in others:
         suspends = {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
         leaving |= other.promised_jobs - suspends
-    later = Later(snapshot, frozenset(leaving), _coming(job, others, context))
+    own = _with_it(job, plan.tasks, plan.components, context)
+    later = Later(snapshot, frozenset(leaving), own + _coming(job, others, context, plan.components))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
     possible = [name for name in job.partitions if all(name in node.partitions for node in nodes)]
-    whys = [holds_back(job, partition, limits, later, nodes) for partition in possible]
+    of_one = nodes[: job.num_nodes] if plan.tasks > 1 else nodes
+    whys = [holds_back(job, partition, limits, later, of_one) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
 
 
@@ -77,11 +80,26 @@ def _told(why: str) -> str:
     return f"no job leaves for it, as a limit would keep it waiting: {why}" if why else ""
 
 
-def _coming(job: Job, others: Sequence[Operation], context: PlanningContext) -> tuple[tuple[Job, tuple[str, ...]], ...]:
+def _with_it(
+    job: Job, tasks: int, components: Collection[str], context: PlanningContext
+) -> tuple[tuple[Job, tuple[str, ...]], ...]:
+    """The other tasks of its array, or components of its heterogeneous job, that start with it on other nodes."""
+    by_id = context.snapshot.job_by_id
+    others = [job] * (tasks - 1) + [by_id[each] for each in components if each != job.job_id and each in by_id]
+    # Which nodes they get does not matter to a limit, only how many.
+    return tuple(
+        (each, tuple(f"{number}/{place}" for place in range(each.num_nodes))) for number, each in enumerate(others)
+    )
+
+
+def _coming(
+    job: Job, others: Sequence[Operation], context: PlanningContext, components: Collection[str]
+) -> tuple[tuple[Job, tuple[str, ...]], ...]:
     """Preemptors that others leave for, and that do not run yet: they have a right to start first."""
+    own = {job.job_id, *components}
     waits = (
         (context.snapshot.job_by_id.get(e.preemptor.job_id), e.plan.placement_nodes)
         for e in others
-        if isinstance(e, Eviction) and e.state.before_start and e.preemptor.job_id != job.job_id
+        if isinstance(e, Eviction) and e.state.before_start and e.preemptor.job_id not in own
     )
     return tuple((each, nodes) for each, nodes in waits if each is not None and each.state is JobState.PENDING)
