@@ -24,9 +24,9 @@ def het_job(world: World, *components: dict[str, Any]) -> list[str]:
     return ids
 
 
-def submit_component(world: World, nodes: int, **fields: Any) -> str:
+def submit_component(world: World, nodes: int, work_s: float = 300.0, **fields: Any) -> str:
     defaults: dict[str, Any] = {"partitions": ("urgent",), "priority": 1_000, "user": "ursula"}
-    return world.cluster.submit(Program(work_s=300.0), num_nodes=nodes, **(defaults | fields))
+    return world.cluster.submit(Program(work_s=work_s), num_nodes=nodes, **(defaults | fields))
 
 
 def all_started(world: World, ids: list[str]) -> bool:

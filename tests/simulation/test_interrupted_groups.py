@@ -23,13 +23,13 @@ def runs(world: World, jobs: list[str]) -> dict[str, int]:
 def array_of_two_at_once(world: World, daemon: MortalDaemon) -> dict[str, int]:
     """Two tasks of three start, and the third when one of them has ended, without another job's leaving."""
     jobs = fill(world)
-    array = world.urgent(2, work_s=40.0, pending_tasks=3, array_limit=2)
+    array = world.urgent(2, work_s=10.0, pending_tasks=3, array_limit=2)
     for _ in range(60):
         daemon.tick()
         if len(running(world, array)) == 2:
             break
     assert len(running(world, array)) == 2, world.describe()
-    for _ in range(110):
+    for _ in range(40):
         daemon.tick(2.0)
     assert world.state(array) is JobState.ENDED, world.describe()
     assert world.settled(), world.describe()
@@ -57,13 +57,13 @@ def components(world: World, daemon: MortalDaemon) -> dict[str, int]:
     jobs = fill(world, comment=SAVES)
     for job_id in jobs:
         world.cluster.jobs[job_id].program = Program(save_s=3.0)
-    ids = het_job(world, {"nodes": 1}, {"nodes": 2})
+    ids = het_job(world, {"nodes": 1, "work_s": 10.0}, {"nodes": 2, "work_s": 10.0})
     for _ in range(120):
         daemon.tick()
         if all_started(world, ids):
             break
     assert all_started(world, ids), world.describe()
-    for _ in range(90):
+    for _ in range(40):
         daemon.tick(2.0)
     assert world.settled(), world.describe()
     assert not world.leftovers(), world.describe()
@@ -87,18 +87,18 @@ def components_cannot(world: World, daemon: MortalDaemon) -> dict[str, int]:
 
 
 def test_an_array_survives_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
-    daemon = killed_everywhere(make_world(), array_of_two_at_once, one_in(3))
+    daemon = killed_everywhere(make_world(), array_of_two_at_once, one_in(4))
     assert daemon.effects > 40
 
 
 def test_a_cancelled_array_survives_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
-    killed_everywhere(make_world(), array_cancelled, one_in(3))
+    killed_everywhere(make_world(), array_cancelled, one_in(4))
 
 
 def test_a_heterogeneous_job_survives_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
-    daemon = killed_everywhere(make_world(), components, one_in(3))
+    daemon = killed_everywhere(make_world(), components, one_in(4))
     assert daemon.effects > 60
 
 
 def test_one_that_cannot_be_served_any_more_survives_a_kill_at_any_effect(make_world: Callable[..., World]) -> None:
-    killed_everywhere(make_world(node_count=3), components_cannot, one_in(3))
+    killed_everywhere(make_world(node_count=3), components_cannot, one_in(4))

@@ -136,3 +136,24 @@ def test_preempted_tasks_come_back_one_by_one_though_many_others_wait(cluster: S
         assert {p.state for p in only(daemon).preemptions} == {PreemptionState.RETURNED}
         assert set(requeued(cluster, running(cluster, array))) == gone
         nothing_left(cluster)
+
+
+def test_tasks_that_share_nodes_are_packed(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Each node has two jobs of two processors; where two of these leave, four tasks of one processor start."""
+    fixed = ("--requeue", "--output=/dev/null", "--time=30", "-n2", "--mem=1000")
+    jobs = [cluster.sbatch(LOOP, *fixed, user="cwalice") for _ in range(2 * len(cluster.node_names))]
+    for job_id in jobs:
+        cluster.wait_state(job_id, "RUNNING")
+    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+        part = ("-p", "urgent", "-N1", "-n1", "--mem=400", "--time=5", "--output=/dev/null", "--array=0-3")
+        array = cluster.sbatch(TASK, *part, user="cwalice")
+        cluster.wait_for(lambda: len(running(cluster, array)) == 4, 75, "four tasks")
+        daemon.wait_for(lambda: not cluster.scontrol_reservations(), 30, "the placement to be removed")
+        eviction = only(daemon)
+        is_the_best(eviction)
+        assert eviction.plan.tasks == 4
+        assert len(requeued(cluster, jobs)) == 2
+        assert sorted(requeued(cluster, jobs)) == sorted(p.job_id for p in eviction.preemptions)
+        cluster.run("scancel", array)
+        daemon.wait_for(lambda: over(daemon), 120, "the end of the eviction")
+        nothing_left(cluster)

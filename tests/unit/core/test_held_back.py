@@ -114,3 +114,28 @@ def test_nodes_without_a_reservation_serve_instead() -> None:
 def test_a_job_without_an_end_has_no_room_before_any_reservation() -> None:
     endless = replace(URGENT, time_limit_s=None)
     assert "are reserved" in why(context(OTHERS, endless, reservations=(reservation(10**8),)))
+
+
+@pytest.mark.parametrize(
+    ("resource", "limit", "tasks"), [("cpu", 64, 1), ("cpu", 128, 2), ("node", 1, 1), ("node", 2, 2)]
+)
+def test_as_many_tasks_of_an_array_as_the_limits_allow(resource: str, limit: int, tasks: int) -> None:
+    array = replace(URGENT, num_nodes=1, cpus=64, array_job_id=URGENT.job_id, pending_tasks=5)
+    allowed = replace(
+        limits(limit, 0), qos={"urgent": Qos(name="urgent", caps={(LimitKind.GROUP, resource): Cap(limit, 0)})}
+    )
+    planning = context(OTHERS, of=array, limits=allowed)
+    plan = decided(planning)
+    assert isinstance(plan, Plan)
+    assert plan.tasks == tasks
+    assert why(planning) == ""
+
+
+@pytest.mark.parametrize(("limit", "held_back"), [(127, True), (128, False)])
+def test_a_limit_counts_all_components_of_a_heterogeneous_job(limit: int, *, held_back: bool) -> None:
+    parts = [
+        replace(URGENT, job_id=str(900 + n), num_nodes=1, cpus=64, het_job_id="900", het_job_offset=n) for n in range(2)
+    ]
+    planning = context([*OTHERS, parts[1]], of=parts[0], limits=limits(limit, 0))
+    found = decided(planning)
+    assert isinstance(found, NoPlan) is held_back
