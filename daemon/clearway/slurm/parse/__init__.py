@@ -6,7 +6,7 @@ guess: a record that was misread could be acted upon.
 """
 
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked
+from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked, spread_asked, wants_whole, without_parts
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
@@ -23,6 +23,7 @@ from clearway.slurm.parse.jobs import (
     split_rows,
     unread_job,
 )
+from clearway.slurm.parse.licenses import read_licenses
 from clearway.slurm.parse.nodes import NodeStatus, node_status, over, read_nodes, read_reservations, reason_in_force
 from clearway.slurm.parse.power import boot_s, read_power_saving
 from clearway.slurm.parse.topology import read_leaf_switches
@@ -30,6 +31,7 @@ from clearway.slurm.parse.topology import read_leaf_switches
 __all__ = [
     "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
     "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state",
-    "job_target", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_nodes",
-    "read_power_saving", "read_reservations", "reason_in_force", "split_rows", "unread_job",
+    "job_target", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_licenses",
+    "read_nodes", "read_power_saving", "read_reservations", "reason_in_force", "split_rows", "spread_asked",
+    "unread_job", "wants_whole", "without_parts",
 ]  # fmt: skip
