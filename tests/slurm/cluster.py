@@ -49,6 +49,7 @@ class SlurmCluster(RestServer):
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
+    Other generic resources stand among them as "nvme:" and are only counted.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
     ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``); by
@@ -162,6 +163,9 @@ class SlurmCluster(RestServer):
         lines = []
         for name, types in self._gpus.items():
             for gpu_type, count in types.items():
+                if ":" in gpu_type:
+                    lines.append(f"NodeName={name} Name={gpu_type[:-1]} Count={count}")
+                    continue
                 for index in range(count):
                     (self.root / "work" / f"{name}.{gpu_type}.{index}").touch()
                 files = f"{self.root}/work/{name}.{gpu_type}.[0-{count - 1}]"
@@ -262,9 +266,10 @@ class SlurmCluster(RestServer):
         if not self._gpus:
             yield f"NodeName=node[1-{count}] {here} Port=[{port}-{port + count - 1}] {each}"
         else:
-            yield "GresTypes=gpu"
+            yield f"GresTypes={','.join({'gpu', *(k[:-1] for each in self._gpus.values() for k in each if ':' in k)})}"
             for at, name in enumerate(self.node_names):
-                gres = ",".join(f"gpu:{kind}:{number}" for kind, number in self._gpus.get(name, {}).items())
+                counts = self._gpus.get(name, {}).items()
+                gres = ",".join(f"{kind}{number}" if ":" in kind else f"gpu:{kind}:{number}" for kind, number in counts)
                 yield f"NodeName={name} {here} Port={port + at} {each}" + (f" Gres={gres}" if gres else "")
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"
