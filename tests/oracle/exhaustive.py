@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from fractions import Fraction
 from functools import cache, reduce
+from itertools import combinations
 from math import lcm
 
 import numpy as np
@@ -177,11 +178,37 @@ def _enough(problem: EvictionProblem, stays: Stays) -> npt.NDArray[np.bool_]:
     if needs is None:
         return _freed(problem, stays) >= problem.nodes_needed
     serves = _serving(problem, stays)
+    if problem.pools or needs.switches or needs.same_feature:
+        return _enough_of_each(problem, serves)
     found = np.zeros(stays.shape[1], bool)
     for place in _places(problem):
         if set(needs.required_nodes) <= {problem.nodes[index].name for index in place}:
             required = [index for index in place if problem.nodes[index].name in needs.required_nodes]
             found |= (np.sum(serves[place], axis=0) >= problem.nodes_needed) & np.all(serves[required], axis=0)
+    return found
+
+
+def _enough_of_each(problem: EvictionProblem, serves: Stays) -> npt.NDArray[np.bool_]:
+    """Every set of as many nodes as are needed is tried; pools have to serve in any case."""
+    needs, nodes = problem.needs, problem.nodes
+    assert needs is not None
+    pools = [index for index, node in enumerate(nodes) if node.pool is not None]
+    plain = [index for index, node in enumerate(nodes) if node.pool is None]
+    names = {node.name for node in nodes}
+    found = np.zeros(serves.shape[1], bool)
+    if not set(needs.required_nodes) <= names:
+        return found
+    size = problem.nodes_needed - len(pools)
+    for taken in combinations(plain, max(0, size)):
+        at = [plain.index(index) for index in taken]
+        in_a_row = not at or at[-1] - at[0] + 1 == len(at)
+        switches = {nodes[index].switch for index in taken}
+        together = (in_a_row or not needs.contiguous) and (
+            not needs.one_switch or (len(switches) == 1 and "" not in switches)
+        )
+        has_required = set(needs.required_nodes) <= {nodes[index].name for index in (*taken, *pools)}
+        if together and has_required and _lies_together(problem, taken):
+            found |= np.all(serves[[*taken, *pools]], axis=0)
     return found
 
 
@@ -203,6 +230,16 @@ def _places(problem: EvictionProblem) -> Iterator[list[int]]:
                 yield there
 
 
+def _lies_together(problem: EvictionProblem, place: Collection[int]) -> bool:
+    """Whether these very nodes may be taken together, as far as switches and features go."""
+    needs = problem.needs
+    assert needs is not None
+    nodes = [problem.nodes[index] for index in place]
+    few = not needs.switches or ("" not in (used := {node.switch for node in nodes}) and len(used) <= needs.switches)
+    alike = not needs.same_feature or any(all(name in node.features for node in nodes) for name in needs.same_feature)
+    return few and alike
+
+
 def _serving(problem: EvictionProblem, stays: Stays) -> npt.NDArray[np.bool_]:
     """(nodes, sets): whether what is free on a node once these jobs have left meets the need."""
     return np.array([_serves(problem, node, stays) for node in problem.nodes], bool).reshape(-1, stays.shape[1])
@@ -211,12 +248,12 @@ def _serving(problem: EvictionProblem, stays: Stays) -> npt.NDArray[np.bool_]:
 def _serves(problem: EvictionProblem, node: NodeResources, stays: Stays) -> npt.NDArray[np.bool_]:
     needs = problem.needs
     assert needs is not None
-    suits = (
+    suits = node.pool is not None or (
         node.name not in needs.excluded_nodes
         and set(needs.features) <= set(node.features)
         and needs.partition in ("", *node.partitions)
     )
-    wants = _wants(needs.per_node)
+    wants = _wants(needs.per_node if node.pool is None else node.pool)
     found = np.full(stays.shape[1], suits)
     on = _on(problem, node.name)
     if not wants:  # nobody else may be there
@@ -234,7 +271,15 @@ def _wants(per_node: Amounts) -> list[tuple[Callable[[Amounts], int], int]]:
     """How to read an amount off what is there, and how much of it is needed; what is not needed is left out."""
 
     def gpus_of(wanted: str) -> Callable[[Amounts], int]:
-        return lambda amounts: sum(number for name, number in amounts.gpus if wanted in ("", name))
+        def of(amounts: Amounts) -> int:
+            named = [(name.split(":"), number) for name, number in amounts.gpus]
+            kind = wanted.split(":")
+            alike = [(parts, number) for parts, number in named if len(parts) == len(kind)]
+            if len(kind) == 2:
+                alike = [(parts[1:], number) for parts, number in alike if parts[0] == kind[0]]
+            return sum(number for parts, number in alike if kind[-1] in ("", parts[0]))
+
+        return of
 
     wants: list[tuple[Callable[[Amounts], int], int]] = [
         (lambda amounts: amounts.cores, per_node.cores),

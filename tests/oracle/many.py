@@ -127,7 +127,7 @@ def answer(problem: EvictionProblem, point: CurvePoint) -> Answer | None:
 
 def told(problem: EvictionProblem, found: Sequence[Answer | None]) -> list[Answer | None]:
     """Where nodes must lie together a plan tells only of its own place, so nodes and ends are left out."""
-    if problem.needs is None or not (problem.needs.contiguous or problem.needs.one_switch):
+    if problem.needs is None or not problem.needs.together:
         return list(found)
     return [each and (*each[:2], without_ends(each[2]), 0) for each in found]
 

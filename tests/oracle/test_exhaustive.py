@@ -76,6 +76,19 @@ def _enough_freed(problem: EvictionProblem, gone: set[str]) -> bool:
     if needs is None:
         return _nodes_freed(problem, gone) >= problem.nodes_needed
     nodes, serves = problem.nodes, _serving(problem, gone)
+    pools = [index for index, node in enumerate(nodes) if node.pool is not None]
+    if pools or needs.switches or needs.same_feature:
+        able = [index for index, node in enumerate(nodes) if serves[index] and node.pool is None]
+        return all(serves[index] for index in pools) and any(
+            set(needs.required_nodes) <= {nodes[index].name for index in (*taken, *pools)}
+            and (not needs.switches or 0 < len({nodes[index].switch for index in taken}) <= needs.switches or not taken)
+            and (not needs.switches or all(nodes[index].switch for index in taken))
+            and (
+                not needs.same_feature
+                or any(all(each in nodes[index].features for index in taken) for each in needs.same_feature)
+            )
+            for taken in itertools.combinations(able, problem.nodes_needed - len(pools))
+        )
     if needs.contiguous:
         size = max(1, problem.nodes_needed)
         places = [range(first, first + size) for first in range(len(nodes) - size + 1)]
@@ -105,11 +118,12 @@ def _serving(problem: EvictionProblem, gone: set[str]) -> list[bool]:
         staying = [job for job in problem.candidates if job.job_id not in gone and node.name in job.node_names]
         held = [job.holds[job.node_names.index(node.name)] if job.holds else node.has for job in staying]
         held.insert(0, node.held)
+        asked = node.pool or needs.per_node
         of_each = [
-            (node.has.cores, needs.per_node.cores, [amounts.cores for amounts in held]),
-            (node.has.memory_mib, needs.per_node.memory_mib, [amounts.memory_mib for amounts in held]),
+            (node.has.cores, asked.cores, [amounts.cores for amounts in held]),
+            (node.has.memory_mib, asked.memory_mib, [amounts.memory_mib for amounts in held]),
         ]
-        for wanted, count in needs.per_node.gpus:
+        for wanted, count in asked.gpus:
             totals = [
                 sum(number for name, number in amounts.gpus if not wanted or name == wanted)
                 for amounts in (node.has, *held)

@@ -8,7 +8,10 @@ from dataclasses import replace
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from tests.oracle.problems import random_problem
 
-KINDS = ("gpus", "types", "all resources", "whole nodes", "chosen nodes", "in a row", "one switch", "everything")
+KINDS = (
+    "gpus", "types", "all resources", "whole nodes", "chosen nodes", "in a row", "one switch", "everything",
+    "licenses", "few switches", "same feature",
+)  # fmt: skip
 _TYPES = ("a100", "h100")
 
 
@@ -22,12 +25,38 @@ def typed_problem(seed: int, *, jobs: int | None = None) -> EvictionProblem:
     if rng.random() < 0.2:  # somebody who stays
         node = rng.choice(nodes)
         nodes[nodes.index(node)] = replace(node, held=_part(rng, node.has))
-    return replace(
+    needs = _needs(rng, kind, nodes)
+    made = replace(
         plain,
         nodes_needed=rng.randint(1, len(nodes) + (rng.random() < 0.2)),
         candidates=candidates,
-        needs=_needs(rng, kind, nodes),
+        needs=needs,
         nodes=tuple(nodes),
+    )
+    for name in ("a", "b")[: rng.randint(1, 2) if kind == "licenses" else int(kind == "same feature")]:
+        made = _with_license(rng, made, f"license {name}")
+    return made
+
+
+def _with_license(rng: random.Random, problem: EvictionProblem, name: str) -> EvictionProblem:
+    """Some jobs hold the license; what they hold and others use may be more than there is."""
+    total = rng.randint(1, 6)
+    pool = NodeResources(name, Amounts(total), held=Amounts(rng.choice((0, 0, 1))), pool=Amounts(rng.randint(1, total)))
+    candidates = []
+    for each in problem.candidates:
+        if rng.random() < 0.7:
+            has = {node.name: node.has for node in problem.nodes}
+            holds = (*(each.holds or [has[at] for at in each.node_names]), Amounts(rng.randint(1, 3)))
+            each = replace(each, nodes=each.nodes + 1, node_names=(*each.node_names, name), holds=holds)  # noqa: PLW2901
+        candidates.append(each)
+    needs = problem.needs
+    assert needs is not None
+    return replace(
+        problem,
+        nodes_needed=problem.nodes_needed + 1,
+        candidates=tuple(candidates),
+        needs=replace(needs, required_nodes=(*needs.required_nodes, name)),
+        nodes=(*problem.nodes, pool),
     )
 
 
@@ -40,10 +69,14 @@ def _node(rng: random.Random, kind: str, index: int) -> NodeResources:
     return NodeResources(
         f"n{index}",
         has,
-        features=("fast",) if some and rng.random() < 0.7 else (),
+        features=_features(rng) if kind == "same feature" else ("fast",) if some and rng.random() < 0.7 else (),
         partitions=("main", "urgent") if not some or rng.random() < 0.8 else ("main",),
-        switch=rng.choice(("s1", "s1", "s2", "")),
+        switch=rng.choice(("s1", "s1", "s2", "") if kind != "few switches" else ("s1", "s2", "s3", "s4", "")),
     )
+
+
+def _features(rng: random.Random) -> tuple[str, ...]:
+    return tuple(name for name in ("f1", "f2") if rng.random() < 0.6)
 
 
 def _part(rng: random.Random, has: Amounts) -> Amounts:
@@ -85,5 +118,7 @@ def _needs(rng: random.Random, kind: str, nodes: list[NodeResources]) -> Needs:
     return replace(
         needs,
         contiguous=kind == "in a row" or (kind == "everything" and rng.random() < 0.3),
+        switches=2 * (kind == "few switches"),
+        same_feature=("f1", "f2") if kind == "same feature" else (),
         one_switch=kind == "one switch" or (kind in ("everything", "in a row") and rng.random() < 0.3),
     )

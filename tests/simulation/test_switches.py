@@ -102,18 +102,14 @@ def test_free_nodes_count_where_they_are(tmp_path: Path) -> None:
 def test_what_cannot_be_had_is_told_and_nobody_is_touched(tmp_path: Path) -> None:
     world = world_with_switches(tmp_path)
     jobs = busy_nodes(world)
-    for nodes, switches, why in (
-        (5, 1, "not enough under one leaf switch"),
-        (2, 2, "at most 2 leaf switches; only one can be planned for"),
-    ):
-        urgent = world.urgent(nodes, switches=switches)
-        (waiting,) = world.tick().waiting
-        assert why in waiting.why
-        world.by_hand.cancel(world.cluster.jobs[urgent].job)
+    urgent = world.urgent(5, switches=1)
+    (waiting,) = world.tick().waiting
+    assert "not enough under one leaf switch" in waiting.why
+    world.by_hand.cancel(world.cluster.jobs[urgent].job)
     world.cluster.switch_of = {}
     world.urgent(2, switches=1)
     (waiting,) = world.tick().waiting
-    assert "under one leaf switch, and which those are is not known: this cluster has no switches" in waiting.why
+    assert "under few leaf switches, and which those are is not known: this cluster has no switches" in waiting.why
     assert not world.store.evictions()
     assert restarted(world, jobs) == set()
 

@@ -43,12 +43,18 @@ IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfil
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
+def _gres(kind: str) -> str:
+    """A GPU is named by its type alone, another generic resource with a colon behind its name."""
+    return kind.rstrip(":") if ":" in kind else f"gpu:{kind}"
+
+
 class SlurmCluster(RestServer):
     """``with SlurmCluster() as cluster: cluster.sbatch("sleep 60", "-N2", user="cwalice")``.
 
     ``extra_conf`` takes slurm.conf lines; a ``Key=Value`` replaces the default of that key. ``accounting``
     adds MariaDB and slurmdbd, an account ``cw`` with the test users, and makes ``cwdaemon`` an operator.
     ``gpus`` names nodes that have some, by type; a GPU is an empty file, which is enough for Slurm to give it out.
+    Other generic resources stand among them as "nvme:" and are only counted.
     ``switches`` are leaf switches with their nodes as a host list, all under one more (topology/tree).
     ``tokens``: `scontrol token` makes them (auth/jwt), with a key that only slurmctld reads.
     ``rest``: a slurmrestd of its own user beside it, which takes such tokens on a Unix socket (``rest_socket``); by
@@ -162,6 +168,9 @@ class SlurmCluster(RestServer):
         lines = []
         for name, types in self._gpus.items():
             for gpu_type, count in types.items():
+                if ":" in gpu_type:
+                    lines.append(f"NodeName={name} Name={gpu_type.rstrip(':')} Count={count}")
+                    continue
                 for index in range(count):
                     (self.root / "work" / f"{name}.{gpu_type}.{index}").touch()
                 files = f"{self.root}/work/{name}.{gpu_type}.[0-{count - 1}]"
@@ -262,9 +271,10 @@ class SlurmCluster(RestServer):
         if not self._gpus:
             yield f"NodeName=node[1-{count}] {here} Port=[{port}-{port + count - 1}] {each}"
         else:
-            yield "GresTypes=gpu"
+            kinds = {_gres(kind).split(":")[0] for types in self._gpus.values() for kind in types}
+            yield f"GresTypes={','.join(sorted(kinds))}"
             for at, name in enumerate(self.node_names):
-                gres = ",".join(f"gpu:{kind}:{number}" for kind, number in self._gpus.get(name, {}).items())
+                gres = ",".join(f"{_gres(kind)}:{number}" for kind, number in self._gpus.get(name, {}).items())
                 yield f"NodeName={name} {here} Port={port + at} {each}" + (f" Gres={gres}" if gres else "")
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"

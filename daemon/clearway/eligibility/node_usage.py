@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.model.problem import Amounts
+from clearway.model.problem import Amounts, gres_kind
 
 
 def amounts_of(node: Node) -> Amounts:
@@ -125,27 +125,32 @@ def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, tuple[tuple[str, 
     """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
     if node.gpus and node.alloc_gpus is None:
         return None
-    left = Counter(dict(node.alloc_gpus or ()))
-    found: dict[str, tuple[tuple[str, int], ...]] = {}
-    untyped: list[Job] = []
+    used = dict(node.alloc_gpus or ())
+    found: dict[str, list[tuple[str, int]]] = {job.job_id: [] for job in jobs}
+    left = Counter(used)
+    untyped: dict[str, list[tuple[Job, int]]] = {}  # by kind of resource
+    plain = {name for name, _ in node.gpus if name == gres_kind(name)}
     for job in jobs:
         # Slurm gives whole nodes with all their GPUs, asked for or not (measured).
-        asked = node.gpus if job.exclusive else job.gpus
+        asked = [each for each in node.gpus if each[0] in used] if job.exclusive else job.gpus
         if asked is None:
             return None
-        if any(not name for name, _ in asked) and not any(not name for name, _ in node.gpus):
-            untyped.append(job)
-            continue
-        found[job.job_id] = _by_type(asked)
-        left.subtract(dict(asked))
-    types = [(name, count) for name, count in left.items() if count]
-    if len(untyped) == 1:
-        found[untyped[0].job_id] = _by_type(types)
-    elif len(types) == 1:
-        found |= {job.job_id: ((types[0][0], sum(count for _, count in job.gpus or ())),) for job in untyped}
-    elif untyped:
-        return None
-    return found
+        for name, count in asked:
+            if name == gres_kind(name) and name not in plain:
+                untyped.setdefault(name, []).append((job, count))
+            else:
+                found[job.job_id].append((name, count))
+                left[name] -= count
+    for kind, those in untyped.items():
+        types = [(name, count) for name, count in left.items() if count and gres_kind(name) == kind]
+        if len(those) == 1:
+            found[those[0][0].job_id] += types
+        elif len(types) == 1:
+            for job, count in those:
+                found[job.job_id].append((types[0][0], count))
+        else:
+            return None
+    return {job_id: _by_type(each) for job_id, each in found.items()}
 
 
 def _by_type(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

@@ -1,5 +1,6 @@
 """The Slurm reservation that keeps freed nodes for the preemptor, or targets for jobs that move. Pure.
 
+It holds the preemptor's licenses too, so that no other job takes those that leaving jobs give back.
 IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on when the reservation ends: without it
 Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the daemon never returns.
 
@@ -12,7 +13,7 @@ import re
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import Reservation
-from clearway.model.operations import Operation
+from clearway.model.operations import Eviction, Operation
 
 PREFIX = "clearway_"
 FLAGS = ("FLEX", "IGNORE_JOBS")
@@ -56,4 +57,5 @@ def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservat
         end_time=placement_until(operation, now, grace),
         users=operation.placement_users,
         flags=FLAGS,
+        licenses=operation.plan.preemptor.licenses if isinstance(operation, Eviction) else "",
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from math import ceil
 
 
 class JobState(StrEnum):
@@ -25,6 +26,31 @@ class JobState(StrEnum):
 
 
 FIRST = 4_294_967_290  # the highest priority that a job is given, less a few that Slurm keeps for itself
+
+
+Counts = tuple[tuple[str, int], ...]  # of generic resources, as in ``model.problem.Amounts``
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a waiting job asks for in all: Slurm spreads it over its nodes, here it is planned for evenly."""
+
+    tasks: int = 0
+    cpus_per_task: int = 0
+    gpus_per_node: Counts = ()
+    gpus_per_job: Counts = ()
+    gpus_per_task: Counts = ()
+    per_socket: bool = False  # ``gpus_per_node`` are those of one socket, and how many a node has is not told
+
+    def gpus_on_each(self, nodes: int) -> Counts:
+        """GPUs that a node must have for an even share."""
+        found = {name: ceil(count / nodes) for name, count in self.gpus_per_job}
+        for name, count in self.gpus_per_task:
+            found[name] = max(found.get(name, 0), ceil(self.tasks / nodes) * count)
+        return tuple(sorted((found | dict(self.gpus_per_node)).items()))
+
+    def cpus_on_each(self, nodes: int) -> int:
+        return ceil(self.tasks / nodes) * self.cpus_per_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +89,7 @@ class Job:
     exclusive: bool = True  # has, or wants, whole nodes; also where that is not known
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    spread: Spread | None = None  # of a waiting job; None: not known
     contiguous: bool = False
     switches: int = 0  # under how many leaf switches its nodes must be; 0: any number
     cpus_per_node: int = 0  # smallest number of processors a node must have for it
@@ -144,6 +171,7 @@ class Reservation:
     end_time: datetime
     users: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    licenses: str = ""  # as a job asks for them; "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +226,15 @@ class Topology:
     unknown: str = "it has not been read"  # why it is not known; "" where it is
 
 
+@dataclass(frozen=True, slots=True)
+class License:
+    """What Slurm tells of a license."""
+
+    total: int
+    used: int = 0  # by jobs, and outside of Slurm as far as it knows of that
+    reserved: int = 0  # by reservations, whether jobs use them there or not
+
+
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """Everything one cycle knows of the cluster."""
@@ -208,7 +245,8 @@ class ClusterSnapshot:
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
-    topology: Topology = Topology()  # read only while a waiting job asks for one leaf switch
+    topology: Topology = Topology()  # read only while a waiting job asks for few leaf switches
+    licenses: Mapping[str, License] = field(default_factory=dict)  # read only while a waiting job asks for some
     slurm_version: str = ""  # slurmctld's, "24.11.5"; empty: not known, and then nothing is done
     power_saving: PowerSaving = PowerSaving()
 

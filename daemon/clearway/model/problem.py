@@ -51,11 +51,20 @@ class Amounts:
 
     cores: int = 0
     memory_mib: int = 0
-    gpus: tuple[tuple[str, int], ...] = ()  # by type; "" where no type is known
+    # By type; "" where no type is known. Other generic resources stand beside them as "fpga:TYPE" or "fpga:".
+    gpus: tuple[tuple[str, int], ...] = ()
 
     def gpus_of(self, gpu_type: str) -> int:
-        """GPUs of one type; "" counts every type."""
-        return sum(count for name, count in self.gpus if gpu_type in ("", name))
+        """GPUs of one type; "" counts every type of GPU, "fpga:" every type of that resource."""
+        of_any_type = gpu_type == gres_kind(gpu_type)
+        return sum(
+            count for name, count in self.gpus if name == gpu_type or (of_any_type and gres_kind(name) == gpu_type)
+        )
+
+
+def gres_kind(name: str) -> str:
+    """The generic resource that a key of ``Amounts.gpus`` is of: "" for GPUs, "fpga:" for one named fpga."""
+    return name[: name.find(":") + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,8 @@ class NodeResources:
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     switch: str = ""  # the leaf switch; "" where Slurm does not know it
+    # A pool that belongs to no node, as of licenses: so much is asked of it, and it is one of the required nodes.
+    pool: Amounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,13 @@ class Needs:
     excluded_nodes: tuple[str, ...] = ()
     contiguous: bool = False
     one_switch: bool = False
+    switches: int = 0  # at most so many leaf switches, 2 or more; 0: any number
+    same_feature: tuple[str, ...] = ()  # all nodes have the same one of these; empty: that is not asked
+
+    @property
+    def together(self) -> bool:
+        """Whether it matters which nodes are taken beside which."""
+        return self.contiguous or self.one_switch or self.switches > 0 or bool(self.same_feature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,11 @@ class EvictionProblem:
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
     busy_s: int = 0  # time for which earlier checkpoints keep the file system
+
+    @property
+    def pools(self) -> tuple[NodeResources, ...]:
+        """What must be freed beside nodes: licenses."""
+        return tuple([node for node in self.nodes if node.pool is not None])
 
     @property
     def waiting_nodes(self) -> int:

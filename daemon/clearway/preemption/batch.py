@@ -190,6 +190,8 @@ class _Batch:
                 self.alone(preemptor)
         order = [preemptor.job.job_id for preemptor in found]
         able = {job_id: each for job_id in order if isinstance(each := self.known.get(job_id), Solution)}
+        if any(_alone(each) for each in able.values()):
+            return turns
         plans = self._all_turns(turns)
         if plans is None or len(self.known) < len(found):
             return _noted(turns, _NO_TIME)
@@ -263,6 +265,12 @@ class _Batch:
                 else:
                     blocked.add(preemptor.job.job_id)
         return blocked
+
+
+def _alone(solution: Solution) -> bool:
+    """Whether the joint planner does not know its needs: licenses, few leaf switches, one of some features."""
+    problem = solution.prepared.problem
+    return problem.needs is not None and bool(problem.pools or problem.needs.switches or problem.needs.same_feature)
 
 
 def _on_whole_nodes(answers: Answers) -> dict[str, Solution]:

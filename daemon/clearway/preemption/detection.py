@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from clearway.config.configuration import PreemptorRule
+from clearway.eligibility.constraint import alternatives
+from clearway.eligibility.licenses import licenses_of
 from clearway.eligibility.limits import may_be_lifted
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.claims import read_claims
@@ -20,7 +22,7 @@ MOST_TASKS = 256  # of an array that start by one decision; the others are plann
 MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
 _LIMIT_REACHED = Obstacle(ObstacleCode.ARRAY, "as many tasks of its array run as may at once")
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
-_WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation")
+_WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation", "licenses")
 
 
 def preemptors(
@@ -90,7 +92,7 @@ def _whole_jobs(found: Sequence[Preemptor], snapshot: ClusterSnapshot) -> Iterat
 def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
     """How many tasks of a waiting array may start at once, were there room; 0: its limit is reached. 1: no array.
 
-    Where tasks ask for certain nodes, or for nodes that lie together, each is planned for by itself.
+    Where tasks ask for certain nodes, for nodes that lie together or for licenses, each is planned for by itself.
     """
     if job.array_job_id is None:
         return 1
@@ -98,7 +100,8 @@ def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
     if not job.exclusive:
         room = sum(node.cpus for node in snapshot.nodes) // max(1, job.cpus)
     tasks = min(job.pending_tasks, max(1, room), MOST_TASKS)
-    if job.required_nodes or job.contiguous or job.switches or not all(map(_for_nodes, _reasons(job))):
+    apart = job.required_nodes or job.contiguous or job.switches or job.licenses or "[" in job.features
+    if apart or not all(map(_for_nodes, _reasons(job))):
         tasks = 1
     if job.array_limit:
         running = sum(1 for each in snapshot.jobs if each.array_job_id == job.array_job_id and each.state.holds_nodes)
@@ -143,9 +146,13 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
         (
             of.GRES,
             job.gpus is None or (bool(job.gres) and not job.gpus),
-            f"what it asks of each node cannot be told from {job.gres}; GPUs per node can be planned for",
+            f"what it asks of each node cannot be told from {job.gres}",
         ),
-        (of.LICENSES, bool(job.licenses), f"it asks for licenses ({job.licenses})"),
+        (
+            of.LICENSES,
+            licenses_of(job.licenses) is None,
+            f"it asks for one of several licenses ({job.licenses}); only certain ones can be planned for",
+        ),
         (
             of.REQUIRED_NODES,
             len(job.required_nodes) > job.num_nodes,
@@ -153,18 +160,13 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
         ),
         (
             of.SWITCHES,
-            job.switches > 1,
-            f"it asks for nodes under at most {job.switches} leaf switches; only one can be planned for",
-        ),
-        (
-            of.SWITCHES,
-            job.switches == 1 and bool(topology.unknown),
-            f"it asks for nodes under one leaf switch, and which those are is not known: {topology.unknown}",
+            bool(topology.unknown) and (job.switches == 1 or 1 < job.switches < job.num_nodes),
+            f"it asks for nodes under few leaf switches, and which those are is not known: {topology.unknown}",
         ),
         (
             of.CONSTRAINT,
-            any(character in job.features for character in "|[]()*!,:"),
-            f"its constraint {job.features!r} is more than names joined by &",
+            alternatives(job.features) is None,
+            f"its constraint {job.features!r} cannot be planned for: counts of features and ! are not",
         ),
         (
             of.RESERVATION,

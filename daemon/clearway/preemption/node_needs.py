@@ -13,11 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from clearway.eligibility.constraint import alternatives, satisfied
+from clearway.eligibility.licenses import PREFIX, licenses_of
 from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
-from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources, gres_kind
 from clearway.planning.formulation.partial_nodes import could_serve, serving
-from clearway.planning.formulation.places import by_switch, in_a_row
+from clearway.planning.formulation.places import places_of
 
 _SLOT = "#"  # no node's name has it
 _MOST_SLOTS = 4_096  # of all nodes together
@@ -43,15 +45,18 @@ def needs_of(
         per_node = _part_with_gpus(job, snapshot.nodes)
     else:
         per_node = None if whole else _part_without_gpus(job, snapshot, eligible, several=several)
-    one_switch = job.switches == 1
-    if per_node is None and not (job.required_nodes or job.contiguous or one_switch):
-        return None
-    return Needs(
+    alike = alternatives(job.features) or ()
+    needs = Needs(
         per_node=per_node or Amounts(),
-        required_nodes=tuple(sorted(job.required_nodes)),
+        required_nodes=tuple(
+            sorted((*job.required_nodes, *(PREFIX + name for name in licenses_of(job.licenses) or ())))
+        ),
         contiguous=job.contiguous,
-        one_switch=one_switch,
+        one_switch=job.switches == 1,
+        switches=job.switches if 1 < job.switches < job.num_nodes else 0,  # so many nodes are under no more
+        same_feature=alike if len(alike) > 1 else (),
     )
+    return None if needs == Needs() else needs
 
 
 def share(
@@ -60,8 +65,11 @@ def share(
     snapshot: ClusterSnapshot,
     gone: Collection[str],
     may_leave: Collection[str],
+    pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]] = ((), {}),
 ) -> Sharing:
     """The nodes that could serve, and what the jobs hold there; ``gone`` are jobs that leave anyway.
+
+    ``pools`` are those of ``clearway.eligibility.licenses``.
 
     Where nodes must lie together all nodes are told of, in Slurm's order; those that cannot serve have nothing.
     """
@@ -74,7 +82,9 @@ def share(
             held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
             fixed = [amounts for job_id, amounts in held.items() if job_id not in may_leave]
             switch = snapshot.topology.switch_of.get(node.name, "")
-            resources = NodeResources(node.name, amounts_of(node), held=sum_of(fixed), switch=switch)
+            has = frozenset(node.features)
+            alike = tuple(each for each in needs.same_feature if satisfied(each, has))
+            resources = NodeResources(node.name, amounts_of(node), held=sum_of(fixed), features=alike, switch=switch)
             if could_serve(resources, needs):
                 nodes.append(resources)
                 for job_id in held.keys() & may_leave:
@@ -82,7 +92,9 @@ def share(
                 continue
         if needs.contiguous:
             nodes.append(NodeResources(node.name, Amounts(), held=Amounts(cores=1)))
-    return Sharing(tuple(nodes), holds)
+    for job_id, held_of_pools in pools[1].items():
+        holds.setdefault(job_id, {}).update(held_of_pools)
+    return Sharing((*nodes, *pools[0]), holds)
 
 
 def slotted(sharing: Sharing, needs: Needs, tasks: int) -> Sharing:
@@ -118,7 +130,8 @@ def _less(has: Amounts, part: Amounts, times: int) -> Amounts:
     left = dict(has.gpus)
     for kind, count in part.gpus:
         for _ in range(count * times):
-            own = kind or max(left, key=lambda name: left[name], default="")
+            alike = [name for name in left if gres_kind(name) == kind]
+            own = kind if kind in left or not alike else max(alike, key=lambda name: left[name])
             left[own] = left.get(own, 0) - 1
     gpus = tuple((name, max(0, count)) for name, count in left.items())
     return Amounts(max(0, has.cores - times * part.cores), max(0, has.memory_mib - times * part.memory_mib), gpus)
@@ -139,17 +152,12 @@ def placement_nodes(
             for name in candidate.node_names:
                 if name not in first:
                     rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
-    serves = {node.name for node in serving(problem, leaving.keys())}
+    serves = {node.name for node in serving(problem, leaving.keys()) if node.pool is None}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
-    if needs.contiguous:
-        found = in_a_row(problem.nodes, nodes, one_switch=needs.one_switch)
-        rows = [[node.name for node in row] for row in found]
-        rows = [row for row in rows if serves.issuperset(row)]
-    else:
-        places = by_switch(problem.nodes).values() if needs.one_switch else [problem.nodes]
-        able = [[node.name for node in place if node.name in serves] for place in places]
-        rows = [sorted(names, key=lambda name: order[name])[:nodes] for names in able if len(names) >= nodes]
-    rows = [row for row in rows if set(needs.required_nodes) <= set(row)]
+    able = ([node.name for node in place if node.name in serves] for place in places_of(problem.nodes, needs, nodes))
+    rows = [sorted(names, key=lambda name: order[name])[:nodes] for names in able if len(names) >= nodes]
+    required = set(needs.required_nodes) - {node.name for node in problem.pools}
+    rows = [row for row in rows if required <= set(row)]
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
 
 

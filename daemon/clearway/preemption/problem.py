@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from clearway.config.configuration import Config
+from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.node_usage import could_hold, in_use
+from clearway.eligibility.licenses import pools
+from clearway.eligibility.node_usage import amounts_of, could_hold, in_use
 from clearway.eligibility.under_way import UnderWay
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_features
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.partial_nodes import serving
@@ -64,7 +66,8 @@ def prepare_problem(
     may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
     jobs = job_options(preemptor, context, horizon_s, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
-    sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys()) if needs is not None else None
+    licenses = pools(preemptor.job, snapshot, context.under_way, leaving, jobs.options.keys())
+    sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys(), licenses) if needs is not None else None
     if sharing is not None and needs is not None and preemptor.tasks > 1:
         sharing = slotted(sharing, needs, preemptor.tasks)
     staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
@@ -93,8 +96,9 @@ def prepare_problem(
         busy_s=file_system_busy_s(context.under_way.evictions, snapshot, config, now, horizon_s),
     )
     if sharing is not None:
-        problem = replace(problem, nodes_needed=preemptor.nodes, needs=needs, nodes=sharing.nodes)
-        free = {node.name for node in serving(problem, ())}
+        asked = preemptor.nodes + len(licenses[0])
+        problem = replace(problem, nodes_needed=asked, needs=needs, nodes=sharing.nodes)
+        free = {node.name for node in serving(problem, ()) if node.pool is None}
     by_id = snapshot.job_by_id
     likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))
     return PreparedProblem(
@@ -144,6 +148,7 @@ def _eligible(
     """Nodes that the preemptor could run on, were they empty, and that no other eviction has placed its own on."""
     snapshot, under_way = context.snapshot, context.under_way
     reserved = reserved_before_end(preemptor.job, latest_start(preemptor, context.now), context)
+    most = _most_gpus(preemptor.job, snapshot)
     return frozenset(
         node.name
         for node in snapshot.nodes
@@ -151,7 +156,16 @@ def _eligible(
         and node.name not in reserved
         and (preemptor.takes_free or not eternal.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
         and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
+        and (most is None or amounts_of(node).gpus_of(most[0]) == most[1])
     )
+
+
+def _most_gpus(job: Job, snapshot: ClusterSnapshot) -> tuple[str, int] | None:
+    """What its nodes must have where sockets need GPUs: how many sockets is not told, so the most there is."""
+    if job.spread is None or not job.spread.per_socket or not job.gpus:
+        return None
+    name = job.gpus[0][0]
+    return name, max(amounts_of(node).gpus_of(name) for node in snapshot.nodes)
 
 
 def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool = True) -> bool:
@@ -162,7 +176,7 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool 
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
         and could_hold(node, job)
-        and wanted_features(job) <= set(node.features)
+        and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
     )
 
 

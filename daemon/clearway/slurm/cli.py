@@ -6,7 +6,6 @@ leaf switches while a waiting job asks for one. One more reads the tasks that sq
 last task is named by its array and index: its own id would requeue the whole array.
 """
 
-import math
 import re
 import secrets
 import time
@@ -193,17 +192,7 @@ class CliBackend(GuardedBackend):
         return _ENDED.search(str(error)) is not None
 
     def _create(self, reservation: Reservation) -> None:
-        seconds = (reservation.end_time - self._now()).total_seconds()
-        self._change(
-            "create",
-            "reservation",
-            f"ReservationName={reservation.name}",
-            "StartTime=now",
-            f"Duration={max(1, math.ceil(seconds / 60))}",  # minutes; 0 would be a reservation without end
-            f"Users={','.join(reservation.users)}",
-            f"Nodes={parse.compress(reservation.nodes)}",
-            *([f"Flags={','.join(reservation.flags)}"] if reservation.flags else []),
-        )
+        self._create_by_command(reservation)
 
     def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
         self._change("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")

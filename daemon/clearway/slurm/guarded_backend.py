@@ -6,6 +6,7 @@ does not run. Between the look and the act is a gap of some milliseconds that no
 (measured on 22.05, 24.11 and 26.05). No other client can ask for it, pyslurm included.
 """
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 
+from clearway.eligibility.licenses import licenses_of
+from clearway.eligibility.node_counts import with_least_nodes
 from clearway.model.cluster import (
     FIRST,
     AdminLevel,
@@ -28,10 +31,10 @@ from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
 from clearway.slurm.limits import LimitReader
-from clearway.slurm.parse import NodeStatus, boot_s, over
+from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
-from clearway.slurm.site_settings import ConfigReader, TopologyReader
+from clearway.slurm.site_settings import ConfigReader, TopologyReader, licenses_now
 
 _LEAVING = (JobState.PENDING, JobState.COMPLETING)
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
@@ -118,14 +121,16 @@ class GuardedBackend(ABC):
         self._requeue_delay.saw_all(jobs)
         priorities, power_saving, config_queries = self._config.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
+        licenses, license_queries = licenses_now(self._commands.run, jobs)
         return ClusterSnapshot(
             taken_at=taken_at,
-            jobs=tuple(jobs),
+            jobs=tuple(with_least_nodes(jobs, nodes)),
             nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
-            queries=queries + config_queries + topology_queries,
+            queries=queries + config_queries + topology_queries + license_queries,
             preempt_priorities=priorities,
             topology=topology,
+            licenses=licenses,
             slurm_version=self._config.version,
             power_saving=power_saving,
         )
@@ -221,6 +226,8 @@ class GuardedBackend(ABC):
             raise SlurmRefusedError(f"reservation {reservation.name} would end at {reservation.end_time}, in the past")
         if not reservation.users or not reservation.nodes:
             raise SlurmRefusedError(f"reservation {reservation.name} needs users and nodes")
+        if licenses_of(reservation.licenses) is None:
+            raise SlurmRefusedError(f"{reservation.licenses[:80]!r} are not licenses that Slurm takes")
         for name in (reservation.name, *reservation.users, *reservation.nodes, *reservation.flags):
             checked(name)
         try:
@@ -249,6 +256,15 @@ class GuardedBackend(ABC):
             raise SlurmRefusedError(f"node {node} has another reason: {status.reason[:120]}")
         if not status.drained:
             self._set_drained(node, reason)
+
+    def _create_by_command(self, reservation: Reservation) -> None:
+        seconds = (reservation.end_time - self._now()).total_seconds()
+        command = ["scontrol", "--oneliner", "create", "reservation", f"ReservationName={reservation.name}"]
+        command += ["StartTime=now", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end
+        command += [f"Users={','.join(reservation.users)}", f"Nodes={compress(reservation.nodes)}"]
+        command += [f"Flags={','.join(reservation.flags)}"] if reservation.flags else []
+        command += [f"Licenses={reservation.licenses}"] if reservation.licenses else []
+        self._commands.change(command)
 
     def undrain(self, node: str, reason: str) -> None:
         status = self._node_status(checked(node))

@@ -102,6 +102,9 @@ class PyslurmBackend(GuardedBackend):
         return isinstance(error, RefusedError) and error.errno in ENDED
 
     def _create(self, reservation: Reservation) -> None:
+        if reservation.licenses:
+            self._create_by_command(reservation)
+            return
         self._worker.change(
             "create_reservation",
             name=reservation.name,

@@ -7,11 +7,12 @@ without pyslurm. A record that cannot be read becomes a ``Skipped``, as in ``par
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped, Spread
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, fields
 from clearway.slurm.parse.fields import LATEST, LONGEST_S
@@ -74,6 +75,7 @@ def read_job(record: Record) -> Job:
     array_id, task_id, tasks = _array(record)
     het_id = _number(record, "heterogeneous_id")
     time_limit_min = record.get("time_limit")
+    spread = None if state.holds_nodes else _spread(record)
     return Job(
         job_id=str(job_id),
         user=_text(record, "user_name"),
@@ -104,8 +106,9 @@ def read_job(record: Record) -> Job:
         features=",".join(_texts(record, "constraints")),
         licenses=",".join(_texts(record, "licenses")),
         gres=",".join(_texts(record, "gres")),
-        gpus=_gpus_of_job(record, num_nodes),
-        exclusive=_text(record, "resource_sharing") not in ("OK", "YES"),
+        gpus=_gpus_of_job(record, num_nodes, spread, on_nodes=state.holds_nodes),
+        exclusive=_text(record, "resource_sharing") not in ("OK", "YES") or parse.wants_whole(spread),
+        spread=spread,
         required_nodes=parse.expand(_text(record, "required_nodes")),
         excluded_nodes=parse.expand(_text(record, "excluded_nodes")),
         contiguous=_flag(record, "requires_contiguous_nodes"),
@@ -158,7 +161,7 @@ def _read_node(record: Record, reservations: Mapping[str, str]) -> Node:
         alloc_cpus=_number(record, "allocated_cpus"),
         alloc_memory_mib=_number(record, "allocated_memory"),
         gpus=gpus,
-        alloc_gpus=_gpus(record, "allocated_gres") if gpus else (),
+        alloc_gpus=_gpus_used(record) if gpus else (),
         cpus_per_core=max(1, _number(record, "threads_per_core")),
         features=_texts(record, "active_features"),
         reason=parse.reason_in_force(_text(record, "reason")),
@@ -173,16 +176,41 @@ def _gpus(record: Record, key: str) -> parse.Gpus | None:
         found = parse.gpus(",".join(_texts(record, key)), key)
     except FieldError:
         return None
-    typed = tuple((name, count) for name, count in found if name)
+    others = tuple(each for each in found if ":" in each[0])
+    typed = tuple((name, count) for name, count in found if name and ":" not in name)
     total = sum(count for name, count in found if not name)
     if not typed or not total:
         return found
-    return typed if sum(count for _, count in typed) == total else None
+    return tuple(sorted((*typed, *others))) if sum(count for _, count in typed) == total else None
 
 
-def _gpus_of_job(record: Record, num_nodes: int) -> parse.Gpus | None:
-    """On each node; None where only the number for the whole job is known, and the job has several nodes."""
+def _gpus_used(record: Record) -> parse.Gpus | None:
+    used = _gpus(record, "allocated_gres")
+    return None if used is None else parse.without_parts(used)
+
+
+def _spread(record: Record) -> Spread | None:
+    """What is asked for per node, and in all: pyslurm tells no more."""
+    per_node = ",".join(_texts(record, "gres_per_node"))
+    tasks, cpus_per_task = _number(record, "ntasks"), _number(record, "cpus_per_task")
+    found = parse.spread_asked(per_node, "", "", "", tasks=tasks, cpus_per_task=cpus_per_task)
+    if found is None or per_node or not _texts(record, "gres_of_job"):
+        return found
+    of_job = _gpus(record, "gres_of_job")
+    if of_job is None:
+        return None
+    if tasks > 1 and all(count % tasks == 0 for _, count in of_job):  # it may be so many per task
+        return replace(found, gpus_per_task=tuple((name, count // tasks) for name, count in of_job))
+    return replace(found, gpus_per_job=of_job)
+
+
+def _gpus_of_job(record: Record, num_nodes: int, spread: Spread | None, *, on_nodes: bool) -> parse.Gpus | None:
+    """On each node; None where only the number for the whole job is known, and the job is on several nodes."""
     per_node, of_job = ",".join(_texts(record, "gres_per_node")), _texts(record, "gres_of_job")
+    if spread is not None:
+        return spread.gpus_on_each(max(num_nodes, 1))
+    if not on_nodes:
+        return None
     if per_node or not of_job:
         return parse.gpus_asked(per_node, "", "", "", nodes=num_nodes, tasks=0)
     if num_nodes != 1 or any(not name.removeprefix("gres/").startswith("gpu:") for name in of_job):

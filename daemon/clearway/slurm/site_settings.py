@@ -1,15 +1,16 @@
-"""What administrators seldom change, read anew every few minutes: slurmctld's version and configuration, leaf switches.
+"""What is read beside jobs and nodes: slurmctld's version and configuration, its leaf switches, and its licenses.
 
-Both readers are given what runs a command of Slurm and returns what it prints.
+All readers are given what runs a command of Slurm and returns what it prints.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from clearway.model.cluster import Job, JobState, PowerSaving, PreemptPriorities, Topology
+from clearway.eligibility.licenses import asks_for_any
+from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
-from clearway.slurm.parse import FieldError, preempt, read_leaf_switches, read_power_saving
+from clearway.slurm.parse import FieldError, preempt, read_leaf_switches, read_licenses, read_power_saving
 from clearway.slurm.releases import release_of
 
 CONFIG_EVERY_S = 600.0
@@ -60,7 +61,7 @@ class ConfigReader:
 
 
 class TopologyReader:
-    """The leaf switches, read only while a waiting job asks for one.
+    """The leaf switches, read only while a waiting job asks for few.
 
     They change with topology.conf alone. What cannot be read is not known: the job that asks is left to Slurm, and
     the topology says why.
@@ -72,7 +73,7 @@ class TopologyReader:
 
     def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> tuple[Topology, int]:
         """The topology, and how many queries that took now."""
-        if not any(job.switches == 1 and job.state is JobState.PENDING for job in jobs):
+        if not any(job.switches and job.state is JobState.PENDING for job in jobs):
             return Topology(), 0
         every_s = TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S
         if abs((now - self._read_at).total_seconds()) < every_s:
@@ -84,3 +85,15 @@ class TopologyReader:
         except (SlurmError, FieldError) as error:
             self._known = Topology(unknown=f"scontrol show topology: {error}")
         return self._known, 1
+
+
+def licenses_now(run: Run, jobs: Iterable[Job]) -> tuple[Mapping[str, License], int]:
+    """The licenses, asked for only while a waiting job wants some, and how many queries that took.
+
+    Where they cannot be read none is known, and no job leaves for one.
+    """
+    if not asks_for_any(jobs):
+        return {}, 0
+    with suppress(SlurmError, FieldError):
+        return read_licenses(run(["scontrol", "--oneliner", "show", "licenses"])), 1
+    return {}, 1

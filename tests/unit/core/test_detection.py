@@ -135,14 +135,19 @@ def test_only_pending_jobs_are_preemptors(state: JobState) -> None:
         pytest.param({"gres": "gres:gpu:a100:2", "gpus": (("a100", 2),)}, "", id="GPUs per node"),
         pytest.param({"gres": "gres:gpu:3", "gpus": None}, "cannot be told from gres:gpu:3", id="GPUs per job"),
         pytest.param({"gres": "gres:nic:1"}, "cannot be told from gres:nic:1", id="other gres"),
-        pytest.param({"licenses": "abaqus:5"}, "licenses (abaqus:5)", id="licenses"),
+        pytest.param({"licenses": "abaqus:5,matlab@flex"}, "", id="licenses"),
+        pytest.param({"licenses": "abaqus:5", "reason": "Licenses"}, "", id="it waits for licenses"),
+        pytest.param({"licenses": "abaqus:5|matlab"}, "one of several licenses (abaqus:5|matlab)", id="either license"),
         pytest.param({"required_nodes": ("n1", "n2")}, "", id="required nodes"),
         pytest.param({"required_nodes": ("n1", "n2", "n3")}, "3 certain nodes, but for fewer", id="too many"),
         pytest.param({"contiguous": True}, "", id="contiguous"),
         pytest.param({"switches": 1}, "is not known: it has not been read", id="unknown switches"),
-        pytest.param({"switches": 2}, "at most 2 leaf switches; only one can be planned for", id="two switches"),
-        pytest.param({"features": "big|fast"}, "'big|fast' is more than names joined by &", id="either feature"),
-        pytest.param({"features": "[rack1*2&rack2*2]"}, "is more than names", id="counted features"),
+        pytest.param({"switches": 2, "num_nodes": 3}, "few leaf switches, and which", id="unknown switches of three"),
+        pytest.param({"switches": 2, "num_nodes": 2}, "", id="no more switches than nodes"),
+        pytest.param({"features": "big|fast"}, "", id="either feature"),
+        pytest.param({"features": "(big|fast)&[rack1|rack2]"}, "", id="all of one rack"),
+        pytest.param({"features": "[rack1*2&rack2*2]"}, "counts of features", id="counted features"),
+        pytest.param({"features": "!big"}, "counts of features and !", id="not that feature"),
         pytest.param({"reservation": "maintenance"}, "the reservation maintenance", id="somebody's reservation"),
         pytest.param({"reservation": "clearway_7"}, "", id="its own placement"),
         pytest.param({"reservation": "clearway_8"}, "the reservation clearway_8", id="another placement"),
@@ -196,7 +201,7 @@ def het_job(count: int, **fields: Any) -> list[Job]:
         (9, {}, "9 components; at most 8"),
         (2, {"qos": "normal"}, "not all components"),
         (2, {"state": JobState.RUNNING, "nodes": ("n1",)}, "not all components"),
-        (2, {"licenses": "abaqus:5"}, "component 900+1: it asks for licenses"),
+        (2, {"licenses": "abaqus|matlab"}, "component 900+1: it asks for one of several licenses"),
     ],
 )
 def test_the_components_of_a_heterogeneous_job_are_urgent_together(
@@ -218,11 +223,12 @@ def test_components_have_the_earliest_of_their_deadlines() -> None:
     assert {each.deadline for each in together} == {min(each.deadline for each in alone)}
 
 
-def test_one_leaf_switch_is_no_obstacle_where_the_switches_are_known() -> None:
+def test_few_leaf_switches_are_no_obstacle_where_the_switches_are_known() -> None:
     known = Topology({"n1": "leaf1"}, unknown="")
-    for switches, obstacle in ((1, False), (2, True)):
-        (found,) = preemptors(snapshot([urgent_job(switches=switches)], topology=known), [ANY])
-        assert bool(found.obstacle) is obstacle
+    for switches in (1, 2):
+        asked = urgent_job(switches=switches, num_nodes=3)
+        (found,) = preemptors(snapshot([asked], topology=known), [ANY])
+        assert found.obstacle is None
 
 
 def test_the_most_pressing_comes_first_and_ties_go_to_the_job_id() -> None:

@@ -61,7 +61,7 @@ def test_the_first_in_line_becomes_a_preemptor_of_eternal_jobs_alone() -> None:
         {"partitions": ("eternal",)},
         {"qos": "urgent"},
         {"pending_tasks": 5},
-        {"licenses": "matlab:1"},
+        {"licenses": "matlab:1|abaqus:1"},
     ],
 )
 def test_no_room_is_made(fields: dict[str, Any]) -> None:

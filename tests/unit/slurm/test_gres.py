@@ -21,7 +21,8 @@ from tests.unit.slurm.test_hostile import GOOD
         ("gpu:a100:4(S:0-1)", (("a100", 4),)),
         ("gpu:a100:3(IDX:0-1,3),gpu:v100:0(IDX:N/A)", (("a100", 3),)),
         ("gpu:2(IDX:0,2)", (("", 2),)),
-        ("gpu:1g.5gb:7,shard:8,nic:2", (("1g.5gb", 7),)),
+        ("gpu:1g.5gb:7,shard:8,nic:2", (("1g.5gb", 7), ("nic:", 2), ("shard:", 8))),
+        ("gpu:2,bandwidth:lustre:no_consume:4G", (("", 2),)),
         ("gres:gpu", (("", 1),)),
         ("gres/gpu=1", (("", 1),)),
         ("gpu:h100", (("h100", 1),)),
@@ -64,7 +65,8 @@ def row(**changes: str) -> dict[str, str]:
         ({"tres-per-task": "cpu=2"}, 2, ()),
         ({"tres-per-socket": "gres:gpu:1"}, 1, None),
         ({"tres-per-node": "gres:shard:2"}, 1, None),  # a part of a GPU
-        ({"tres-per-node": "gres:gpu:2,gres:nic:1"}, 1, None),
+        ({"tres-per-node": "gres:gpu:2,gres:nic:1"}, 1, (("", 2), ("nic:", 1))),
+        ({"tres-per-node": "gres:fpga:u280:2"}, 2, (("fpga:u280", 2),)),
         ({"tres-per-node": "gres:gpu:2,gres:gpu:a100:1"}, 1, None),
         ({"tres-per-node": "gres:gpu:2", "tres-per-job": "gres:gpu:4"}, 1, None),
         ({"tres-per-node": "gres:gpu:2)("}, 1, None),
@@ -75,6 +77,31 @@ def test_what_a_job_asks_for_on_each_node(changes: dict[str, str], nodes: int, f
     hosts = "node1" if nodes == 1 else f"node[1-{nodes}]"
     job = parse.job_from_row(row(NodeList=hosts, NumNodes=str(nodes), **changes))
     assert job.gpus == found
+
+
+# Of waiting jobs, as squeue 22.05 printed it: an even share of what is asked for in all.
+@pytest.mark.parametrize(
+    ("changes", "nodes", "found", "whole"),
+    [
+        ({"tres-per-job": "gres:gpu:6"}, 2, (("", 3),), False),
+        ({"tres-per-job": "gres:gpu:a100:3"}, 2, (("a100", 2),), False),  # 2 + 1 or 1 + 2
+        ({"tres-per-task": "gres:gpu:2", "NumTasks": "3"}, 2, (("", 4),), False),  # two tasks on a node
+        ({"tres-per-job": "gres:gpu:8", "tres-per-node": "gres:gpu:4"}, 2, (("", 4),), False),
+        ({"tres-per-job": "gres:gpu:2", "tres-per-node": "gres:nic:1"}, 1, (("", 2), ("nic:", 1)), False),
+        ({"tres-per-socket": "gres:gpu:1"}, 1, (("", 1),), True),  # how many sockets is not told
+        ({"tres-per-node": "gres:shard:2"}, 1, (("shard:", 2),), True),  # parts of GPUs
+        ({"tres-per-node": "gres:gpu:2,gres:gpu:a100:1"}, 1, None, False),
+        ({"tres-per-job": "gres:gpu:1", "tres-per-socket": "gres:gpu:1"}, 1, None, False),
+        ({"tres-per-node": "gres:bandwidth:lustre:4G"}, 1, None, False),
+    ],
+)
+def test_what_a_waiting_job_asks_for_on_each_node(
+    changes: dict[str, str], nodes: int, found: parse.Gpus | None, whole: bool
+) -> None:
+    waits = {"State": "PENDING", "NodeList": "", "NumNodes": str(nodes), "OverSubscribe": "OK", "tres-alloc": ""}
+    job = parse.job_from_row(row(**waits | changes))
+    assert job.state.value == "pending"
+    assert (job.gpus, job.exclusive) == (found, whole)
 
 
 def test_nodes_of_real_releases() -> None:

@@ -95,10 +95,10 @@ ASKS = urgent_job(switches=1)
 
 @pytest.mark.parametrize(
     "jobs",
-    [[], [urgent_job()], [urgent_job(switches=2)], [job(switches=1)], [job(state=JobState.ENDED, switches=1)]],
-    ids=["no job", "no switches", "two switches", "it runs", "it has ended"],
+    [[], [urgent_job()], [job(switches=1)], [job(state=JobState.ENDED, switches=1)]],
+    ids=["no job", "no switches", "it runs", "it has ended"],
 )
-def test_nothing_is_asked_while_no_waiting_job_wants_one_switch(jobs: list[Job]) -> None:
+def test_nothing_is_asked_while_no_waiting_job_wants_few_switches(jobs: list[Job]) -> None:
     scontrol = Scontrol()
     assert TopologyReader().read(scontrol, jobs, NOW) == (Topology(), 0)
     assert scontrol.asked == 0

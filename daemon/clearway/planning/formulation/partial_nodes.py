@@ -83,7 +83,7 @@ def demands(
             jobs_on[name].append((rank, holds))
     resources = _resources(needs.per_node)
     for node in problem.nodes:
-        asked = _asks(node, needs, resources, jobs_on[node.name])
+        asked = _asks(node, needs, _resources_of(node, resources), jobs_on[node.name])
         if asked is not None:
             yield node, asked
 
@@ -161,9 +161,13 @@ def _resources(per_node: Amounts) -> list[_Resource]:
     return [(of, needed) for of, needed in found if needed]
 
 
+def _resources_of(node: NodeResources, of_nodes: Sequence[_Resource]) -> Sequence[_Resource]:
+    return of_nodes if node.pool is None else _resources(node.pool)
+
+
 def serves(node: NodeResources, needs: Needs) -> bool:
     """Whether an empty node of this kind could serve the preemptor."""
-    return _has_room(node, needs, _resources(needs.per_node), ())
+    return _has_room(node, needs, _resources_of(node, _resources(needs.per_node)), ())
 
 
 def could_serve(node: NodeResources, needs: Needs) -> bool:
@@ -176,7 +180,7 @@ def _stays(node: NodeResources) -> list[Amounts]:
 
 
 def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResources]:
-    """The nodes of a problem with needs that serve once the jobs ``gone`` have left, in the problem's order."""
+    """The nodes (and pools) of a problem with needs that serve once these jobs have left, in the problem's order."""
     needs = problem.needs or Needs()
     resources = _resources(needs.per_node)
     staying: dict[str, list[Amounts | None]] = defaultdict(list)
@@ -187,7 +191,7 @@ def serving(problem: EvictionProblem, gone: Collection[str]) -> list[NodeResourc
     return [
         node
         for node in problem.nodes
-        if _has_room(node, needs, resources, [*_stays(node), *staying.get(node.name, ())])
+        if _has_room(node, needs, _resources_of(node, resources), [*_stays(node), *staying.get(node.name, ())])
     ]
 
 
@@ -196,11 +200,17 @@ def _has_room(
 ) -> bool:
     """Whether it serves beside what holds these amounts (None: all of it)."""
     return (
+        (node.pool is not None or _suits(node, needs))
+        and not (staying and not resources)  # whole nodes
+        and all(of(node.has) - sum([of(held or node.has) for held in staying]) >= needed for of, needed in resources)
+    )
+
+
+def _suits(node: NodeResources, needs: Needs) -> bool:
+    return (
         node.name not in needs.excluded_nodes
         and (not needs.partition or needs.partition in node.partitions)
         and set(needs.features) <= set(node.features)
-        and not (staying and not resources)  # whole nodes
-        and all(of(node.has) - sum([of(held or node.has) for held in staying]) >= needed for of, needed in resources)
     )
 
 

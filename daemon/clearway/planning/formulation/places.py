@@ -1,16 +1,21 @@
 """Where nodes must lie together: one problem for each place, and the best of the answers.
 
 Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many in a row as are needed
-(in Slurm's order, that of ``EvictionProblem.nodes``), for one switch the nodes of a leaf switch, for both such rows
-within one switch. A node whose switch is not known is in no place; required nodes must be in it. Jobs that hold no node
-of a place are left out of its problem. For every deadline the best plan of all places counts (``planning.base``).
+(in Slurm's order, that of ``EvictionProblem.nodes``), for one switch the nodes of a leaf switch, for at most k switches
+those of k leaf switches, for one of several features the nodes that have it, and where several of these are asked for
+such sets within one another. A node whose switch is not known is in no place of switches; required nodes must be in it,
+and pools (licenses) are in every place. Jobs that hold no node of a place are left out of its problem. For every
+deadline the best plan of all places counts (``planning.base``).
 
-Cost: one solution for each place: for contiguous nodes about as many as there are nodes.
+Cost: one solution for each place: for contiguous nodes about as many as there are nodes, for k of S switches S over k,
+of which ``MOST_PLACES`` are tried. Where there are more, those with fewest jobs come first, and the curve is not exact.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations, islice
+from math import comb
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem, Needs, NodeResources
@@ -18,11 +23,15 @@ from clearway.planning.formulation.narrowed import on_nodes
 from clearway.planning.formulation.partial_nodes import serves
 from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
 
+MOST_PLACES = 500  # of several switches
+
+Place = Sequence[NodeResources]
+
 
 def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
     """The curve of a problem, solved place by place where its nodes must lie together."""
     needs = problem.needs
-    if needs is None or not (needs.contiguous or needs.one_switch):
+    if needs is None or not needs.together:
         return side_by_side(problem, solve)
     on: dict[str, list[int]] = defaultdict(list)
     for number, candidate in enumerate(problem.candidates):
@@ -35,12 +44,12 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
         points=tuple(
             [min(points, key=plan_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
         ),
-        exact=all(curve.exact for curve in (nowhere, *curves)),
+        exact=all(curve.exact for curve in (nowhere, *curves)) and not _too_many(problem, needs),
         gap=max(curve.gap for curve in (nowhere, *curves)),
     )
 
 
-def in_a_row(nodes: Sequence[NodeResources], count: int, *, one_switch: bool) -> list[Sequence[NodeResources]]:
+def in_a_row(nodes: Place, count: int, *, one_switch: bool) -> list[Place]:
     """All rows of so many nodes, in Slurm's order; under one leaf switch each where that is wanted."""
     rows = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
     if one_switch:
@@ -48,7 +57,7 @@ def in_a_row(nodes: Sequence[NodeResources], count: int, *, one_switch: bool) ->
     return rows
 
 
-def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, ...]]:
+def by_switch(nodes: Place) -> dict[str, tuple[NodeResources, ...]]:
     """The nodes of each leaf switch, without those whose switch is not known."""
     found: dict[str, list[NodeResources]] = defaultdict(list)
     for node in nodes:
@@ -57,23 +66,51 @@ def by_switch(nodes: Sequence[NodeResources]) -> dict[str, tuple[NodeResources, 
     return {switch: tuple(row) for switch, row in found.items()}
 
 
-def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Sequence[NodeResources]]:
-    nodes, count = problem.nodes, max(1, problem.nodes_needed)
-    if needs.contiguous:
-        rows = in_a_row(nodes, count, one_switch=needs.one_switch)
-        found = [row for row in rows if all(serves(node, needs) for node in row)]
-    else:
-        found = [row for row in by_switch(nodes).values() if sum(serves(node, needs) for node in row) >= count]
-    for row in found:
-        if set(needs.required_nodes) <= {node.name for node in row}:
-            yield row
+def places_of(nodes: Place, needs: Needs, count: int) -> Iterator[Place]:
+    """The sets of nodes that may hold ``count`` nodes of the preemptor; pools are in none.
+
+    A place may have nodes that cannot serve, but for those of rows it is not asked whether enough can.
+    """
+    nodes = [node for node in nodes if node.pool is None]
+    alike = [[node for node in nodes if name in node.features] for name in needs.same_feature]
+    for some in alike if needs.same_feature else [nodes]:
+        if needs.contiguous:
+            # Rows are counted among all nodes: one that has not the feature lies between its neighbours.
+            names = {node.name for node in some}
+            for row in in_a_row(nodes, count, one_switch=needs.one_switch):
+                under = {node.switch for node in row}
+                few = not needs.switches or (len(under) <= needs.switches and "" not in under)
+                if few and names.issuperset(node.name for node in row):
+                    yield row
+        elif needs.one_switch:
+            yield from by_switch(some).values()
+        elif needs.switches:
+            leaves = by_switch(some)
+            order = sorted(leaves, key=lambda switch: (-len(leaves[switch]), switch))
+            chosen = combinations(order, min(needs.switches, len(order)))
+            for switches in islice(chosen, MOST_PLACES):
+                yield tuple(node for switch in switches for node in leaves[switch])
+        else:
+            yield some
 
 
-def _only(
-    problem: EvictionProblem, needs: Needs, place: Sequence[NodeResources], on: Mapping[str, Sequence[int]]
-) -> EvictionProblem:
+def _too_many(problem: EvictionProblem, needs: Needs) -> bool:
+    return needs.switches > 0 and comb(len(by_switch(problem.nodes)), needs.switches) > MOST_PLACES
+
+
+def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Place]:
+    pools = problem.pools
+    count = max(1, problem.nodes_needed - len(pools))
+    required = set(needs.required_nodes)
+    for place in places_of(problem.nodes, needs, count):
+        able = sum(serves(node, needs) for node in place)
+        if able >= count and required <= {node.name for node in (*place, *pools)}:
+            yield (*place, *pools)
+
+
+def _only(problem: EvictionProblem, needs: Needs, place: Place, on: Mapping[str, Sequence[int]]) -> EvictionProblem:
     names = {node.name for node in place}
     near = {number for name in names if name in on for number in on[name]}
     here = [on_nodes(problem.candidates[number], names) for number in sorted(near)]
-    apart = replace(needs, contiguous=False, one_switch=False)
+    apart = replace(needs, contiguous=False, one_switch=False, switches=0, same_feature=())
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)

@@ -6,7 +6,7 @@ guess: a record that was misread could be acted upon.
 """
 
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked
+from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked, spread_asked, wants_whole, without_parts
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
@@ -23,6 +23,7 @@ from clearway.slurm.parse.jobs import (
     split_rows,
     unread_job,
 )
+from clearway.slurm.parse.licenses import read_licenses
 from clearway.slurm.parse.nodes import (
     NodeStatus,
     node_from_record,
@@ -41,6 +42,7 @@ __all__ = [
     "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
     "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state",
     "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches",
-    "read_nodes", "read_power_saving", "read_reservations", "reason_in_force", "reservation_from_record", "split_rows",
-    "status_from_record", "unread_job",
+    "read_licenses", "read_nodes", "read_power_saving", "read_reservations", "reason_in_force",
+    "reservation_from_record", "split_rows", "spread_asked", "status_from_record", "unread_job", "wants_whole",
+    "without_parts",
 ]  # fmt: skip

@@ -7,6 +7,8 @@ Measured on 22.05 and 26.05: ``gres:gpu:a100:2`` and ``gres/gpu:2`` (jobs), ``gr
 import re
 from collections import Counter
 
+from clearway.model.cluster import Spread
+from clearway.model.problem import gres_kind
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
 
@@ -14,28 +16,30 @@ Gpus = tuple[tuple[str, int], ...]
 
 _DETAILS = re.compile(r"\([^()]*\)")  # sockets, indices
 _ITEM = re.compile(r"(?:gres[:/])?([A-Za-z_][A-Za-z0-9_]*)((?:[:=][A-Za-z0-9_.+-]+){0,2})", re.ASCII)
+_NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*:[A-Za-z0-9_:.+-]+", re.ASCII)
 _PLAIN = frozenset({"tres", "cpu", "mem", "node", "billing", "energy"})
 _MOST_DIGITS = 6
 
 
-def gpus(value: str, what: str) -> Gpus:
-    """GPUs by type in the order of types, those without number included once; "" is the type of those without one.
+# Of these Slurm gives out parts of GPUs.
+_PARTS_OF_GPUS = frozenset({"shard", "mps"})
 
-    Other generic resources are passed over. Raises FieldError for text that is no list of generic resources.
+
+def gpus(value: str, what: str) -> Gpus:
+    """Generic resources by type in the order of types, those without number included once.
+
+    GPUs are named by their type, "" where there is none; others as "fpga:TYPE" or "fpga:". Of those that a node has,
+    what is written otherwise (``no_consume``, units) is passed over where it is no GPU. Raises FieldError for text that
+    is no list of generic resources.
     """
-    found: Counter[str] = Counter()
-    for item in fields.names(_DETAILS.sub("", value)):
-        name, gpu_type, count = _item(item, what)
-        if name == "gpu" and count:
-            found[gpu_type] += count
-    return tuple(sorted(found.items()))
+    return _by_type(_counted(_DETAILS.sub("", value), what, strict=False))
 
 
 def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, nodes: int, tasks: int) -> Gpus | None:
-    """What a job asks for on, or holds of, each of its nodes; None where that does not follow from its request.
+    """What a job holds of each of its nodes; None where that does not follow from its request.
 
     It follows for GPUs per node, and for those per job or per task of a job on one node. Of resources that share out
-    GPUs (``shard``, ``mps``), and of any that is no GPU, nothing is known here.
+    GPUs (``shard``, ``mps``) nothing is known here.
     """
     if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):  # of most jobs
         return ()
@@ -46,14 +50,70 @@ def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, n
     if len(asked) != 1:
         return None if asked else ()
     gres, times = asked[0]
+    found = _asked(gres)
+    if found is None or not times or _has_parts(found):
+        return None
+    return tuple((name, count * times) for name, count in found)
+
+
+def spread_asked(
+    per_node: str, per_job: str, per_socket: str, per_task: str, *, tasks: int, cpus_per_task: int
+) -> Spread | None:
+    """What a waiting job asks for in all; None where its generic resources cannot be read."""
+    if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):
+        return Spread(tasks, cpus_per_task)
+    found = [_asked(_gres_only(told)) for told in (per_node, per_job, per_task, per_socket)]
+    of_node, of_job, of_task, of_socket = found
+    if of_node is None or of_job is None or of_task is None or of_socket is None:
+        return None
+    if of_socket and (of_node or of_job or of_task):
+        return None
+    return Spread(tasks, cpus_per_task, of_node or of_socket, of_job, of_task, per_socket=bool(of_socket))
+
+
+def wants_whole(spread: Spread | None) -> bool:
+    """Whether only whole nodes are beyond doubt: parts of GPUs, and GPUs of sockets whose number is not told."""
+    if spread is None:
+        return False
+    return spread.per_socket or _has_parts((*spread.gpus_per_node, *spread.gpus_per_job, *spread.gpus_per_task))
+
+
+def without_parts(found: Gpus) -> Gpus:
+    """Without what shares out GPUs: Slurm counts it beside the GPUs themselves."""
+    return tuple((name, count) for name, count in found if name.partition(":")[0] not in _PARTS_OF_GPUS)
+
+
+def _has_parts(found: Gpus) -> bool:
+    return len(without_parts(found)) < len(found)
+
+
+def _asked(gres: str) -> Gpus | None:
+    """What is asked for in one way; None where it cannot be told."""
     try:
-        if not times or any(_item(item, "gres")[0] != "gpu" for item in fields.names(gres)):
-            return None
-        found = tuple((name, count * times) for name, count in gpus(gres, "gres"))
+        found = _by_type(_counted(gres, "gres", strict=True))
     except FieldError:
         return None
-    mixed = len(found) > 1 and any(not name for name, _ in found)
+    kinds = [gres_kind(name) for name, _ in found]
+    mixed = any(name == gres_kind(name) and kinds.count(name) > 1 for name, _ in found)
     return None if mixed else found
+
+
+def _counted(value: str, what: str, *, strict: bool) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for item in fields.names(value):
+        try:
+            name, gres_type, count = _item(item, what)
+        except FieldError:
+            if strict or item.removeprefix("gres").lstrip(":/").startswith("gpu") or not _NAMED.match(item):
+                raise
+            continue
+        if count:
+            found[gres_type if name == "gpu" else f"{name}:{gres_type}"] += count
+    return found
+
+
+def _by_type(found: Counter[str]) -> Gpus:
+    return tuple(sorted(found.items()))
 
 
 def _gres_only(value: str) -> str:

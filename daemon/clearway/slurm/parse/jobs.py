@@ -13,10 +13,10 @@ import math
 import re
 from datetime import UTC, datetime
 
-from clearway.model.cluster import Job, JobState, Skipped
+from clearway.model.cluster import Job, JobState, Skipped, Spread
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.gres import gpus_asked
+from clearway.slurm.parse.gres import Gpus, gpus_asked, spread_asked, wants_whole
 from clearway.slurm.parse.hostlist import expand
 from clearway.slurm.releases import sharing_column
 
@@ -152,6 +152,10 @@ def job_from_row(row: Row) -> Job:
     allocated = fields.tres(row["tres-alloc"])
     num_nodes = _num_nodes(row, state, nodes, allocated)
     tasks = _optional(row["NumTasks"], "NumTasks")
+    cpus_per_task = _optional(row["cpus-per-task"], "cpus-per-task")
+    gres = [row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")]
+    spread = None if on_nodes else spread_asked(*gres, tasks=tasks, cpus_per_task=cpus_per_task)
+    exclusive = row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING
     task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
     het_job_id = fields.text(row["HetJobID"])
     het_job_id = "" if het_job_id == "0" else het_job_id
@@ -184,14 +188,13 @@ def job_from_row(row: Row) -> Job:
         features=fields.text(row["Feature"]),
         licenses=fields.text(row["Licenses"]),
         gres=_gres(row),
-        gpus=gpus_asked(
-            *(row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")), nodes=num_nodes, tasks=tasks
-        ),
-        exclusive=row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING,
+        gpus=_gpus(gres, spread, num_nodes, tasks, on_nodes=on_nodes),
+        exclusive=exclusive or wants_whole(spread),
+        spread=spread,
         required_nodes=expand(row["ReqNodes"]),
         contiguous=fields.flag(row["Contiguous"], "Contiguous"),
         switches=fields.number(row["ReqSwitch"], "ReqSwitch"),
-        even_cpus=even_cpus(tasks, _optional(row["cpus-per-task"], "cpus-per-task"), num_nodes),
+        even_cpus=even_cpus(tasks, cpus_per_task, num_nodes),
         cpus_per_node=fields.number(row["MinCpus"], "MinCpus"),
         # A job that is no array task has its own id in ArrayJobID.
         array_job_id=row["ArrayJobID"] if fields.text(row["ArrayTaskID"]) else None,
@@ -206,6 +209,13 @@ def job_from_row(row: Row) -> Job:
 def even_cpus(tasks: int, cpus_per_task: int, nodes: int) -> int:
     """Processors on each node when the tasks are spread evenly: what a node needs for its share; 0: not known."""
     return math.ceil(tasks / max(nodes, 1)) * cpus_per_task
+
+
+def _gpus(gres: list[str], spread: Spread | None, nodes: int, tasks: int, *, on_nodes: bool) -> Gpus | None:
+    """On each of its nodes; of a waiting job an even share."""
+    if on_nodes:
+        return gpus_asked(*gres, nodes=nodes, tasks=tasks)
+    return None if spread is None else spread.gpus_on_each(max(nodes, 1))
 
 
 def _optional(value: str, what: str) -> int:

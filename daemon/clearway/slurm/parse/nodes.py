@@ -13,7 +13,7 @@ from typing import TypeVar
 from clearway.model.cluster import Node, Reservation, Skipped
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.gres import Gpus, gpus
+from clearway.slurm.parse.gres import Gpus, gpus, without_parts
 from clearway.slurm.parse.hostlist import expand
 
 T = TypeVar("T", Node, Reservation)
@@ -107,7 +107,7 @@ def node_from_record(record: Mapping[str, str]) -> Node:
         alloc_cpus=fields.number(record.get("CPUAlloc", "0"), "CPUAlloc"),
         alloc_memory_mib=int(fields.size_mib(record.get("AllocMem", "0"), "AllocMem")),
         gpus=gpus,
-        alloc_gpus=_gpus(record, "GresUsed") if gpus else (),  # 26.05 says nothing of nodes that have none
+        alloc_gpus=_gpus_used(record) if gpus else (),  # 26.05 says nothing of nodes that have none
         cpus_per_core=max(1, fields.number(record.get("ThreadsPerCore", "1"), "ThreadsPerCore")),
         features=fields.names(record.get("ActiveFeatures", "")),
         reason=reason_in_force(record.get("Reason", "")),
@@ -122,6 +122,11 @@ def _gpus(record: Mapping[str, str], key: str) -> Gpus | None:
         return gpus(record[key], key) if key in record else None
     except FieldError:
         return None
+
+
+def _gpus_used(record: dict[str, str]) -> Gpus | None:
+    used = _gpus(record, "GresUsed")
+    return None if used is None else without_parts(used)
 
 
 def _reservation(line: str) -> Reservation:
