@@ -43,11 +43,6 @@ IDLE_STATES = {"IDLE", "IDLE+PLANNED"}  # PLANNED: of an earlier plan of backfil
 REPEATABLE_KEYS = {"NodeName", "NodeSet", "PartitionName", "DownNodes"}
 
 
-def _gres(kind: str) -> str:
-    """A GPU is named by its type alone, another generic resource with a colon behind its name."""
-    return kind.rstrip(":") if ":" in kind else f"gpu:{kind}"
-
-
 class SlurmCluster(RestServer):
     """``with SlurmCluster() as cluster: cluster.sbatch("sleep 60", "-N2", user="cwalice")``.
 
@@ -169,7 +164,7 @@ class SlurmCluster(RestServer):
         for name, types in self._gpus.items():
             for gpu_type, count in types.items():
                 if ":" in gpu_type:
-                    lines.append(f"NodeName={name} Name={gpu_type.rstrip(':')} Count={count}")
+                    lines.append(f"NodeName={name} Name={gpu_type[:-1]} Count={count}")
                     continue
                 for index in range(count):
                     (self.root / "work" / f"{name}.{gpu_type}.{index}").touch()
@@ -271,10 +266,10 @@ class SlurmCluster(RestServer):
         if not self._gpus:
             yield f"NodeName=node[1-{count}] {here} Port=[{port}-{port + count - 1}] {each}"
         else:
-            kinds = {_gres(kind).split(":")[0] for types in self._gpus.values() for kind in types}
-            yield f"GresTypes={','.join(sorted(kinds))}"
+            yield f"GresTypes={','.join({'gpu', *(k[:-1] for each in self._gpus.values() for k in each if ':' in k)})}"
             for at, name in enumerate(self.node_names):
-                gres = ",".join(f"{_gres(kind)}:{number}" for kind, number in self._gpus.get(name, {}).items())
+                counts = self._gpus.get(name, {}).items()
+                gres = ",".join(f"{kind}{number}" if ":" in kind else f"gpu:{kind}:{number}" for kind, number in counts)
                 yield f"NodeName={name} {here} Port={port + at} {each}" + (f" Gres={gres}" if gres else "")
         yield "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
         yield "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP"

@@ -21,8 +21,9 @@ from clearway.model.plan import (
     node_hours,
     what_becomes,
 )
-from clearway.model.problem import Action, EvictionProblem, Option
+from clearway.model.problem import Action, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
+from clearway.planning.formulation.partial_nodes import could_serve
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
@@ -269,11 +270,22 @@ def _cheapest(options: tuple[Option, ...]) -> str:
             return f"saving it would take {format_duration(best.checkpoint_s)}"
 
 
+def _where(needs: Needs) -> str:
+    if needs.one_switch:
+        return "under one leaf switch "
+    if needs.switches:
+        return f"under {needs.switches} leaf switches "
+    return "with the same one of its features " if needs.same_feature else ""
+
+
 def _infeasible(prepared: PreparedProblem) -> str:
     problem = prepared.problem
     within = format_duration(problem.max_delay_s)
-    where = "under one leaf switch " if problem.needs is not None and problem.needs.one_switch else ""
-    possible = {name for candidate in problem.candidates for name in candidate.node_names}
+    if scarce := [pool.name for pool in problem.pools if not could_serve(pool, problem.needs or Needs())]:
+        return f"jobs that may leave do not hold enough of {', '.join(scarce)}, and too little of it is free"
+    where = _where(problem.needs or Needs())
+    pools = {pool.name for pool in problem.pools}
+    possible = {name for candidate in problem.candidates for name in candidate.node_names} - pools
     preemptor, context = prepared.preemptor, prepared.context
     reserved = reserved_before_end(preemptor.job, latest_start(preemptor, context.now), context)
     names = ", ".join(sorted(set(reserved.values()))[:3])
