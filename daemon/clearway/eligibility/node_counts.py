@@ -4,9 +4,10 @@ Of ``-n 64`` or ``--gpus=8`` Slurm tells one node as the least. The least that c
 nodes have: processors, memory and generic resources of the largest node of its partitions. The job is planned for on
 so many nodes, with an even share of its tasks and GPUs on each; Slurm takes any split that fits (measured).
 
-Cost: O(nodes) once for each set of partitions that such a job names, and O(1) for each waiting job.
+Cost: O(nodes), and for each waiting job the number of unlike nodes in its partitions.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil
@@ -18,18 +19,14 @@ from clearway.model.problem import Amounts
 
 def with_least_nodes(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
     """The same jobs; those that wait and cannot have as few nodes as Slurm tells have the number that they can."""
-    partitions: dict[tuple[str, ...], list[Amounts]] = {}
-
-    def has(names: tuple[str, ...]) -> list[Amounts]:
-        if names not in partitions:
-            wanted = set(names)
-            partitions[names] = list({amounts_of(node) for node in nodes if wanted & set(node.partitions)})
-        return partitions[names]
-
+    kinds: dict[str, set[Amounts]] = defaultdict(set)  # of nodes, by partition
+    for node in nodes:
+        for name in node.partitions:
+            kinds[name].add(amounts_of(node))
     return [
         job
         if job.state is not JobState.PENDING or job.spread is None
-        else _spread(job, job.spread, has(job.partitions))
+        else _spread(job, job.spread, [has for name in job.partitions for has in kinds.get(name, ())])
         for job in jobs
     ]
 
