@@ -124,7 +124,7 @@ def _gpus(record: Mapping[str, str], key: str) -> Gpus | None:
         return None
 
 
-def _gpus_used(record: dict[str, str]) -> Gpus | None:
+def _gpus_used(record: Mapping[str, str]) -> Gpus | None:
     used = _gpus(record, "GresUsed")
     return None if used is None else without_parts(used)
 
