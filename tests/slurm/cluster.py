@@ -32,6 +32,7 @@ from tests.slurm.machine import (
     ensure_users,
     free_ports,
     listens,
+    make_gpus,
     missing_requirements,
     remove_cluster,
     slurm_version,
@@ -139,7 +140,7 @@ class SlurmCluster(RestServer):
         if slurm_version() >= (23, 11):  # newer ones ask for a cgroup tree of their own
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         if self._gpus:
-            self._make_gpus()
+            make_gpus(self.root, self._gpus)
         if self._switches:
             leaves = [f"SwitchName={name} Nodes={nodes}" for name, nodes in self._switches.items()]
             lines = [*leaves, f"SwitchName=top Switches={','.join(self._switches)}"]
@@ -158,19 +159,6 @@ class SlurmCluster(RestServer):
             self.run("sacctmgr", "-i", "add", "account", "cw", "Description=tests", "Organization=tests")
             self.run("sacctmgr", "-i", "add", "user", ",".join(("root", *TEST_USERS)), "Account=cw")
             self.run("sacctmgr", "-i", "modify", "user", "cwdaemon", "set", "AdminLevel=Operator")
-
-    def _make_gpus(self) -> None:
-        lines = []
-        for name, types in self._gpus.items():
-            for gpu_type, count in types.items():
-                if ":" in gpu_type:
-                    lines.append(f"NodeName={name} Name={gpu_type[:-1]} Count={count}")
-                    continue
-                for index in range(count):
-                    (self.root / "work" / f"{name}.{gpu_type}.{index}").touch()
-                files = f"{self.root}/work/{name}.{gpu_type}.[0-{count - 1}]"
-                lines.append(f"NodeName={name} Name=gpu Type={gpu_type} File={files}")
-        (self.root / "gres.conf").write_text("\n".join(lines) + "\n")
 
     def _start_munge(self) -> None:
         key = self.root / "munge" / "munge.key"

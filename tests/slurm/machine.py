@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -172,3 +172,18 @@ def sweep_abandoned() -> None:
         owner = root.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and not os.environ.get("CLEARWAY_KEEP"):
             remove_cluster(root)
+
+
+def make_gpus(root: Path, gpus: Mapping[str, Mapping[str, int]]) -> None:
+    """Write gres.conf, and the files that stand for GPUs."""
+    lines = []
+    for name, types in gpus.items():
+        for gpu_type, count in types.items():
+            if ":" in gpu_type:
+                lines.append(f"NodeName={name} Name={gpu_type[:-1]} Count={count}")
+                continue
+            for index in range(count):
+                (root / "work" / f"{name}.{gpu_type}.{index}").touch()
+            files = f"{root}/work/{name}.{gpu_type}.[0-{count - 1}]"
+            lines.append(f"NodeName={name} Name=gpu Type={gpu_type} File={files}")
+    (root / "gres.conf").write_text("\n".join(lines) + "\n")

@@ -160,6 +160,9 @@ class RestBackend(CliBackend):
     def _create(self, reservation: Reservation) -> None:
         if not self._client.offer.reservations:
             self._need_commands("make and change reservations")
+        if reservation.licenses:
+            self._need_commands("reserve licenses")
+        if reservation.licenses or not self._client.offer.reservations:
             super()._create(reservation)
             return
         # slurmrestd would change one of this name.
