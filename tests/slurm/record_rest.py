@@ -34,7 +34,10 @@ def _write(cluster: SlurmCluster, folder: Path) -> None:
     offered = _offered(client._call("GET", "/openapi/v3", {}, None, changes=False))
     (folder / "openapi.json").write_text(json.dumps(offered, indent=0) + "\n")
     answers = client.read("/jobs/", **ALL), client.read("/nodes/"), client.read("/reservations/")
-    record._write(Commands(slurm_conf=str(cluster.conf)), folder)
+    # With the times that they are: those of the answers are compared with them.
+    record._write(Commands(slurm_conf=str(cluster.conf)), folder, record.BEGAN)
+    for name in ("partitions", "config", "topology"):
+        (folder / f"{name}.txt").unlink()
     for key, answer, keys in zip(KINDS, answers, (JOB_KEYS, NODE_KEYS, RESERVATION_KEYS), strict=True):
         records = ({name: each[name] for name in keys} for each in list_of(answer, key) if isinstance(each, dict))
         lines = (json.dumps(each, separators=(",", ":")) for each in records)
