@@ -183,14 +183,14 @@ def test_the_prolog_of_a_returning_job_fails(site: SiteCluster, tmp_path: Path) 
         site.wait_state(urgent, "RUNNING", timeout=60)
         (gone,) = restarted(site, jobs)
         site.prolog(f'[ "$SLURM_JOB_ID" = {gone} ] && status=1')
-        let_go(site, daemon, urgent)
+        # It comes back on another node: where a job has just run, slurmd does not always run its prolog again.
+        site.run("scancel", next(job_id for job_id in jobs if job_id != gone))
         site.wait_for(lambda: "launch_failed" in site.job(gone)["Reason"], 60, "the prolog to fail")
         (p,) = ended(daemon).preemptions
         assert p.job_id == gone
         if p.state is not PreemptionState.RETURNED:  # for a moment Slurm says that it runs
             assert p.state is PreemptionState.FAILED
             assert "launch failed" in p.note
-        assert len(restarted(site, jobs)) == 1
         no_reservations(site)
 
 
