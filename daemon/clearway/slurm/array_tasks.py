@@ -3,18 +3,23 @@
 A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
 squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line, as it does where one task
 is left. ``squeue --array`` prints each task by itself; asked of all tasks it could be a million lines. So it is asked
-of those tasks alone that were seen on nodes and are not seen any more; the first time, when none is known, of every
-array that has such a line. The limit is asked for (``learn_limit``) before jobs leave for an array.
+of those tasks alone that were seen on nodes and are not seen any more. At first, when none is known, it is asked of
+every array that has such a line, a bounded part of them in each cycle. An array with more waiting tasks than that is
+not asked for: a task of it that was requeued before Clearway began counts as ended until it runs again. The limit is
+asked for (``learn_limit``) before jobs leave for an array.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate, takewhile
 
 from clearway.model.cluster import Job, JobState
 
-MOST_ASKED = 500  # tasks that may be hidden, in one query; the others come in the next cycles
+# In one query; the others come in the next cycles.
+MOST_ASKED = 500  # tasks that may be hidden, or arrays
+MOST_TASKS = 20_000  # of these arrays
 
 # Ahead of everything that a user can write into the record.
 _LIMIT = re.compile(r"^JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottle=(\d+) ", re.MULTILINE | re.ASCII)
@@ -24,23 +29,29 @@ class ArrayTasks:
     """The tasks that were seen on nodes, and the limits of arrays; what a restart forgets is asked for again."""
 
     def __init__(self) -> None:
-        self._known: frozenset[str] | None = None
+        self._known: frozenset[str] = frozenset()
+        self._unasked: list[tuple[int, str]] | None = None  # arrays with their waiting tasks, the smallest first
         self._limits: dict[str, int] = {}
 
     def to_ask(self, jobs: Iterable[Job]) -> list[str]:
         """Ids of tasks, or of arrays, of which tasks may be hidden."""
         jobs = tuple(jobs)
-        arrays = {job.array_job_id for job in jobs if job.array_job_id is not None and job.pending_tasks > 1}
-        if self._known is None:
-            return sorted(arrays)
+        arrays = {job.array_job_id: job.pending_tasks for job in jobs if job.array_job_id and job.pending_tasks > 1}
+        if self._unasked is None:
+            self._unasked = sorted((tasks, array) for array, tasks in arrays.items() if tasks <= MOST_TASKS)
         seen = {job.job_id for job in jobs}
-        return sorted(self._known - seen)[:MOST_ASKED] if arrays else []
+        hidden = sorted(self._known - seen)[:MOST_ASKED] if arrays else []
+        sums = accumulate(tasks for tasks, _ in self._unasked)
+        part = takewhile(lambda each: each[0] <= MOST_TASKS, zip(sums, self._unasked, strict=True))
+        return [*hidden, *(array for _, (_, array) in part)][:MOST_ASKED]
 
     def complete(self, jobs: Sequence[Job], answer: Iterable[Job], asked: Sequence[str]) -> list[Job]:
         """All jobs, with the tasks that were hidden; ``answer`` is what squeue told of those that it was asked of."""
+        done = set(asked)
+        self._unasked = [each for each in self._unasked or () if each[1] not in done]
         seen = {job.job_id for job in jobs}
         hidden = {job.job_id: job for job in answer if job.job_id not in seen and job.state is JobState.PENDING}
-        waiting = (self._known or frozenset()) - seen - set(asked)
+        waiting = self._known - seen - done
         running = {job.job_id for job in jobs if job.array_job_id is not None and job.state.holds_nodes}
         self._known = frozenset(running | hidden.keys() | waiting)
         counts = Counter(job.array_job_id for job in hidden.values())

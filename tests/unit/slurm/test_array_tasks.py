@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clearway.model.cluster import Job, JobState
-from clearway.slurm.array_tasks import MOST_ASKED, ArrayTasks
+from clearway.slurm.array_tasks import MOST_ASKED, MOST_TASKS, ArrayTasks
 from tests.builders import job
 
 
@@ -48,6 +48,29 @@ def test_of_many_tasks_the_others_are_asked_for_later() -> None:
     assert len(asked) == MOST_ASKED
     tasks.complete([waiting(9, 2)], [], asked)
     assert len(tasks.to_ask([waiting(9, 2)])) == 10
+
+
+def test_at_first_a_bounded_part_of_the_arrays_is_asked_for_in_each_cycle() -> None:
+    """What users submit must not make one answer of squeue so large that no cycle ever ends."""
+    tasks = ArrayTasks()
+    sizes = {100 + n: 2 for n in range(MOST_ASKED)} | {1: MOST_TASKS // 2, 2: MOST_TASKS // 2, 3: MOST_TASKS + 1}
+    jobs = [job(n, 1, JobState.PENDING, array_job_id=str(n), pending_tasks=size) for n, size in sizes.items()]
+    turns: list[str] = []
+    number = 0
+    while asked := tasks.to_ask(jobs):
+        assert len(asked) <= MOST_ASKED
+        assert sum(sizes[int(array)] for array in asked) <= MOST_TASKS
+        turns += asked
+        number += 1
+        tasks.complete(jobs, [], asked)
+    assert sorted(map(int, turns)) == sorted(sizes.keys() - {3})
+    assert number == 2
+
+
+def test_what_could_not_be_asked_is_asked_again() -> None:
+    tasks = ArrayTasks()
+    assert tasks.to_ask([waiting(9, 20)]) == ["9"]
+    assert tasks.to_ask([waiting(9, 20)]) == ["9"], "squeue had not answered"
 
 
 def test_the_limit_is_remembered_where_squeue_leaves_it_out() -> None:
