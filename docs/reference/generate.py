@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import annotated_types
 import typer.main
@@ -119,13 +119,19 @@ def kind(field: FieldInfo) -> str:
 
 
 def is_duration(field: FieldInfo) -> bool:
-    return any(isinstance(item, BeforeValidator) and item.func is parse_duration_s for item in field.metadata)
+    return parses_durations(field.metadata)
+
+
+def parses_durations(metadata: Iterable[Any]) -> bool:
+    return any(isinstance(item, BeforeValidator) and item.func is parse_duration_s for item in metadata)
 
 
 def type_name(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return type_name(next(part for part in arguments if part is not type(None)))
+    if origin is Annotated and parses_durations(arguments[1:]):
+        return "duration"
     if origin is Literal:
         return " or ".join(f"`{word}`" for word in arguments)
     if origin is tuple:

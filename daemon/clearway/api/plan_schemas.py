@@ -89,7 +89,7 @@ class PlanView(Answer):
     )
     together: tuple[str, ...] = Field(description="job_ids of the preemptors that were planned together with this one")
     note: str = Field(
-        description='"it was ...": what is not proven of how it was planned beside others; empty: nothing'
+        description='"it was ...": that it is late; what is not proven of how it was planned beside others; or nothing'
     )
 
 

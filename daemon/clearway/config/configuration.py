@@ -80,6 +80,16 @@ class PreemptorRule(_Section):
     job_name: Names = _key((), "job names; * and ? are wildcards")
     comment: bool = _key(False, "the job's Comment must hold clearway:max_delay=...")
     max_delay: Duration = _key(600.0, "how long such a job may wait; the job's own clearway:max_delay=... is preferred")
+    max_late: Duration = _key(
+        0.0,
+        "where no plan is in time, nodes are freed at the soonest moment after the deadline, if that is at most this "
+        "late; 0: such a job is left to Slurm",
+    )
+    max_kill_loss: Duration | None = _key(
+        None,
+        "jobs are requeued without a checkpoint for it only where their last one, or their start, was at most this "
+        "long ago; 0: none is; None: as candidates.allow_kill says",
+    )
 
     @model_validator(mode="after")
     def _has_a_condition_of_slurms(self) -> Self:

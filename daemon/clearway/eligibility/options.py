@@ -1,8 +1,9 @@
 """In which ways a job can leave its nodes: the same for preemptions, drains and relocations. Pure."""
 
 from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
-from clearway.estimates.costs import end_ready_s, preemption_options, why_no_checkpoint
+from clearway.estimates.costs import end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
 from clearway.estimates.learning import key_of
 from clearway.estimates.run_times import run_key
 from clearway.model.claims import read_claims
@@ -33,6 +34,15 @@ def options_for(
         shared_mib_s=shared_bandwidth(context.config) if shared else None,
         later_s=later_s,
     )
+
+
+def may_kill(job: Job, context: PlanningContext, max_loss_s: float | None = None) -> bool:
+    """Whether it may be requeued without a checkpoint: by what is allowed, and where it loses no more than this."""
+    if not context.config.candidates.allow_kill or is_eternal(job, context.config.eternal):
+        return False
+    if not max_loss_s:
+        return max_loss_s is None
+    return lost_work_node_s(job, read_claims(job)[0], context.now) <= max_loss_s * max(1, job.num_nodes)
 
 
 def expected_end_s(job: Job, context: PlanningContext) -> float | None:

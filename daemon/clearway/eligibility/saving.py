@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
-from clearway.eligibility.options import options_for, why_not_saved
-from clearway.eligibility.urgent import is_eternal
+from clearway.eligibility.options import may_kill, options_for, why_not_saved
 from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.learning import application
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
@@ -118,8 +117,7 @@ def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
     lost_node_s = lost_work_node_s(job, claims, context.now)
     ways: tuple[Option, ...] = ()
     if exempt is None:
-        kill = context.config.candidates.allow_kill and not is_eternal(job, context.config.eternal)
-        ways = options_for(job, context, kill=kill, shared=True)
+        ways = options_for(job, context, kill=may_kill(job, context), shared=True)
     if exempt is not None:
         code, why = exempt
         sentence = f"It would stay: {why}."

@@ -33,7 +33,7 @@ def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = Non
     With a ``deadline``, jobs that leave for operations due no later than that are ``promised``.
     """
     acting = [e for e in evictions if e.state.acting]
-    sooner = [e for e in acting if deadline is not None and e.plan.deadline <= deadline]
+    sooner = [e for e in acting if deadline is not None and e.plan.due <= deadline]
     return UnderWay(
         jobs=frozenset(job_id for e in acting for job_id in e.claimed_jobs),
         nodes=frozenset(name for e in acting for name in e.claimed_nodes),
@@ -47,7 +47,7 @@ def under_way_for_replan(e: Operation, others: Sequence[Operation], stuck: Colle
     ends = {p.job_id for p in e.preemptions if p.action is Action.END}
     failed = frozenset(stuck)
     return replace(
-        under_way_by(others, e.plan.deadline),
+        under_way_by(others, e.plan.due),
         leaving=frozenset(p.job_id for p in e.preemptions if p.requeued_at and not p.state.terminal) - failed,
         avoid=failed - ends,
         lasting=failed & ends,

@@ -38,8 +38,7 @@ def placement_number(name: str) -> int | None:
 
 def placement_ends(operation: Operation, grace: timedelta) -> datetime:
     """After the deadline, or after the planned delay where the deadline had passed when the plan was made."""
-    horizon = operation.plan.made_at + timedelta(seconds=operation.plan.problem.max_delay_s)
-    return max(operation.plan.deadline, horizon) + grace
+    return operation.plan.due + grace
 
 
 def placement_until(operation: Operation, now: datetime, grace: timedelta) -> datetime:

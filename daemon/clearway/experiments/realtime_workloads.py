@@ -11,12 +11,14 @@ from random import Random
 from clearway.experiments.offline_optimum import OfflineJob
 from clearway.model.errors import SimulationError
 from clearway.simulation.checkpoint_models import MIRA
-from clearway.simulation.traces.trace import Trace, TraceJob, in_order
+from clearway.simulation.cluster_view import INSTRUMENT, URGENT
+from clearway.simulation.traces.trace import Names, Trace, TraceJob, in_order
 
 SHORT_S = 90 * 60
 PARTITIONS = (512, 1_024, 2_048, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152)
 MEAN_APS_NODES = 2_048
 RANDOM_BATCH, RANDOM_URGENT, RANDOM_BLOCKS = 5, 2, 16
+_INSTRUMENT = Names(user="beam", account=INSTRUMENT, partition=URGENT, qos="", job_name="")
 
 
 def some_of_all(trace: Trace, percent: int, seed: int, shorter_than_s: float | None = None) -> Trace:
@@ -50,7 +52,7 @@ def with_beam_time_jobs(trace: Trace, percent: int, seed: int, run_times_s: Sequ
         partition = next((each for each in PARTITIONS if nodes <= each), PARTITIONS[-1])
         submit_s, limit_s = rng.randint(0, last_s), ceil(run_s * rng.uniform(1, 2))
         size = ceil(partition / unit_nodes)
-        more.append(TraceJob(first_id + number, submit_s, run_s, size, limit_s, urgent=True))
+        more.append(TraceJob(first_id + number, submit_s, run_s, size, limit_s, urgent=True, names=_INSTRUMENT))
     return trace.with_jobs(more)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
 from typing import Self
@@ -159,6 +159,9 @@ class Preemptor:
     ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
     only_opportunistic: bool = False  # only eternal jobs leave for it
     takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
+    max_late_s: float = 0.0  # how late nodes may be freed for it where no plan is in time
+    max_kill_loss_s: float | None = None  # what a job may lose that leaves without a checkpoint; None: no limit
+    late_until: datetime | None = None  # where no plan keeps the deadline: by when nodes are freed all the same
     tasks: int = 1  # of an array: how many of its waiting tasks shall start at once
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, its own among them: all start, or none
 
@@ -189,6 +192,11 @@ class OperationPlan:
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
 
     @property
+    def due(self) -> datetime:
+        """The deadline; where the plan does not keep it, when it expects all jobs to have begun to leave."""
+        return max(self.deadline, self.made_at + timedelta(seconds=self.problem.max_delay_s))
+
+    @property
     def preemptees(self) -> tuple[Job, ...]:
         """Those that are preempted; the others in ``leaving`` end by themselves."""
         ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
@@ -206,7 +214,7 @@ class Plan(OperationPlan):
     rule: str = ""  # that made it a preemptor; empty in plans from before it was kept
     tasks: int = 1  # of an array: how many of its tasks start on the placement nodes
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, the preemptor's among them
-    note: str = ""  # "it was ...": what is not proven of how it was planned beside others
+    note: str = ""  # "it was ...": that it is late, and what is not proven of how it was planned beside others
 
     @property
     def called(self) -> str:

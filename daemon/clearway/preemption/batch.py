@@ -85,7 +85,7 @@ def under_way_beside(under_way: UnderWay, plans: Iterable[Plan], deadline: datet
             under_way,
             jobs=under_way.jobs | leaving | {plan.preemptor.job_id},
             nodes=under_way.nodes | set(plan.placement_nodes),
-            promised=under_way.promised | (leaving if plan.deadline <= deadline else set()),
+            promised=under_way.promised | (leaving if plan.due <= deadline else set()),
             evictions=(*under_way.evictions, _as_begun(plan, -number)),
         )
     return under_way
@@ -289,5 +289,9 @@ def _decision(decided: Mapping[str, Plan | NoPlan], found: Sequence[Preemptor], 
 
 
 def _noted(decision: BatchDecision, note: str) -> BatchDecision:
-    plans = [(each, replace(plan, note=note) if isinstance(plan, Plan) else plan) for each, plan in decision.plans]
+    plans = [(each, _with_note(plan, note) if isinstance(plan, Plan) else plan) for each, plan in decision.plans]
     return replace(decision, plans=tuple(plans))
+
+
+def _with_note(plan: Plan, note: str) -> Plan:
+    return replace(plan, note="; ".join(filter(None, (plan.note, note))))

@@ -8,7 +8,7 @@ from functools import partial
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
-from clearway.eligibility.options import expected_end_s, options_for, why_not_saved
+from clearway.eligibility.options import expected_end_s, may_kill, options_for, why_not_saved
 from clearway.estimates.checkpoint_load import approval_s
 from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpoint
 from clearway.model.claims import read_claims
@@ -75,8 +75,8 @@ def _ways(
     ways = _end(job, preemptor, context, horizon_s)
     unsaved = None
     if exempt is None:
-        kill = context.config.candidates.allow_kill and not is_eternal
         later_s = 0.0 if preemptor.ordinary else approval_s(context.config.daemon.mode, context.config.execution)
+        kill = may_kill(job, context, preemptor.max_kill_loss_s)
         ways += options_for(job, context, kill=kill, shared=True, later_s=later_s)
         if not is_eternal and suspend_on.issuperset(job.nodes):
             ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
@@ -85,7 +85,11 @@ def _ways(
         return ways, unsaved
     if exempt is not None:
         return Verdict(job.job_id, Choice.EXEMPT, *exempt)
-    no_kill = "eternal jobs are never killed" if is_eternal else "killing is not allowed"
+    no_kill = "killing is not allowed"
+    if is_eternal:
+        no_kill = "eternal jobs are never killed"
+    elif context.config.candidates.allow_kill:
+        no_kill = f"killing it would lose more than max_kill_loss of rule {preemptor.rule} allows"
     return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{why_not_saved(job, context)}, and {no_kill}")
 
 

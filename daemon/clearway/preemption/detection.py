@@ -62,6 +62,8 @@ def preemptor_of(
         obstacle=found or (None if tasks else _LIMIT_REACHED),
         tasks=max(1, tasks),
         components=tuple(each.job_id for each in _components(job, snapshot)),
+        max_late_s=rule.max_late,
+        max_kill_loss_s=rule.max_kill_loss,
     )
 
 

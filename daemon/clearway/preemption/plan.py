@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import is_eternal
@@ -32,6 +33,7 @@ from clearway.preemption.problem import PreparedProblem, boot_times, prepare_pro
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
 _EXPLAINED_CANDIDATES = 100
+_LATE = "planned for the soonest moment possible, because no plan keeps the deadline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,26 @@ def solve_alone(
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
-    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Of an array it is the problem of as many
-    tasks as can start in time; fewer tasks need no more, so that their number is found by bisection.
+    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has
+    a ``max_late``, it is the problem of the soonest moment that can be kept (docs/decisions/0061). The components of a
+    heterogeneous job start together, and by the first of their deadlines.
     """
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
     if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
+    found = _most_tasks(preemptor, context, planner, whole=whole)
+    if isinstance(found, Solution) or not preemptor.max_late_s or preemptor.components:
+        return found
+    latest = max(preemptor.deadline, context.now) + timedelta(seconds=preemptor.max_late_s)
+    return _most_tasks(replace(preemptor, late_until=latest), context, planner, whole=whole)
+
+
+def _most_tasks(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Solution | NoPlan:
+    """Of an array it is the problem of as many tasks as can start in time.
+
+    Fewer tasks need no more, so that their number is found by bisection.
+    """
     best = _solve(preemptor, context, planner, whole=whole)
     possible, impossible = 0, preemptor.tasks
     if isinstance(best, Solution):
@@ -102,11 +117,22 @@ def _best_partition(
             if point is None:
                 last = NoPlan(_infeasible(prepared), curve)
                 continue
-            found.append(Solution(prepared, curve, point))
+            found.append(_soonest(prepared, curve) if preemptor.late_until else Solution(prepared, curve, point))
             if not point.actions:  # nothing is better than that no job leaves
                 break
+    if preemptor.late_until:
+        soonest_s = min((each.point.max_delay_s for each in found), default=0)
+        found = [each for each in found if each.point.max_delay_s == soonest_s]
     best = choose([each.point for each in found], preemptor.nodes)
     return next((each for each in found if each.point is best), last)
+
+
+def _soonest(prepared: PreparedProblem, curve: Curve) -> Solution:
+    """The first feasible point of a curve that has one; the problem and the curve end there."""
+    point = next(each for each in curve.points if each.feasible)
+    problem = replace(prepared.problem, max_delay_s=point.max_delay_s)
+    points = tuple(each for each in curve.points if each.max_delay_s <= point.max_delay_s)
+    return Solution(replace(prepared, problem=problem), replace(curve, points=points), point)
 
 
 def _problems(
@@ -163,6 +189,7 @@ def plan_of(
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
+        note=_LATE if preemptor.late_until else "",
         tasks=preemptor.tasks,
         components=preemptor.components,
     )

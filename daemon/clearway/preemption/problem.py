@@ -120,7 +120,7 @@ def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
     What Slurm needs to end jobs and start the preemptor is taken off. A preemptor whose deadline has passed
     gets its max delay once more: it is still urgent, and a horizon of zero would only allow kills.
     """
-    remaining_s = (preemptor.deadline - now).total_seconds()
+    remaining_s = ((preemptor.late_until or preemptor.deadline) - now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
     starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)

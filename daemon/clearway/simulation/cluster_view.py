@@ -15,6 +15,7 @@ from clearway.simulation.traces.trace import Names, TraceJob
 
 URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes
 BATCH = "batch"
+INSTRUMENT = "instrument"  # the account of jobs that an instrument submits
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 

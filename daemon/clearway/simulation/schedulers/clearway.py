@@ -26,24 +26,38 @@ from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
-from clearway.simulation.cluster_view import BATCH, URGENT, ClusterView
+from clearway.simulation.cluster_view import BATCH, INSTRUMENT, URGENT, ClusterView
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.schedulers.wfp import Wfp, wfp_score
 
+MAX_LATE_S = 3_600
+MAX_KILL_LOSS_S = 600
 _CHECKPOINTER = "simulated"
+_UNSAVED = NoCheckpoints()
 _MIB = 1_024
 
 
 def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
     """A site whose jobs can all be saved (or none), that has urgent jobs in a partition, and no other guards.
 
+    Where jobs can be saved, none leaves without that; but for an instrument's jobs, which are too short to wait for
+    images, those leave so that have just begun, and where that does not do images are written after their deadlines.
+
     Images of several jobs are written side by side: each takes its share of the file system, and the last one is
     ready one node's time later, for which the plan leaves room at the deadline.
     """
     alone_s = storage.transfer_s(1)
     return Config(
-        preemptors=(PreemptorRule(name="urgent", partition=(URGENT,)),),
-        candidates=CandidatesConfig(min_runtime=0, max_preemptions=1_000, allow_kill=not save),
+        preemptors=(
+            PreemptorRule(
+                name=INSTRUMENT,
+                account=(INSTRUMENT,),
+                max_late=MAX_LATE_S if save else 0,
+                max_kill_loss=MAX_KILL_LOSS_S if save else None,
+            ),
+            PreemptorRule(name="urgent", partition=(URGENT,), max_kill_loss=0 if save else None),
+        ),
+        candidates=CandidatesConfig(min_runtime=0, max_preemptions=1_000),
         costs=CostsConfig(
             restart_weight=0,  # else many small jobs leave for a few large ones, and each of them is a job that waits
             file_system_mib_s=storage.file_system_gib_s * _MIB,
@@ -159,7 +173,8 @@ class Clearway(Wfp):
             chosen = [(by_id[planned.job_id], planned.action) for planned in plan.chosen.actions]
             for job, action in chosen:
                 if action is not Action.END:
-                    self.machine.preempt(job, **asdict(self.model.departure(job, self.machine.now_s)))
+                    model = _UNSAVED if action is Action.KILL else self.model
+                    self.machine.preempt(job, **asdict(model.departure(job, self.machine.now_s)))
                     self.preempted[str(job.job_id)] = job.preemptions
             job = by_id[preemptor.job.job_id]
             self.open[job.index] = _Eviction(job, tuple(each for each, _ in chosen))
