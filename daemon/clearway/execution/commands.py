@@ -33,7 +33,7 @@ class Commander:
         With ``HaltedError`` the stop switch has held the command back.
         ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
-        about = target or Target()
+        about = target or Target(job_ids=(p.job_id,) if p else ())
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
         error: SlurmError | None = None
