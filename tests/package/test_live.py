@@ -9,8 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.package import guide, site
 from tests.package.machine import Machine
+
+# Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. test_package.py tries 13.
+pytestmark = pytest.mark.parametrize("suite", ["bookworm"], indirect=True, scope="session")
 
 RUNNING = "systemctl is-active --quiet clearway"
 ACT_AT_ONCE = (('mode = "observe"', 'mode = "automatic"'), ("[candidates]\n", "[candidates]\nmin_runtime = 0\n"))
