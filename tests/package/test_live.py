@@ -14,7 +14,7 @@ import pytest
 from tests.package import guide, site
 from tests.package.machine import Machine
 
-# Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. test_package.py tries 13.
+# Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. 13's package is only built.
 pytestmark = pytest.mark.parametrize("suite", ["bookworm"], indirect=True, scope="session")
 
 RUNNING = "systemctl is-active --quiet clearway"

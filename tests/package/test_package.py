@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.package.conftest import build
-from tests.package.machine import Machine
 
 LARGEST = 40_000_000
 
@@ -34,22 +32,6 @@ def test_built_twice_it_is_the_same(package: Path, suite: str, tmp_path: Path) -
     """The second time without the slow compression."""
     again = build(tmp_path, "--quick", "--suite", suite)
     assert contents(again) == contents(package)
-
-
-@pytest.mark.full
-def test_it_is_installed_runs_and_is_purged(package: Path, suite: str) -> None:
-    """On each suite, also where there is no slurmdbd: the program, its libraries and the scripts of the package."""
-    with Machine(suite) as machine:
-        shutil.copy(package, machine.root / "root")
-        machine.run("apt-get install -y ./clearway_*.deb")
-        machine.run("useradd -m alice")
-        demo = machine.run("clearway simulate-cluster --once", user="alice", folder="/tmp")
-        assert "before its deadline" in demo.stdout
-        assert "inactive" in machine.run("systemctl is-active clearway", check=False).stdout
-        machine.run("apt-get purge -y clearway")
-        assert (
-            machine.says("find / -xdev -path /var/log -prune -o -path /root -prune -o -name '*clearway*' -print") == ""
-        )
 
 
 @pytest.mark.full
