@@ -16,7 +16,7 @@ from tests.integration.prometheus import require
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "clearway.service"
 SCRIPT = DEPLOY.parent / "plugins" / "slurm" / "job_submit.lua"
-WORST_EXPOSURE = 15  # tenths; systemd calls 1.5 and less "OK"
+WORST_EXPOSURE = 14  # tenths, of the file alone; of the unit that runs it is 12 (tests/package)
 
 # Calls the script as slurmctld does: arguments partition, qos, comment (- for none), then those of a later change.
 HARNESS = """

@@ -71,8 +71,8 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path) -> Non
     asked = [sys.executable, "-c", code, "experiment", "cosim", "--out", str(tmp_path / "out")]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    needed = "reports need matplotlib: pip install 'clearway[figures]' (matplotlib is missing)"
-    assert done.stderr == f"clearway: experiment cosim: {needed}\n"
+    needed = "reports need matplotlib: install 'matplotlib>=3.9' into Clearway's environment"
+    assert done.stderr == f"clearway: experiment cosim: {needed} {sys.prefix} (matplotlib is missing)\n"
 
 
 def test_text_from_a_folder_cannot_become_markup() -> None:

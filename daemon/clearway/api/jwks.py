@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearway.config.access import AccessConfig
+from clearway.config.extras import how_to_install
 from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 
@@ -32,9 +33,9 @@ def verifier(access: AccessConfig) -> Verify:
         import jwt  # noqa: PLC0415 - an optional dependency: most sites ask Slurm instead
         import jwt.algorithms  # noqa: PLC0415
     except ImportError:
-        raise ConfigError("access.jwks_file needs PyJWT: pip install 'clearway[jwks]'") from None
+        raise ConfigError(f"access.jwks_file needs PyJWT: {how_to_install('jwks')}") from None
     if not jwt.algorithms.has_crypto:
-        raise ConfigError("access.jwks_file needs cryptography: pip install 'clearway[jwks]'")
+        raise ConfigError(f"access.jwks_file needs cryptography: {how_to_install('jwks')}")
     keys = _keys(access.jwks_file)
     claim, audience = access.jwks_user_claim, access.jwks_audience
 

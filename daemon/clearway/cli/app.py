@@ -8,7 +8,7 @@ import typer
 
 from clearway import __version__
 from clearway.cli import launcher as launcher_files
-from clearway.cli import plan_view, walltime_chain
+from clearway.cli import plan_view, site_files, walltime_chain
 from clearway.cli.audit import audit
 from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import calibration
@@ -140,6 +140,17 @@ def launcher(
         for path in launcher_files.install(folder):
             print(path)
         print(launcher_files.ABOUT_THE_HELPER)
+
+
+@app.command(rich_help_panel=DAEMON)
+def files(folder: Annotated[Path, typer.Argument(help="Folder to make, such as /usr/share/clearway.")]) -> None:
+    """Copy what is installed beside the daemon into a folder.
+
+    That is the systemd unit, the example configuration, Prometheus's rules, Grafana's dashboard and job_submit.lua.
+    """
+    with errors():
+        for path in site_files.install(folder):
+            print(path)
 
 
 @app.command(rich_help_panel=STUDY)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from clearway.cli import render
+from clearway.config.extras import how_to_install
 from clearway.experiments.sweeps.base import Sweep, Workers, answered
 from clearway.experiments.sweeps.local import local_workers
 from clearway.model.errors import SimulationError
@@ -143,7 +144,7 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
         from clearway.experiments.sweeps.slurm_jobs import SlurmJobs, slurm_workers  # noqa: PLC0415 - Dask is an extra
     except ImportError as error:
         raise SimulationError(
-            f"--cluster slurm needs Dask: pip install 'clearway[cluster]' ({error.name or error} is missing)"
+            f"--cluster slurm needs Dask: {how_to_install('cluster')} ({error.name or error} is missing)"
         ) from None
     same = {name: getattr(options, name) for name in ("processes", "memory", "partition", "account", "walltime")}
     wanted = SlurmJobs(jobs=min(options.jobs or 4, tasks or sys.maxsize), **same)

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from markupsafe import Markup, escape
 
+from clearway.config.extras import how_to_install
 from clearway.model.errors import SimulationError
 from clearway.simulation.measures import Spread
 
@@ -21,9 +22,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    raise SimulationError(
-        f"reports need matplotlib: pip install 'clearway[figures]' ({error.name} is missing)"
-    ) from None
+    raise SimulationError(f"reports need matplotlib: {how_to_install('figures')} ({error.name} is missing)") from None
 
 COLOURS = ("#111111", "#d08700", "#2166ac", "#b2182b", "#1b7837", "#762a83", "#a6611a", "#00868b", "#c51b7d")
 _LEAST_TICKS = 3

@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from clearway.config.extras import how_to_install
 from clearway.model.errors import ClearwayError, ConfigError, StoreError, UnstorableError
 
 BUSY_TIMEOUT_S = 10
@@ -110,9 +111,7 @@ def open_database(url: str) -> Database:
     try:
         engine = _sqlite(parsed) if kind == "sqlite" else _server(parsed, kind)
     except ImportError as error:
-        raise ConfigError(
-            f"database {shown} needs a driver that is not installed: pip install 'clearway[{kind}]'"
-        ) from error
+        raise ConfigError(f"database {shown} needs a driver that is not installed: {how_to_install(kind)}") from error
     except (ArgumentError, NoSuchModuleError, TypeError, ValueError) as error:
         raise ConfigError(f"database {shown} cannot be used: {' '.join(str(error).split())}") from error
     reader = engine if kind == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")

@@ -35,7 +35,8 @@ def test_a_missing_dask_is_one_line_that_says_what_to_install(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", WITHOUT_DASK, *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'clearway[cluster]'" in done.stderr
+    packages = "'dask-jobqueue>=0.9' 'dask>=2024.8' 'distributed>=2024.8'"
+    assert f"install {packages} into Clearway's environment {sys.prefix}" in done.stderr
 
 
 @pytest.mark.parametrize("option", [("--jobs", "2"), ("--memory", "1GiB"), ("--account", "a"), ("--walltime", "1")])

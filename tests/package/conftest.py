@@ -1,0 +1,68 @@
+"""The packages of this commit and of the one before, and the machine that they are tried on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.package import site
+from tests.package.machine import Machine
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "deploy/packaging/build-deb"
+EARLIER = "0.0.1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = [name for name in ("mmdebstrap", "systemd-nspawn") if shutil.which(name) is None]
+    why = f"missing: {' and '.join(missing)}" if missing else ""
+    if os.geteuid():
+        why = "it mounts and boots Debian trees, as root"
+    if why and "package" in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").split():
+        pytest.fail(f"tier package is required, but cannot run here: {why}", pytrace=False)
+    for item in items:
+        if why and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def build(folder: Path, *options: str, tree: Path = ROOT) -> Path:
+    command = [tree / "deploy/packaging/build-deb", *options, folder]
+    env = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1_800)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session", params=["bookworm", pytest.param("trixie", marks=pytest.mark.full)])
+def suite(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def package(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("package"), "--suite", suite)
+
+
+@pytest.fixture(scope="session")
+def earlier(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the commit before; of this one, with a lower version, where that one has no package."""
+    folder = tmp_path_factory.mktemp("earlier")
+    before = folder / "tree"
+    before.mkdir()
+    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD~1"], capture_output=True, check=False).stdout
+    subprocess.run(["tar", "-x", "-C", before], input=archive, check=False, capture_output=True)
+    tree = before if (before / BUILD.relative_to(ROOT)).exists() else ROOT
+    os.environ.setdefault("PYTHON", str(ROOT / ".venv/bin/python"))
+    return build(folder, "--quick", "--suite", suite, "--version", EARLIER, tree=tree)
+
+
+@pytest.fixture(scope="session")
+def machine(suite: str) -> Iterator[Machine]:
+    with Machine(suite) as booted:
+        site.begin(booted)
+        yield booted

@@ -1,0 +1,42 @@
+"""docs/howto/install.md, followed by copying each command: what to run and what to write, in its order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.package.machine import Machine
+
+PAGE = (Path(__file__).parents[2] / "docs/howto/install.md").read_text()
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONFIGURATION = "/etc/clearway/clearway.toml"
+
+
+def blocks(heading: str) -> Iterator[tuple[str, str]]:
+    """The kind and the text of each block under the heading that ends with these words."""
+    section = re.search(rf"^## (?:\d+\. )?{re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert section is not None, f"install.md has no section {heading!r}"
+    yield from _BLOCK.findall(section[1])
+
+
+def commands(heading: str) -> list[str]:
+    found = [text for kind, text in blocks(heading) if kind == "sh"]
+    return "".join(found).replace("\\\n", " ").splitlines()
+
+
+def configuration(heading: str) -> str:
+    return next(text for kind, text in blocks(heading) if kind == "toml")
+
+
+def follow(machine: Machine, heading: str) -> str:
+    """Every command of the section; what they print."""
+    return "".join(machine.run(command).stdout for command in commands(heading))
+
+
+def compare(machine: Machine, heading: str) -> None:
+    """The commands behind a $ print what the page shows."""
+    for kind, text in blocks(heading):
+        if kind == "console":
+            command, _, shown = text.removeprefix("$ ").partition("\n")
+            assert machine.run(command).stdout == shown

@@ -1,0 +1,224 @@
+"""The Debian package on a booted Debian with a real Slurm, as install.md says; the tests are one story."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.package import guide, site
+from tests.package.machine import Machine
+
+# Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. 13's package is only built.
+pytestmark = pytest.mark.parametrize("suite", ["bookworm"], indirect=True, scope="session")
+
+RUNNING = "systemctl is-active --quiet clearway"
+ACT_AT_ONCE = (('mode = "observe"', 'mode = "automatic"'), ("[candidates]\n", "[candidates]\nmin_runtime = 0\n"))
+DEAF = 'trap "" TERM; while :; do sleep 1; done'  # is killed KillWait after its requeue
+
+
+def clearway(machine: Machine, command: str) -> str:
+    return machine.says(f"sudo -u clearway clearway {command}")
+
+
+def evictions(machine: Machine, which: str = "all") -> list[dict[str, Any]]:
+    said = machine.run(f"sudo -u clearway clearway evictions list --state {which} -o json", check=False).stdout
+    return list(json.loads(said)["items"]) if said else []
+
+
+def main_pid(machine: Machine) -> str:
+    return machine.says("systemctl show -P MainPID clearway")
+
+
+def is_running(machine: Machine) -> bool:
+    return machine.run(RUNNING, check=False).returncode == 0
+
+
+def is_ready(machine: Machine) -> bool:
+    return machine.run("curl -sf http://127.0.0.1:8642/readiness", check=False).returncode == 0
+
+
+def fill(machine: Machine) -> list[str]:
+    """Every node has a job that would lose its work."""
+    jobs = [site.submit(machine, DEAF, "-N1", "--exclusive", "--requeue") for _ in range(site.NODES)]
+    machine.wait_for(lambda: all(site.state(machine, job) == "RUNNING" for job in jobs), "jobs on every node")
+    return jobs
+
+
+def clear(machine: Machine) -> None:
+    """No job and no eviction."""
+    machine.run("scancel -f -u alice; scancel -f -u ursula")
+    machine.wait_for(lambda: not machine.says("squeue -h"), "an empty queue")
+    machine.wait_for(lambda: not evictions(machine, "active"), "the end of all evictions")
+
+
+def urgent(machine: Machine, nodes: int = 2) -> str:
+    return site.submit(machine, "sleep 600", f"-N{nodes}", "--exclusive", "-p", "urgent", user="ursula")
+
+
+def begun(machine: Machine) -> bool:
+    return any(each["state"] == "preempting" for each in evictions(machine, "active"))
+
+
+def configure(machine: Machine, *changes: tuple[str, str]) -> None:
+    text = (machine.root / guide.CONFIGURATION[1:]).read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    machine.write(guide.CONFIGURATION, text)
+
+
+def test_install_md_leads_to_a_first_plan(package: Path, machine: Machine) -> None:
+    jobs = fill(machine)
+    waiting = urgent(machine)
+    shutil.copy(package, machine.root / "root")
+    began = time.monotonic()
+    guide.follow(machine, "The package")
+    installed = time.monotonic()
+    guide.follow(machine, "Its rights in Slurm")
+    machine.write(guide.CONFIGURATION, guide.configuration("The configuration"))
+    guide.compare(machine, "The configuration")
+    said = guide.follow(machine, "Start it")
+    assert "Running in mode observe" in said
+    machine.wait_for(lambda: any(each["state"] == "proposed" for each in evictions(machine)), "a first plan")
+    print(f"\ninstalled in {installed - began:.0f} s, first plan after {time.monotonic() - began:.0f} s")
+    assert "STATUS=" not in said
+    assert all(site.state(machine, job) == "RUNNING" for job in jobs), "it only observes"
+    assert site.state(machine, waiting) == "PENDING"
+
+
+def test_it_runs_as_its_user_behind_the_hardening(machine: Machine) -> None:
+    assert machine.says(f"stat -c %U /proc/{main_pid(machine)}") == "clearway"
+    assert machine.says(f"grep CapEff /proc/{main_pid(machine)}/status").endswith("0000000000000000")
+    score = re.search(r"Overall exposure level for \S+: ([0-9.]+)", machine.says("systemd-analyze security clearway"))
+    assert score is not None
+    assert float(score[1]) <= 1.2
+    assert f"rates the unit {score[1]}" in " ".join(guide.PAGE.split())
+    assert machine.says("stat -c '%a %U %G' /etc/clearway/clearway.toml") == "640 root clearway"
+    assert machine.run("cat /etc/clearway/clearway.toml", user="alice", check=False).returncode != 0
+
+
+def test_tokens_as_the_page_says(machine: Machine) -> None:
+    with (machine.root / guide.CONFIGURATION[1:]).open("a") as file:
+        file.write(guide.configuration("Tokens for operators"))
+    said = guide.follow(machine, "Tokens for operators")
+    token = max(said.split(), key=len)
+    ask = f"curl -sf -H 'Authorization: Bearer {token}' http://127.0.0.1:8642/api/v1/evictions"
+    machine.wait_for(lambda: is_ready(machine), "a ready daemon")
+    assert "items" in machine.says(ask)
+    assert machine.run("curl -sf http://127.0.0.1:8642/api/v1/evictions", check=False).returncode != 0
+
+
+def test_a_reload_makes_it_act_and_the_urgent_job_runs(machine: Machine) -> None:
+    machine.run("scancel -u ursula")  # its plan is a proposal, which stays one
+    pid = main_pid(machine)
+    configure(machine, *ACT_AT_ONCE)
+    machine.run("systemctl reload clearway")
+    waiting = urgent(machine)
+    machine.wait_for(lambda: site.state(machine, waiting) == "RUNNING", "the urgent job")
+    assert main_pid(machine) == pid
+    machine.wait_for(lambda: "clearway_" not in machine.says("scontrol show reservation"), "the end of the placement")
+    machine.run(f"scancel {waiting}")
+    clear(machine)
+
+
+def test_it_comes_back_after_kill_9(machine: Machine) -> None:
+    pid = main_pid(machine)
+    machine.run(f"kill -9 {pid}")
+    machine.wait_for(lambda: main_pid(machine) not in {"0", pid} and is_ready(machine), "another daemon")
+
+
+def test_it_comes_back_when_its_loop_hangs(machine: Machine) -> None:
+    machine.write("/run/systemd/system/clearway.service.d/quick.conf", "[Service]\nWatchdogSec=8s\n")
+    machine.run("systemctl daemon-reload; systemctl restart clearway")
+    machine.wait_for(lambda: is_ready(machine), "a ready daemon")
+    pid = main_pid(machine)
+    machine.run(f"kill -STOP {pid}")
+    machine.wait_for(lambda: main_pid(machine) not in {"0", pid} and is_ready(machine), "another daemon")
+    assert "Watchdog timeout" in machine.says("journalctl -u clearway --no-pager")
+    machine.run("rm -r /run/systemd/system/clearway.service.d; systemctl daemon-reload; systemctl restart clearway")
+
+
+def test_stopped_in_the_middle_of_an_eviction_it_goes_on(machine: Machine) -> None:
+    jobs = fill(machine)
+    waiting = urgent(machine)
+    machine.wait_for(lambda: begun(machine), "an eviction under way")
+    machine.run("systemctl stop clearway")
+    assert site.state(machine, waiting) == "PENDING"
+    machine.run("systemctl start clearway")
+    machine.wait_for(lambda: site.state(machine, waiting) == "RUNNING", "the urgent job")
+    machine.run(f"scancel {waiting}")
+    machine.wait_for(lambda: all(site.state(machine, job) == "RUNNING" for job in jobs), "the return of every job")
+    clear(machine)
+
+
+def test_what_comes_with_it(machine: Machine) -> None:
+    assert machine.run("cd /tmp && clearway launcher /tmp/launcher", user="alice").stdout.count("/tmp/launcher/") > 5
+    assert "clearway evictions approve" in machine.says("zcat /usr/share/man/man1/clearway-evictions-approve.1.gz")
+    completed = "COMP_WORDS='clearway ev' COMP_CWORD=1 _CLEARWAY_COMPLETE=complete_bash clearway"
+    assert machine.says(completed) == "evictions"
+    assert machine.says("ls /usr/share/clearway").split() == ["examples", "grafana", "ondemand", "prometheus", "slurm"]
+
+
+def test_purge_as_the_page_says_leaves_nothing(machine: Machine) -> None:
+    for command in guide.commands("Uninstall"):
+        done = machine.run(command, check=False)
+        assert done.returncode == 0 or "grep" in command, f"{command}\n{done.stdout}{done.stderr}"
+        assert "grep" not in command or not done.stdout
+    # Logs of others (apt, dpkg, the journal) may tell of it.
+    left_out = " ".join(f"-path {path} -prune -o" for path in ("/var/log", "/root", "/tmp/launcher"))
+    found = machine.says(f"find / -xdev {left_out} -name '*clearway*' -print")
+    assert found.split() == []
+    assert machine.run("getent passwd clearway; getent group clearway", check=False).stdout == ""
+    assert "clearway" not in machine.says("systemctl list-units; systemctl list-unit-files; dpkg -l")
+    assert "clearway" not in machine.says("sacctmgr -n -P show user format=user")
+
+
+def test_an_upgrade_with_an_eviction_under_way(package: Path, earlier: Path, machine: Machine) -> None:
+    machine.run("rm -f /root/clearway_*.deb")
+    shutil.copy(earlier, machine.root / "root")
+    guide.follow(machine, "The package")
+    guide.follow(machine, "Its rights in Slurm")
+    machine.write(guide.CONFIGURATION, guide.configuration("The configuration"))
+    configure(machine, *ACT_AT_ONCE)
+    configured = (machine.root / guide.CONFIGURATION[1:]).read_text()
+    machine.run("systemctl enable --now clearway")
+    jobs = fill(machine)
+    waiting = urgent(machine)
+    machine.wait_for(lambda: begun(machine), "an eviction under way")
+    refused = machine.run("apt-get remove -y clearway", check=False)
+    assert "evictions are under way" in refused.stderr + refused.stdout
+    assert is_running(machine)
+    machine.run("rm -f /root/clearway_*.deb")
+    shutil.copy(package, machine.root / "root")
+    said = guide.follow(machine, "Upgrade")
+    assert "clearway: the database as it was: /var/lib/clearway/backups/before-" in said
+    assert is_running(machine)
+    machine.wait_for(lambda: site.state(machine, waiting) == "RUNNING", "the urgent job")
+    assert (machine.root / guide.CONFIGURATION[1:]).read_text() == configured
+    assert "good" in machine.says("sudo -u clearway sh -c 'clearway verify /var/lib/clearway/backups/before-*'")
+    machine.run(f"scancel {waiting}")
+    machine.wait_for(lambda: all(site.state(machine, job) == "RUNNING" for job in jobs), "the return of every job")
+    clear(machine)
+
+
+def test_the_way_back_is_told_and_works(earlier: Path, machine: Machine) -> None:
+    newer = "import sqlite3; db = sqlite3.connect('/var/lib/clearway/clearway.sqlite'); "
+    newer += "db.execute('UPDATE alembic_version SET version_num = 9999'); db.commit()"
+    machine.run(f'systemctl stop clearway; sudo -u clearway python3 -c "{newer}"')
+    shutil.copy(earlier, machine.root / "root")
+    done = machine.run(f"apt-get install -y --allow-downgrades ./{earlier.name}")
+    assert "The daemon stays stopped" in done.stdout + done.stderr
+    assert not is_running(machine)
+    machine.run("systemctl start clearway", check=False)
+    assert "was it used by a newer version?" in site.events(machine)
+    machine.run("systemctl stop clearway")
+    for command in next(text for kind, text in guide.blocks("Upgrade") if kind != "sh").splitlines():
+        machine.run(re.sub(r"FILE$", "$(ls /var/lib/clearway/backups)", command.partition("#")[0]))
+    machine.wait_for(lambda: is_ready(machine), "a ready daemon")
+    assert clearway(machine, "evictions list --state past") != ""
