@@ -112,7 +112,7 @@ def test_a_job_as_it_would_be_submitted(api: ApiWorld) -> None:
     assert (ordinary["rule"], ordinary["feasible"]) == ("", False)
     assert "no rule makes such a job urgent" in str(ordinary["why"])
     assert asked(nodes=2, partition="batch", max_delay=60)["feasible"] is True
-    assert "more than names joined by &" in str(asked(nodes=2, max_delay=60, constraint="a|b")["why"])
+    assert "counts of features and ! are not" in str(asked(nodes=2, max_delay=60, constraint="a*2")["why"])
     assert asked(nodes=1, max_delay=60, constraint="haswell")["feasible"] is False
     assert asked(nodes=1, max_delay=60, tasks=1, gpus={"": 1})["feasible"] is False
     for wrong in ({}, {"nodes": 99, "max_delay": 1}, {"nodes": 1, "tasks": -1}, {"tasks": 1, "gpus": {"a": 0}}):

@@ -32,9 +32,9 @@ def test_grafana_loads_the_dashboard_from_where_the_how_to_puts_it() -> None:
     (provider,) = found["providers"]
     assert provider.keys() == {"name", "folder", "type", "allowUiUpdates", "updateIntervalSeconds", "options"}
     assert provider["type"] == "file"
-    assert f"deploy/grafana/clearway.json {provider['options']['path']}/clearway.json" in INSTALL
+    assert f"share/clearway/grafana/clearway.json {provider['options']['path']}/clearway.json" in INSTALL
     for kind in ("datasources", "dashboards"):
-        assert f"deploy/grafana/provisioning/{kind}/clearway.yml /etc/grafana/provisioning/{kind}/" in INSTALL
+        assert f"share/clearway/grafana/provisioning/{kind}/clearway.yml /etc/grafana/provisioning/{kind}/" in INSTALL
 
 
 def test_prometheus_scrapes_what_the_rules_and_the_dashboard_ask_for() -> None:

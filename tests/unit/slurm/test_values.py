@@ -149,7 +149,7 @@ def test_expand_of_anything_is_names_or_an_error(text: str) -> None:
         ("SIGNALING", True, JobState.UNKNOWN),
         ("STAGE_OUT", True, JobState.UNKNOWN),
         ("STOPPED", True, JobState.UNKNOWN),
-        ("REVOKED", False, JobState.UNKNOWN),
+        ("REVOKED", False, JobState.ENDED),  # of a federated job: another cluster has started it
         ("EXPEDITING", True, JobState.UNKNOWN),
         ("running", True, JobState.UNKNOWN),
         ("", False, JobState.UNKNOWN),
