@@ -84,6 +84,30 @@ def test_a_proposal_without_another_plan_is_put_aside(make_world: Callable[..., 
     assert world.eviction().state is EvictionState.SUPERSEDED
 
 
+@pytest.mark.parametrize(
+    ("mode", "state"), [("automatic", EvictionState.PREEMPTING), ("approve", EvictionState.AWAITING_APPROVAL)]
+)
+def test_a_proposal_is_planned_anew_when_the_daemon_may_act(
+    make_world: Callable[..., World], mode: str, state: EvictionState
+) -> None:
+    world = make_world(config=config("observe"))
+    long_running(world)
+    world.urgent(2)
+    world.tick()
+    proposed = world.eviction()
+    assert proposed.state is EvictionState.PROPOSED
+    world.loop.reconfigure(config(mode))
+    world.tick()
+    before = world.store.eviction(proposed.eviction_id)
+    assert before is not None
+    assert (before.state, before.outcome) == (
+        EvictionState.SUPERSEDED,
+        "Not carried out: the daemon does not only observe any more.",
+    )
+    (after,) = world.store.open_evictions()
+    assert (after.state, after.preemptor.job_id) == (state, proposed.preemptor.job_id)
+
+
 @pytest.mark.parametrize("mode", ["automatic", "approve"])
 @pytest.mark.parametrize("rules", [AT_ONCE, [{"partition": ["urgent"], "max_delay": "60s"}]], ids=["0s", "60s"])
 def test_an_operator_has_time_to_approve(make_world: Callable[..., World], mode: str, rules: object) -> None:

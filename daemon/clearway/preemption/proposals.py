@@ -45,7 +45,9 @@ class Proposals:
         misfit, aged = self._misfit(e, open_ones, context)
         if e.state is EvictionState.CANCELLING:
             return True
-        if not (misfit or aged):
+        # Made while the daemon only observed.
+        acts = e.state is EvictionState.PROPOSED and context.config.daemon.mode is not Mode.OBSERVE
+        if not (misfit or aged or acts):
             self._begin_if_allowed(e, context)
             return True
         if not misfit and (e.state is EvictionState.AWAITING_APPROVAL or e.approved_by):
@@ -53,8 +55,8 @@ class Proposals:
         if e.state is EvictionState.PROPOSED:
             seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
             if seen is not None and seen.state is JobState.PENDING and seen.priority:
-                if misfit or context.now - e.plan.made_at >= RENEWED_EVERY:
-                    self.outdated[seen.job_id] = e, misfit or aged
+                if misfit or acts or context.now - e.plan.made_at >= RENEWED_EVERY:
+                    self.outdated[seen.job_id] = e, misfit or aged or "the daemon does not only observe any more"
                 return True
         self.executor.put_aside(e, misfit or aged, context.now)
         return False
