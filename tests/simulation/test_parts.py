@@ -147,9 +147,9 @@ def test_who_cannot_be_served_either_way_takes_no_whole_nodes_from_anybody(make_
 
 def test_whom_slurm_starts_by_itself_keeps_nobody_waiting(world: World) -> None:
     jobs = fill(world, 7) | {"n8a": world.submit(on=("n8",), cpus_per_node=2, ran_s=900, memory_mib=100)}
-    # Slurm lets it begin in ten seconds; it is the more pressing one all the same.
-    begins = world.clock.now() + timedelta(seconds=10)
-    first = small(world, eligible_time=begins, comment="clearway:max_delay=40s")
+    # Slurm's clock is ahead, so that it has not begun yet; it is the more pressing one all the same.
+    ahead = world.clock.now() + timedelta(seconds=10)
+    first = small(world, submit_time=ahead, eligible_time=ahead, comment="clearway:max_delay=40s")
     second = small(world, excluded_nodes=("n8",))
     told = {waiting.preemptor.job.job_id: waiting for waiting in world.tick().waiting}
     assert told[first].why == "enough nodes are free; Slurm has its turn"

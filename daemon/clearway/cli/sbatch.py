@@ -32,7 +32,9 @@ _ALONE = frozenset({
 })  # fmt: skip
 _PLANNED_SINGLY = "a preview is for single jobs alone"
 _WAITS = "the job would wait for more than nodes, and Clearway leaves it to Slurm meanwhile"
-MATTERS = frozenset({"--nodelist", "--exclude", "--nodefile", "--contiguous", "--switches", "--mem-per-gpu"})
+MATTERS = frozenset(
+    {"--nodelist", "--exclude", "--nodefile", "--contiguous", "--switches", "--cpus-per-gpu", "--mem-per-gpu"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import ceil
 
 from clearway.eligibility.node_usage import amounts_of
-from clearway.model.cluster import Job, JobState, Node, Spread
+from clearway.model.cluster import Job, JobState, Node, Spread, only_gpus
 from clearway.model.problem import Amounts
 
 
@@ -34,26 +34,36 @@ def with_least_nodes(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
 def _spread(job: Job, spread: Spread, kinds: Sequence[Amounts]) -> Job:
     counts = [count for has in kinds if (count := _least(job, spread, has))]
     nodes = max(job.num_nodes, min(counts, default=0))
-    if nodes == job.num_nodes:
+    if nodes == job.num_nodes and not (nodes and spread.cpus_per_gpu):
         return job
-    # Memory of each node cannot be more than a node has: else it is that of all tasks, or of all GPUs.
-    memory_mib = job.memory_mib
-    if memory_mib > max(has.memory_mib for has in kinds):
-        memory_mib = ceil(memory_mib * job.num_nodes / nodes)
     return replace(
         job,
         num_nodes=nodes,
-        memory_mib=memory_mib,
+        cpus=max(job.cpus, spread.cpus_for_gpus(nodes)),
+        memory_mib=_memory_mib(job, spread, nodes, max((has.memory_mib for has in kinds), default=0)),
         gpus=spread.gpus_on_each(nodes),
         even_cpus=spread.cpus_on_each(nodes),
     )
+
+
+def _memory_mib(job: Job, spread: Spread, nodes: int, most: int) -> int:
+    """Memory on each node, of which one has ``most``."""
+    if spread.memory_per_gpu_mib and not spread.per_socket:
+        return spread.memory_on_each(nodes)
+    told = job.memory_mib
+    if told > most:  # no node has it, so it is that of all tasks
+        told = ceil(told * job.num_nodes / nodes)
+    # Slurm 22.05 does not count processors of GPUs, nor the memory that comes with each. Whether it is memory of
+    # processors or of nodes is not told.
+    cpus = spread.cpus_for_gpus(nodes)
+    return told if cpus <= job.cpus else max(told, min(most, ceil(told * cpus / max(job.cpus, 1))))
 
 
 def _least(job: Job, spread: Spread, has: Amounts) -> int:
     """So many nodes of this kind can hold the job; 0: no number of them can."""
     if any(has.gpus_of(name) < count for name, count in spread.gpus_per_node) or not has.cores:
         return 0
-    found = ceil(job.cpus / has.cores)
+    found = ceil(max(job.cpus, spread.cpus_for_gpus(job.num_nodes)) / has.cores)
     per_node = dict(spread.gpus_per_node)
     for name, count in spread.gpus_per_job:
         most = per_node.get(name, has.gpus_of(name))
@@ -63,6 +73,13 @@ def _least(job: Job, spread: Spread, has: Amounts) -> int:
     # With fewer processors than tasks the job overcommits them.
     fit = [has.cores // spread.cpus_per_task] if spread.cpus_per_task and job.cpus >= spread.tasks else []
     fit += [has.gpus_of(name) // count for name, count in spread.gpus_per_task]
+    if spread.cpus_per_gpu:
+        gpus = has.cores // spread.cpus_per_gpu  # that have their processors
+        of_node, of_job, of_task = map(only_gpus, (spread.gpus_per_node, spread.gpus_per_job, spread.gpus_per_task))
+        if gpus < max(of_node, of_task, min(of_job, 1)):
+            return 0
+        found = max(found, ceil(of_job / gpus) if of_job else 0)
+        fit += [gpus // of_task] if of_task else []
     if fit:
         if not min(fit):
             return 0

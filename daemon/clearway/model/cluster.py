@@ -31,6 +31,11 @@ FIRST = 4_294_967_290  # the highest priority that a job is given, less a few th
 Counts = tuple[tuple[str, int], ...]  # of generic resources, as in ``model.problem.Amounts``
 
 
+def only_gpus(counts: Counts) -> int:
+    """GPUs of all types among generic resources."""
+    return sum(count for name, count in counts if ":" not in name)
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """What a waiting job asks for in all: Slurm spreads it over its nodes, here it is planned for evenly."""
@@ -41,6 +46,8 @@ class Spread:
     gpus_per_job: Counts = ()
     gpus_per_task: Counts = ()
     per_socket: bool = False  # ``gpus_per_node`` are those of one socket, and how many a node has is not told
+    cpus_per_gpu: int = 0  # at least; 0: not asked for
+    memory_per_gpu_mib: int = 0  # 0: not asked for
 
     def gpus_on_each(self, nodes: int) -> Counts:
         """GPUs that a node must have for an even share."""
@@ -50,7 +57,17 @@ class Spread:
         return tuple(sorted((found | dict(self.gpus_per_node)).items()))
 
     def cpus_on_each(self, nodes: int) -> int:
-        return ceil(self.tasks / nodes) * self.cpus_per_task
+        of_gpus = self.cpus_per_gpu * only_gpus(self.gpus_on_each(nodes))
+        return max(ceil(self.tasks / nodes) * self.cpus_per_task, of_gpus)
+
+    def memory_on_each(self, nodes: int) -> int:
+        """MiB, where they are asked for with GPUs; 0: they are not."""
+        return self.memory_per_gpu_mib * only_gpus(self.gpus_on_each(nodes))
+
+    def cpus_for_gpus(self, nodes: int) -> int:
+        """Processors on all nodes that come with GPUs."""
+        of_tasks = max(self.tasks * only_gpus(self.gpus_per_task), nodes * only_gpus(self.gpus_per_node))
+        return self.cpus_per_gpu * max(of_tasks, only_gpus(self.gpus_per_job))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,14 +194,19 @@ def _spread(record: Record) -> Spread | None:
     per_node = ",".join(_texts(record, "gres_per_node"))
     tasks, cpus_per_task = _number(record, "ntasks"), _number(record, "cpus_per_task")
     found = parse.spread_asked(per_node, "", "", "", tasks=tasks, cpus_per_task=cpus_per_task)
-    if found is None or per_node or not _texts(record, "gres_of_job"):
+    if found is not None and not per_node and _texts(record, "gres_of_job"):
+        of_job = _gpus(record, "gres_of_job")
+        if of_job is None:
+            return None
+        if tasks > 1 and all(count % tasks == 0 for _, count in of_job):  # it may be so many per task
+            found = replace(found, gpus_per_task=tuple((name, count // tasks) for name, count in of_job))
+        else:
+            found = replace(found, gpus_per_job=of_job)
+    if found is None or cpus_per_task:
         return found
-    of_job = _gpus(record, "gres_of_job")
-    if of_job is None:
-        return None
-    if tasks > 1 and all(count % tasks == 0 for _, count in of_job):  # it may be so many per task
-        return replace(found, gpus_per_task=tuple((name, count // tasks) for name, count in of_job))
-    return replace(found, gpus_per_job=of_job)
+    # pyslurm says None where processors come with GPUs, and does not say how many; they are all counted.
+    gpus = replace(found, cpus_per_gpu=1).cpus_for_gpus(_num_nodes_asked(record))
+    return replace(found, cpus_per_task=1, cpus_per_gpu=math.ceil(_number(record, "cpus") / gpus)) if gpus else found
 
 
 def _gpus_of_job(record: Record, num_nodes: int, spread: Spread | None, *, on_nodes: bool) -> parse.Gpus | None:

@@ -32,6 +32,7 @@ _TEXTS = {
     "NodeList": "nodes", "Name": "name", "Comment": "comment", "Reservation": "resv_name", "Dependency": "dependency",
     "Feature": "features", "Licenses": "licenses", "tres-per-node": "tres_per_node", "tres-per-job": "tres_per_job",
     "tres-per-socket": "tres_per_socket", "tres-per-task": "tres_per_task", "ReqNodes": "required_nodes",
+    "cpus-per-tres": "cpus_per_tres", "mem-per-tres": "memory_per_tres",
 }  # fmt: skip
 _NUMBERS = {
     "NumNodes": "node_count", "NumCPUs": "cpus", "MinCpus": "minimum_cpus_per_node", "NumTasks": "tasks",

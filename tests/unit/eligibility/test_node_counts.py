@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,47 @@ def test_the_least_number_of_nodes(asked: dict[str, Any], spread: Spread, found:
     assert got.num_nodes == expected_nodes
     if expected_nodes != fields["num_nodes"]:
         assert (got.even_cpus, got.gpus) == (cpus, gpus)
+
+
+# Slurm 22.05 tells a processor for each task, newer releases those of the GPUs; the job takes the same.
+@pytest.mark.parametrize("told", ["22.05", "24.11"])
+@pytest.mark.parametrize(
+    ("spread", "nodes", "found"),
+    [
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=2), 1, (1, 4, 4)),
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=3), 1, (2, 3, 6)),  # a node has room for one
+        (Spread(2, 1, gpus_per_job=(("", 4),), cpus_per_gpu=2), 2, (2, 4, 8)),
+        (Spread(6, 2, gpus_per_task=(("", 1),), cpus_per_gpu=2), 1, (3, 4, 12)),
+        (Spread(4, 1, gpus_per_task=(("a100", 1),), cpus_per_gpu=1), 1, (1, 4, 4)),
+        (Spread(1, 1, gpus_per_node=(("a100", 2),), cpus_per_gpu=2), 1, (1, 4, 4)),
+        (Spread(6, 1, gpus_per_node=(("", 1),), cpus_per_gpu=2), 2, (2, 3, 6)),  # more tasks than that
+        (Spread(1, 1, gpus_per_job=(("", 2), ("nic:", 1)), cpus_per_gpu=1), 1, (1, 2, 2)),
+        (Spread(1, 1, gpus_per_job=(("", 1),), cpus_per_gpu=5), 1, (1, 5, 5)),  # no node has as many
+    ],
+)
+def test_processors_of_gpus_count(told: str, spread: Spread, nodes: int, found: tuple[int, int, int]) -> None:
+    cpus = spread.tasks * spread.cpus_per_task
+    cpus = cpus if told == "22.05" else max(cpus, spread.cpus_for_gpus(nodes))
+    own = [replace(each, gpus=(*each.gpus, ("nic:", 1))) for each in NODES]
+    fields = {"partitions": ("batch",), "num_nodes": nodes, "cpus": cpus, "spread": spread, "memory_mib": 100}
+    (got,) = with_least_nodes([urgent_job(**fields)], own)
+    assert (got.num_nodes, got.even_cpus, got.cpus) == found
+
+
+@pytest.mark.parametrize(
+    ("spread", "cpus", "told_mib", "memory_mib"),
+    [
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=2), 1, 700, 2_800),  # it may be that of one processor
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=2), 4, 700, 700),  # all processors are told
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=2), 1, 1_500, 4_000),  # no more than a node has
+        (Spread(1, 1, gpus_per_job=(("", 2),), cpus_per_gpu=2, memory_per_gpu_mib=300), 1, 600, 600),
+        (Spread(1, 1, gpus_per_job=(("", 6),), memory_per_gpu_mib=300), 1, 1_800, 900),  # three on each of two nodes
+    ],
+)
+def test_memory_that_comes_with_gpus(spread: Spread, cpus: int, told_mib: int, memory_mib: int) -> None:
+    fields = {"partitions": ("batch",), "num_nodes": 1, "cpus": cpus, "spread": spread, "memory_mib": told_mib}
+    (got,) = with_least_nodes([urgent_job(**fields)], NODES)
+    assert got.memory_mib == memory_mib
 
 
 def test_memory_that_no_node_has_is_spread_too() -> None:

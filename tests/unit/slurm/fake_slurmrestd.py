@@ -42,6 +42,8 @@ def job(job_id: int = 5, *states: str, **changes: Any) -> dict[str, Any]:
         "tres_per_job": "",
         "tres_per_socket": "",
         "tres_per_task": "",
+        "cpus_per_tres": "",
+        "memory_per_tres": "",
         "required_nodes": "",
         "excluded_nodes": "",
         "tres_alloc_str": "cpu=2,mem=2000M,node=1,billing=2" if running else "",

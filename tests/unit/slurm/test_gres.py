@@ -104,6 +104,32 @@ def test_what_a_waiting_job_asks_for_on_each_node(
     assert (job.gpus, job.exclusive) == (found, whole)
 
 
+# As squeue of 22.05 and 26.05 printed it for ``--gpus=4 --cpus-per-gpu=2 --mem-per-gpu=300 -N2`` and others.
+@pytest.mark.parametrize(
+    ("changes", "cpus", "memory_mib"),
+    [
+        ({"cpus-per-tres": "gres:gpu:2", "mem-per-tres": "gres:gpu:300"}, 2, 300),
+        ({"cpus-per-tres": "gres/gpu:2", "mem-per-tres": "gres/gpu:2048"}, 2, 2_048),
+        ({"cpus-per-tres": "gres/gpu:2", "cpus-per-task": "N/A"}, 2, 0),
+        ({}, 0, 0),
+    ],
+)
+def test_what_comes_with_each_gpu(changes: dict[str, str], cpus: int, memory_mib: int) -> None:
+    waits = {"State": "PENDING", "NodeList": "", "NumNodes": "2", "tres-per-job": "gres:gpu:4", "tres-alloc": ""}
+    spread = parse.job_from_row(row(**waits | changes)).spread
+    assert spread is not None
+    assert (spread.cpus_per_gpu, spread.memory_per_gpu_mib, spread.cpus_per_task) == (cpus, memory_mib, 1)
+    assert (spread.cpus_on_each(2), spread.cpus_for_gpus(2)) == (max(1, 2 * cpus), 4 * cpus)
+
+
+@pytest.mark.parametrize("told", ["gres:gpu:a100:2", "gres:nic:2", "gres:gpu:1G", "9", "gres:gpu:1234567"])
+def test_what_cannot_come_with_each_gpu_leaves_the_job_to_slurm(told: str) -> None:
+    waits = {"State": "PENDING", "NodeList": "", "tres-per-job": "gres:gpu:4", "tres-alloc": ""}
+    for column in ("cpus-per-tres", "mem-per-tres"):
+        job = parse.job_from_row(row(**waits, **{column: told}))
+        assert (job.gpus, job.spread) == (None, None)
+
+
 def test_nodes_of_real_releases() -> None:
     line = (
         "NodeName=node2 Arch=x86_64 CPUAlloc=4 CPUEfctv=4 CPUTot=4 ActiveFeatures=(null) Gres=gpu:a100:4,gpu:v100:2 "

@@ -47,6 +47,8 @@ GOOD = {
     "tres-per-job": "N/A",
     "tres-per-socket": "N/A",
     "tres-per-task": "N/A",
+    "cpus-per-tres": "N/A",
+    "mem-per-tres": "N/A",
     "tres-alloc": "cpu=8,mem=2G,node=2,billing=8",
     "ReqNodes": "",
     "Contiguous": "0",

@@ -177,6 +177,24 @@ def test_a_skipped_job_that_waits_holds_no_nodes() -> None:
     assert not skipped[0].holds_nodes
 
 
+# As pyslurm 25.11 showed jobs with ``--cpus-per-gpu=2`` on Slurm 26.05: no processors of a task, but all of the job.
+@pytest.mark.parametrize(
+    ("asked", "cpus_per_gpu", "even_cpus"),
+    [
+        ({"num_nodes": 2, "cpus": 8, "ntasks": 2, "gres_of_job": ["gpu:4"]}, 2, 4),
+        ({"num_nodes": 2, "cpus": 8, "ntasks": 2, "gres_per_node": ["gres/gpu:a100:2"]}, 2, 4),
+        ({"num_nodes": 1, "cpus": 1, "ntasks": 1, "gres_of_job": ["gpu:4"], "cpus_per_task": 1}, 0, 1),
+        ({"num_nodes": 1, "cpus": 2, "ntasks": 2, "cpus_per_task": 1}, 0, 2),
+    ],
+)
+def test_processors_of_gpus_are_those_of_the_job(asked: dict[str, Any], cpus_per_gpu: int, even_cpus: int) -> None:
+    waits = {"state": "PENDING", "allocated_nodes": None, "tres_nodes": asked["num_nodes"], "start_time": None}
+    (read,), skipped = read_jobs([job(**waits | {"cpus_per_task": None} | asked)])
+    assert skipped == []
+    assert read.spread is not None
+    assert (read.spread.cpus_per_gpu, read.spread.cpus_on_each(read.num_nodes)) == (cpus_per_gpu, even_cpus)
+
+
 def test_two_records_with_one_id_are_both_skipped() -> None:
     jobs, skipped = read_jobs([job(), job(), job(id=7)])
     assert [each.job_id for each in jobs] == ["7"]

@@ -57,18 +57,46 @@ def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, n
 
 
 def spread_asked(
-    per_node: str, per_job: str, per_socket: str, per_task: str, *, tasks: int, cpus_per_task: int
+    per_node: str,
+    per_job: str,
+    per_socket: str,
+    per_task: str,
+    *,
+    tasks: int,
+    cpus_per_task: int,
+    cpus_per_gpu: str = "",
+    memory_per_gpu: str = "",
 ) -> Spread | None:
     """What a waiting job asks for in all; None where its generic resources cannot be read."""
     if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):
         return Spread(tasks, cpus_per_task)
+    cpus, memory_mib = _of_each_gpu(cpus_per_gpu), _of_each_gpu(memory_per_gpu)
+    if cpus is None or memory_mib is None:
+        return None
     found = [_asked(_gres_only(told)) for told in (per_node, per_job, per_task, per_socket)]
     of_node, of_job, of_task, of_socket = found
     if of_node is None or of_job is None or of_task is None or of_socket is None:
         return None
     if of_socket and (of_node or of_job or of_task):
         return None
-    return Spread(tasks, cpus_per_task, of_node or of_socket, of_job, of_task, per_socket=bool(of_socket))
+    return Spread(
+        tasks,
+        cpus_per_task or int(cpus > 0),  # newer releases tell none beside processors of GPUs
+        of_node or of_socket,
+        of_job,
+        of_task,
+        per_socket=bool(of_socket),
+        cpus_per_gpu=cpus,
+        memory_per_gpu_mib=memory_mib,
+    )
+
+
+def _of_each_gpu(told: str) -> int | None:
+    """Processors or MiB that come with each GPU (``gres:gpu:2``); None where that cannot be told."""
+    found = _asked(told)
+    if found is None or any(name for name, _ in found):
+        return None
+    return sum(count for _, count in found)
 
 
 def wants_whole(spread: Spread | None) -> bool:

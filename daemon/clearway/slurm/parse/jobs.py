@@ -24,8 +24,9 @@ JOB_COLUMNS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserName", "Account", "Partition", "QOS",
     "State", "Reason", "NumNodes", "NodeList", "NumCPUs", "MinCpus", "NumTasks", "cpus-per-task", "OverSubscribe",
     "TimeLimit", "StartTime", "SubmitTime", "EligibleTime", "Name", "Comment", "Reservation", "Dependency",
-    "Feature", "Licenses", "tres-per-node", "tres-per-job", "tres-per-socket", "tres-per-task", "tres-alloc",
-    "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Requeue", "RestartCnt", "BatchFlag",
+    "Feature", "Licenses", "tres-per-node", "tres-per-job", "tres-per-socket", "tres-per-task", "cpus-per-tres",
+    "mem-per-tres", "tres-alloc", "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Requeue", "RestartCnt",
+    "BatchFlag",
 )  # fmt: skip
 
 _EXCLUSIVE = "Exclusive"  # instead of OverSubscribe, where squeue knows it
@@ -154,7 +155,8 @@ def job_from_row(row: Row) -> Job:
     tasks = _optional(row["NumTasks"], "NumTasks")
     cpus_per_task = _optional(row["cpus-per-task"], "cpus-per-task")
     gres = [row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")]
-    spread = None if on_nodes else spread_asked(*gres, tasks=tasks, cpus_per_task=cpus_per_task)
+    of_gpu = {"cpus_per_gpu": row["cpus-per-tres"], "memory_per_gpu": row["mem-per-tres"]}
+    spread = None if on_nodes else spread_asked(*gres, tasks=tasks, cpus_per_task=cpus_per_task, **of_gpu)
     exclusive = row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING
     task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
     het_job_id = fields.text(row["HetJobID"])
