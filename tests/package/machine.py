@@ -70,8 +70,10 @@ class Machine:
         # The tree itself stays as it is: what is written goes to memory, and is gone with the machine.
         options = ["-D", tree(self.suite), "-M", f"{NAME}-{os.getpid()}", f"--hostname={NAME}", "--volatile=overlay"]
         options += ["--boot", "--register=no", "--keep-unit", "--console=pipe", "--private-network"]
+        # Killed by itself systemd-nspawn would leave the machine running; a PID namespace ends as a whole.
+        namespace = ["setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig=KILL", "systemd-nspawn", "-q", *options, "--resolv-conf=off", "--link-journal=no"],
+            [*namespace, "systemd-nspawn", "-q", *options, "--resolv-conf=off", "--link-journal=no"],
             stdin=subprocess.DEVNULL, stdout=self._console, stderr=self._console, start_new_session=True,
         )  # fmt: skip
         try:
@@ -91,10 +93,13 @@ class Machine:
     def _booted(self) -> bool:
         if self._process.poll() is not None:
             raise MachineError("systemd-nspawn ended")
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        if len(children) != 1:
-            return False
-        self._leader = children[0]
+        pid = str(self._process.pid)  # unshare's; then systemd-nspawn's, then the first process of the machine
+        for _ in range(2):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if len(children) != 1:
+                return False
+            (pid,) = children
+        self._leader = pid
         self.root = Path(f"/proc/{self._leader}/root")
         state = self.run("systemctl is-system-running", check=False).stdout.strip()
         return state in {"running", "degraded"}
