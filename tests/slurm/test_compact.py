@@ -97,6 +97,26 @@ def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: Runni
         check_result(cluster, job_id, STEPS)
 
 
+def test_the_larger_part_of_an_uneven_job_moves(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
+    """It has two processors on node1 and one on node2, which is full."""
+    install_programs(cluster)
+    job_id = saver(cluster, "-N2", "-n3", "--mem=500")
+    assert nodes_of(cluster, job_id) == {"node1", "node2"}
+    filler(cluster, 3, "-w", "node2")
+    filler(cluster, 1, "-w", "node3")
+    assert [node["CPUAlloc"] for node in cluster.records("node")[:3]] == ["2", "4", "1"]
+    daemon.wait_for(lambda: daemon.post("/api/v1/compactions/what-if").json()["feasible"], 10, "a plan")
+    done = clearway(daemon, "compact", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert newest(daemon).state is EvictionState.COMPLETED
+    assert newest(daemon).outcome == "1 of 1 job(s) moved; node1 is empty."
+    assert nodes_of(cluster, job_id) == {"node2", "node3"}
+    assert [node["CPUAlloc"] for node in cluster.records("node")[:3]] == ["0", "4", "3"]
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert_nothing_is_left(cluster)
+    check_result(cluster, job_id, STEPS)
+
+
 def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     """Its node becomes the last that Slurm would give, by weight; it goes to the fullest of the others.
 

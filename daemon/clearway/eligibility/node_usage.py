@@ -4,13 +4,14 @@ What a job holds on a node is believed only where the sums over its jobs are wha
 processors, of memory (where Slurm shares it out) and of every type of GPU. Elsewhere (uneven jobs, jobs that stand
 suspended, requests that do not tell the type) it is not known.
 
-Slurm tells a job's processors in all. Whether a certain job of several nodes has them spread evenly is known only where
-each of its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
+Slurm tells a job's processors in all. How a certain job of several nodes has them spread is known only where each of
+its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Self
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
@@ -62,21 +63,28 @@ def held_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, Amounts] | None:
     return held if sum_of(held.values()) == taken else None
 
 
-def even_processors(job: Job, snapshot: ClusterSnapshot) -> int | None:
-    """The processors that the job holds on each of its nodes, equally many; None where that is not known."""
+def processors_by_node(job: Job, snapshot: ClusterSnapshot) -> dict[str, int]:
+    """The processors that the job holds on each of its nodes, evenly spread or not; empty where that is not known."""
     if len(job.nodes) < 2:
-        return job.cpus
-    share, rest = divmod(job.cpus, len(job.nodes))
-    if rest or not share:
-        return None
+        return dict.fromkeys(job.nodes, job.cpus)
+    found: dict[str, int] = {}
     for name in job.nodes:
         node = snapshot.node_by_name.get(name)
         others = [each for each in snapshot.jobs_on.get(name, ()) if each.job_id != job.job_id]
-        if node is None or any(len(each.nodes) > 1 for each in others):
-            return None
-        if node.alloc_cpus - sum(each.cpus for each in others) != share:
-            return None
-    return share
+        if node is None or any(len(each.nodes) > 1 or each.state is JobState.SUSPENDED for each in others):
+            return {}
+        found[name] = node.alloc_cpus - sum(each.cpus for each in others)
+    return found if min(found.values()) > 0 and sum(found.values()) == job.cpus else {}
+
+
+def most_memory_mib(job: Job, processors: int) -> int:
+    """At most so much on a node where the job holds so many processors.
+
+    Slurm tells its memory in all: each node may have an equal share, or each processor.
+    """
+    if not job.cpus or not job.nodes:
+        return job.memory_mib
+    return max(job.memory_mib, ceil(job.memory_mib * len(job.nodes) * processors / job.cpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,10 @@ class FreeCapacity:
         unread = {name for job in snapshot.jobs if job.job_id in snapshot.unread_jobs for name in job.nodes}
         return cls(
             {node.name: 0 if node.name in unread else node.cpus - node.alloc_cpus for node in snapshot.nodes},
-            {node.name: node.memory_mib - held_mib.get(node.name, 0) for node in snapshot.nodes},
+            {
+                node.name: node.memory_mib - max(held_mib.get(node.name, 0), node.alloc_memory_mib)
+                for node in snapshot.nodes
+            },
         )
 
     def fits(self, node: str, cpus: int, memory_mib: int) -> bool:

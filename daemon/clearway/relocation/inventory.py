@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from clearway.config.configuration import Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Exemption, Purpose, exemption
-from clearway.eligibility.node_usage import FreeCapacity, even_processors
+from clearway.eligibility.node_usage import FreeCapacity, most_memory_mib, processors_by_node
 from clearway.eligibility.options import expected_end_s, options_for, why_not_saved
 from clearway.estimates.learning import key_of
 from clearway.model.claims import read_claims
@@ -59,7 +59,8 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
         if why is None and save is not None:
             ways[job.job_id] = save
             move_s = _move_s(job, save, len(parts), context)
-        may_use = frozenset(node.name for node in nodes if _may_go(job, parts[0].processors, node, free))
+        least = min(part.processors for part in parts)  # whether a larger part fits is for the planner
+        may_use = frozenset(node.name for node in nodes if _may_go(job, least, node, free))
         needs = bool(wanted_features(job) & _scarce_features(config))
         residents.append(Resident(job.job_id, parts, ends_s, move_s, may_use, needs_scarce=needs))
     return Inventory(hosts, (*residents, *_others(nodes, residents)), ways, tuple(fixed))
@@ -73,9 +74,8 @@ def _move_s(job: Job, save: Option, nodes: int, context: PlanningContext) -> flo
 
 
 def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
-    """What it holds on each of its nodes, equally much; empty when that is not known."""
-    processors = even_processors(job, snapshot)
-    return () if processors is None else tuple(Part(name, processors) for name in job.nodes)
+    """What it holds on each of its nodes; empty when that is not known."""
+    return tuple(Part(name, processors) for name, processors in processors_by_node(job, snapshot).items())
 
 
 def _others(nodes: list[Node], residents: list[Resident]) -> list[Resident]:
@@ -123,7 +123,7 @@ def _may_go(job: Job, processors: int, node: Node, free: FreeCapacity) -> bool:
         and wanted_features(job) <= set(node.features)
         and node.cpus >= job.cpus_per_node
         and not (job.exclusive and node.alloc_cpus)
-        and free.fits(node.name, processors, job.memory_mib)
+        and free.fits(node.name, processors, most_memory_mib(job, processors))
     )
 
 

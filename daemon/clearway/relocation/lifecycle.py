@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from clearway.eligibility.exemption import Purpose
-from clearway.eligibility.node_usage import FreeCapacity
+from clearway.eligibility.node_usage import FreeCapacity, most_memory_mib
 from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
@@ -159,6 +159,6 @@ def _no_room(waiting: list[Preemption], order: RelocationOrder, snapshot: Cluste
             if node is None or not node.available:
                 return f"node {name} is not available any more"
         for part in order.of(p.job_id):
-            if not free.take(part.target, part.processors, p.job.memory_mib):
+            if not free.take(part.target, part.processors, most_memory_mib(p.job, part.processors)):
                 return f"node {part.target} has no room for job {p.job.display_id} any more"
     return ""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.node_usage import FreeCapacity
+from clearway.eligibility.node_usage import FreeCapacity, most_memory_mib
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import JobMove, MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
@@ -104,7 +104,8 @@ def _fitting(kind: MoveKind, found: Inventory, snapshot: ClusterSnapshot, limits
         made = planner(found.hosts, tuple(residents.values()), limits)
         free = FreeCapacity.of(snapshot)
         jobs = snapshot.job_by_id
-        small = [m for m in made.moves if not free.take(m.target, m.processors, jobs[m.job_id].memory_mib)]
+        needed_mib = {m: most_memory_mib(jobs[m.job_id], m.processors) for m in made.moves}
+        small = [m for m, mib in needed_mib.items() if not free.take(m.target, m.processors, mib)]
         if not small:
             return made
         for move in small:

@@ -167,10 +167,12 @@ def single(number: int, name: str, cpus: int) -> Job:
     [
         (two_nodes(alloc=(2, 2)), [("n1", 2), ("n2", 2)]),
         (two_nodes(single(3, "n2", 3), alloc=(2, 5)), [("n1", 2), ("n2", 2)]),
-        (two_nodes(alloc=(3, 1)), []),  # not evenly
+        (two_nodes(alloc=(3, 1)), [("n1", 3), ("n2", 1)]),  # not evenly
         (two_nodes(single(3, "n2", 3), alloc=(2, 4)), []),  # node and job records do not agree
         (two_nodes(replace(WIDE, job_id="3"), alloc=(4, 4)), []),  # both may be uneven, and hide it
-        (two_nodes(wide=replace(WIDE, cpus=5), alloc=(3, 2)), []),
+        (two_nodes(wide=replace(WIDE, cpus=5), alloc=(3, 2)), [("n1", 3), ("n2", 2)]),
+        (two_nodes(single(3, "n2", 4), alloc=(4, 4)), []),  # it would hold nothing on n2
+        (two_nodes(replace(single(3, "n2", 1), state=JobState.SUSPENDED), alloc=(3, 2)), []),
         (two_nodes(wide=replace(WIDE, nodes=("n1", "gone")), alloc=(2, 0)), []),
     ],
 )
@@ -191,10 +193,21 @@ def test_a_job_of_two_nodes_leaves_one_of_them() -> None:
     assert order.cost_node_s == pytest.approx(0.5 * (action.checkpoint_s + CONFIG.execution.kill_allowance), rel=0.1)
 
 
+@pytest.mark.parametrize(("memory_mib", "moves"), [(100, [("1", "n1", "n3", 3)]), (2_000, [])])
+def test_the_larger_part_of_a_job_moves_where_its_memory_fits_too(memory_mib: int, moves: list[object]) -> None:
+    """Of 2 x 2,000 MiB three quarters may be on one node, and the third node has not as much."""
+    wide = replace(WIDE, memory_mib=memory_mib)
+    snapshot = two_nodes(single(3, "n2", 3), alloc=(3, 4), wide=wide)
+    third = replace(snapshot.nodes[2], memory_mib=3_000)
+    made = plan(MoveKind.COMPACTION, replace(snapshot, nodes=(*snapshot.nodes[:2], third)))
+    order = made.order if isinstance(made, RelocationPlan) else None
+    assert [(m.job_id, m.source, m.target, m.processors) for m in (order.moves if order else ())] == moves
+
+
 @pytest.mark.parametrize(
     ("snapshot", "why"),
     [
-        (two_nodes(alloc=(3, 1)), "what it holds on each is not known"),
+        (two_nodes(alloc=(3, 2)), "what it holds on each is not known"),
         (two_nodes(wide=replace(WIDE, contiguous=True), alloc=(2, 2)), "have to lie together"),
         (two_nodes(wide=replace(WIDE, switches=1), alloc=(2, 2)), "have to lie together"),
         (two_nodes(alloc=(2, 2), available=False), "could not start there again"),
