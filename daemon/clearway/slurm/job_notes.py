@@ -17,7 +17,7 @@ from clearway.slurm.base import Fence
 from clearway.slurm.parse import fields
 from clearway.slurm.process import Commands
 
-_COLUMNS = ("JobID", "ArrayJobID", "ArrayTaskID", "State", "NodeList", "EligibleTime", "Comment")
+_COLUMNS = (*parse.TARGET_COLUMNS, "State", "NodeList", "EligibleTime", "Comment")
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _MAIL = re.compile(r"MailUser=(\S+) MailType=(\S+)")
 # A job that Slurm lets wait for so long does not start between a look and a write: commands end within 15 s, as they

@@ -10,6 +10,7 @@ from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked, spread_asked, want
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
+    TARGET_COLUMNS,
     Row,
     even_cpus,
     excluded_nodes_format,
@@ -39,7 +40,7 @@ from clearway.slurm.parse.power import boot_s, read_power_saving
 from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
-    "JOB_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
+    "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
     "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state",
     "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches",
     "read_licenses", "read_nodes", "read_power_saving", "read_reservations", "reason_in_force",

@@ -29,6 +29,7 @@ JOB_COLUMNS = (
     "BatchFlag",
 )  # fmt: skip
 
+TARGET_COLUMNS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset")  # of these ``job_target`` is made
 _EXCLUSIVE = "Exclusive"  # instead of OverSubscribe, where squeue knows it
 
 Row = dict[str, str]
