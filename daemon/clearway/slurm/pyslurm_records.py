@@ -118,7 +118,8 @@ def read_job(record: Record) -> Job:
         array_job_id=array_id,
         array_task_id=task_id,
         pending_tasks=tasks,
-        array_limit=_number(record, "array_tasks_parallel") if array_id else 0,
+        # Slurm tells it of tasks that run as well, squeue does not.
+        array_limit=_number(record, "array_tasks_parallel") if array_id and state is JobState.PENDING else 0,
         het_job_id=str(het_id) if het_id else None,
         het_job_offset=_number(record, "heterogeneous_offset") if het_id else None,
     )
