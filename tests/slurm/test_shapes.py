@@ -50,6 +50,7 @@ def restarts(cluster: SlurmCluster, jobs: list[str]) -> dict[str, int]:
     return {job_id: found[job_id] for job_id in jobs}
 
 
+@pytest.mark.one_slurm
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_room_is_made_for_this_shape(shape: Shape, full: Full) -> None:
     cluster, daemon, jobs = full

@@ -134,6 +134,9 @@ class RestBackend(CliBackend):
         if act in (Act.SUSPEND, Act.RESUME):
             self._need_commands("suspend and resume jobs")
             super()._act(act, named, value)
+        elif self._has_commands and (act is Act.CANCEL or act in signals):
+            # slurmctld 24.11 and 26.05 stand still after a kill over slurmrestd that they refuse for want of rights.
+            super()._act(act, named, value)
         elif act is Act.CANCEL:
             self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
         elif act in signals:
