@@ -258,7 +258,7 @@ def test_over_tcp(cluster: SlurmCluster) -> None:
 def test_a_user_without_rights_can_read_alone(cluster: SlurmCluster) -> None:
     """The rights are those of the token's user, not those of slurmrestd's.
 
-    A kill is not tried: slurmctld 24.11 and 26.05 stand still after one that they refuse for want of rights.
+    A kill is not tried: slurmctld 26.05 stands still after one that it refuses for want of rights.
     """
     job_id = cluster.sbatch(LOOP, "-n1", "--mem=100", user="cwalice")
     cluster.wait_state(job_id, "RUNNING")

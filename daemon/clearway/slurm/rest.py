@@ -135,7 +135,7 @@ class RestBackend(CliBackend):
             self._need_commands("suspend and resume jobs")
             super()._act(act, named, value)
         elif self._has_commands and (act is Act.CANCEL or act in signals):
-            # slurmctld 24.11 and 26.05 stand still after a kill over slurmrestd that they refuse for want of rights.
+            # slurmctld 26.05 stands still after a kill over slurmrestd that it refuses for want of rights.
             super()._act(act, named, value)
         elif act is Act.CANCEL:
             self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
