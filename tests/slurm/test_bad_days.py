@@ -157,7 +157,7 @@ def test_slurmctld_is_slow(cluster: SlurmCluster, tmp_path: Path) -> None:
         eviction.comes_to_its_end()
 
 
-@pytest.mark.one_slurm
+@pytest.mark.debian12("they have no PostgreSQL")
 def test_the_database_is_restarted(cluster: SlurmCluster, tmp_path: Path, database_server: PostgresServer) -> None:
     """While it is away no job leaves but the one whose requeue was stored before."""
     store = f'url = "{database_server.new_database()}"'
@@ -180,7 +180,7 @@ def let_cycles_pass(daemon: RunningDaemon) -> None:
     daemon.wait_for(lambda: cycles() >= enough, 60, "five cycles")
 
 
-@pytest.mark.one_slurm
+@pytest.mark.debian12("they have no libfaketime")
 def test_the_clock_jumps_while_a_job_saves_itself(cluster: SlurmCluster, tmp_path: Path) -> None:
     """Ahead by more than the urgent job may wait, and back: no job is requeued because of it."""
     if LIBRARY is None:

@@ -270,7 +270,7 @@ def test_a_node_of_the_plan_is_taken_away(site: SiteCluster, tmp_path: Path, har
 
 
 def test_a_dynamic_node_of_the_plan_is_deleted(site: SiteCluster, tmp_path: Path) -> None:
-    """Slurm refuses the placement; the urgent job is planned for anew, and the second job leaves only then."""
+    """Slurm refuses the placement (22.05), or makes it without that node (24.11): one more job leaves, and no third."""
     jobs = busy(site)
     site.add_dynamic("dyn1")
     with stopped_before("create_reservation", site, tmp_path / "daemon", 2) as (daemon, urgent):
@@ -278,8 +278,9 @@ def test_a_dynamic_node_of_the_plan_is_deleted(site: SiteCluster, tmp_path: Path
         site.remove_dynamic("dyn1")
         wake(daemon)
         site.wait_state(urgent, "RUNNING", timeout=60)
-        assert sorted(e.outcome_code or "" for e in daemon.evictions() if e.state.terminal) == ["called_off"]
         assert len(restarted(site, jobs)) == 2
+        ended = [(e.outcome_code, len(e.preemptions)) for e in daemon.evictions() if e.state.terminal]
+        assert ended in ([], [("called_off", 1)])
 
 
 def test_nodes_of_the_future_are_not_seen(site: SiteCluster) -> None:

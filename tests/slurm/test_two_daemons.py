@@ -72,7 +72,7 @@ def pair(cluster: SlurmCluster, tmp_path: Path, server: PostgresServer) -> Itera
     made.store.close()
 
 
-@pytest.mark.one_slurm
+@pytest.mark.debian12("they have no PostgreSQL")
 def test_a_woken_leader_requeues_nothing(pair: Pair) -> None:
     store = pair.store
     with pair.run("stop@3:requeue") as (first, second):
@@ -93,7 +93,7 @@ def test_a_woken_leader_requeues_nothing(pair: Pair) -> None:
         pair.cluster.run("scancel", urgent)
 
 
-@pytest.mark.one_slurm
+@pytest.mark.debian12("they have no PostgreSQL")
 def test_a_killed_leader_is_succeeded(pair: Pair) -> None:
     """The eviction that it was in comes to its end: the urgent job runs, and each job of the plan has left once."""
     with pair.run("before@3:requeue") as (first, second):
