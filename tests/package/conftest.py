@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,10 @@ from tests.package.machine import Machine
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "deploy/packaging/build-deb"
 EARLIER = "0.0.1"
+# The first test that asks for a package or a machine waits until it is made; build() and Machine have limits of their
+# own, which say more.
+LIMIT_S = 5_400
+STORY = "test_live.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,8 +30,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if why and "package" in os.environ.get("CLEARWAY_REQUIRE_TIERS", "").split():
         pytest.fail(f"tier package is required, but cannot run here: {why}", pytrace=False)
     for item in items:
-        if why and Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.timeout(LIMIT_S))
+        if why:
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+_broken: dict[str, str] = {}  # by suite: the test that its story ended with
+
+
+def _suite(item: pytest.Item) -> str:
+    called = getattr(item, "callspec", None)
+    return "" if called is None or item.path.name != STORY else str(called.params.get("suite", ""))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and _suite(item):
+        _broken.setdefault(_suite(item), item.name)
+    return report
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test of the story begins where the one before has ended; after a failure they would say nothing new."""
+    if broken := _broken.get(_suite(item)):
+        pytest.skip(f"the story ended with {broken}")
 
 
 def build(folder: Path, *options: str, tree: Path = ROOT) -> Path:

@@ -116,7 +116,7 @@ class Machine:
         entered = ["nsenter", "-t", self._leader, "-a", f"--wdns={folder}"]
         done = subprocess.run(
             [*entered, *inner], env=_ENVIRONMENT, capture_output=True, text=True, check=False, timeout=limit_s,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, start_new_session=True,  # a `kill 0` in there would end the tests as well
         )  # fmt: skip
         if check and done.returncode:
             raise MachineError(f"{command}\nexit status {done.returncode}\n{done.stdout}{done.stderr}")

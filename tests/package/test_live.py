@@ -73,6 +73,11 @@ def configure(machine: Machine, *changes: tuple[str, str]) -> None:
     machine.write(guide.CONFIGURATION, text)
 
 
+def test_what_a_command_in_the_machine_kills_is_in_the_machine(machine: Machine) -> None:
+    """A process group outlives the border of a PID namespace: `kill -9 $pid` with a pid of 0 ended the tests."""
+    assert machine.run("kill -9 0", check=False).returncode == -9
+
+
 def test_install_md_leads_to_a_first_plan(package: Path, machine: Machine) -> None:
     jobs = fill(machine)
     waiting = urgent(machine)
@@ -129,6 +134,7 @@ def test_a_reload_makes_it_act_and_the_urgent_job_runs(machine: Machine) -> None
 
 def test_it_comes_back_after_kill_9(machine: Machine) -> None:
     pid = main_pid(machine)
+    assert pid != "0", "the daemon does not run"
     machine.run(f"kill -9 {pid}")
     machine.wait_for(lambda: main_pid(machine) not in {"0", pid} and is_ready(machine), "another daemon")
 
