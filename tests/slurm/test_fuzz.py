@@ -201,6 +201,7 @@ class Users:
         return value.format(job=self._draw.choice([*self.jobs, "1"])) if "{job}" in value else value
 
 
+@pytest.mark.timeout(3600)  # some thousand commands, one after another: a minute each hundred on a busy machine
 def test_whatever_users_submit_every_record_is_read(cluster: SlurmCluster) -> None:
     """And an urgent job is planned for, beside all of them: one unreadable record once kept every job from it."""
     plain = cluster.sbatch("sleep 900", "--nodelist=node6", "--exclusive", "--requeue", "--time=60", user="cwbob")
