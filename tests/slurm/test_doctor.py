@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +15,11 @@ from typer.testing import CliRunner
 
 from clearway.cli import launcher
 from clearway.cli.app import app
+from clearway.config.configuration import load_config
 from clearway.doctor import slurm_checks
-from clearway.doctor.case import Case
+from clearway.doctor.case import Asked, Case
+from clearway.doctor.examination import examine
+from clearway.doctor.finding import Finding
 from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from tests.slurm.client import SlurmClient
@@ -313,6 +315,10 @@ def test_rights_with_slurmdbd(accounting_cluster: SlurmCluster, tmp_path: Path) 
         accounting_cluster.run("sacctmgr", "-i", "modify", "user", "cwdaemon", "set", "AdminLevel=Operator")
 
 
+def examined(file: Path) -> list[Finding]:
+    return list(examine(Case(load_config(file), Asked(), "cwdaemon")))
+
+
 def scene_rights(file: Path) -> tuple[str, str]:
     from clearway.config.configuration import load_config
     from clearway.doctor.case import Asked
@@ -321,6 +327,8 @@ def scene_rights(file: Path) -> tuple[str, str]:
     return found.state.value, found.remedy
 
 
-def test_root_or_not(scene: Scene) -> None:
-    assert os.geteuid() == 0
-    assert scene.ask()["user"] == "root"
+def test_a_closed_folder_is_one_fault(scene: Scene) -> None:
+    """Asked by a user who may not look into the daemon's folder: no traceback, and no second word on it."""
+    scene.folder.chmod(0o711)
+    found = as_service_user(lambda: [(e.check, e.state.value) for e in examined(scene.file) if e.check == "database"])
+    assert found == [("database", "fault")]

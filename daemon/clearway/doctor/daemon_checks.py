@@ -26,10 +26,12 @@ _SOON = timedelta(days=7)
 _LIMIT_S = 10.0
 
 
-def database(case: Case) -> Result:
-    """Opened and read, never made or migrated."""
+def database(case: Case) -> Result | None:
+    """Opened and read, never made or migrated. None where the check of the files has found its folder closed."""
     file = sqlite_file(case.config)
-    if file is not None and not file.exists():
+    if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
+        return None
+    if file is not None and not os.path.exists(file):  # noqa: PTH110 - Path raises where a folder is closed
         return ok(f"SQLite in {file}, which the daemon makes at its first start")
     try:
         opened = open_database(case.config.store.url)
@@ -86,7 +88,7 @@ def database_clock(case: Case) -> Result | None:
 
 def database_disk(case: Case) -> Result | None:
     file = sqlite_file(case.config)
-    if file is None or not file.parent.is_dir():
+    if file is None or not os.access(file.parent, os.X_OK):
         return None
     free_mib = shutil.disk_usage(file.parent).free / 2**20
     if free_mib < LEAST_FREE_MIB:
