@@ -26,6 +26,7 @@ from clearway.api.schemas import (
     CalibrationView,
     EvictionList,
     EvictionView,
+    Health,
     LeaderList,
     RequestView,
     RollingList,
@@ -45,6 +46,7 @@ from clearway.model.requests import RequestKind
 URL, TOKEN, TOKEN_FILE = "CLEARWAY_URL", "CLEARWAY_TOKEN", "CLEARWAY_TOKEN_FILE"
 _UNIX = "unix:"
 _LIMIT_S = 60.0
+_HEALTH_S = 5.0
 _PAGE = 100  # items; what every list of the API gives at a time
 _TRIES = 4  # of a request that found the daemon busy
 _LONGEST_WAIT_S = 5.0
@@ -105,6 +107,10 @@ class Client:
         self._http.close()
 
     # Reading
+
+    def health(self) -> Health:
+        """What the daemon says without a token, within seconds."""
+        return self._answer(Health, lambda: self._http.get("/health", timeout=_HEALTH_S))
 
     def status(self) -> StatusView:
         return self._get(StatusView, "status")

@@ -12,9 +12,11 @@ from clearway.cli import plan_view, site_files, walltime_chain
 from clearway.cli.audit import audit
 from clearway.cli.backup import backup, restore, verify
 from clearway.cli.calibration import calibration
+from clearway.cli.doctor import doctor
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app
 from clearway.cli.experiment import experiment_app
+from clearway.cli.init import init
 from clearway.cli.job import job, preview, try_saving
 from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
@@ -73,6 +75,8 @@ app.add_typer(experiment_app, name="experiment", rich_help_panel=STUDY)
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
 walltime_app.command("advice")(walltime_advice)
+app.command(rich_help_panel=DAEMON)(init)
+app.command(rich_help_panel=DAEMON)(doctor)
 app.command("token", rich_help_panel=DAEMON)(make_token)
 app.command(rich_help_panel=DAEMON)(takeover)
 app.command(rich_help_panel=DAEMON)(backup)
@@ -106,7 +110,7 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
 
 def _startable(file: Path) -> Config:
     """The configuration, if the daemon can start with it; else everything that it would refuse, and exit status 2."""
-    from clearway.service.preflight import faults  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.doctor.examination import faults  # noqa: PLC0415 - the other commands start quicker without
 
     try:
         settings = load_config(file)
@@ -124,7 +128,8 @@ def _startable(file: Path) -> Config:
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
     """Find everything in a configuration file, and in the files it names, that `clearway serve` would refuse.
 
-    Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not asked.
+    Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not
+    asked: `clearway doctor` does that.
     """
     settings = _startable(file)
     rules = len(settings.preemptors)

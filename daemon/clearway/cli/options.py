@@ -119,15 +119,18 @@ def errors(status: int = FAILED, before: str = "") -> Iterator[None]:
 configuration = errors(BAD_INPUT)(load_config)
 
 
-def actor() -> str:
-    """The user of this process, which no variable can change; with root's rights also the user that sudo names."""
-    uid = os.getuid()
+def user() -> str:
+    """The user of this process, which no variable can change."""
     try:
-        user = pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        user = str(uid)
-    behind = os.environ.get("SUDO_USER", "") if uid == 0 else ""
-    return f"{user} (command line{f', sudo by {behind}' if behind else ''})"
+        return str(os.getuid())
+
+
+def actor() -> str:
+    """The user of this process; with root's rights also the user that sudo names."""
+    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
+    return f"{user()} (command line{f', sudo by {behind}' if behind else ''})"
 
 
 def now() -> datetime:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearway.config.configuration import parse_config
+from clearway.doctor import examination
 from clearway.model.errors import ConfigError
-from clearway.service import preflight
 
 REST = 'backend = "rest"\n'
 
@@ -55,7 +55,7 @@ def test_a_token_that_others_can_read_is_refused_before_the_start(tmp_path: Path
     config = parse_config(f"[slurm]\n{keys}\n", "here")
 
     def told() -> list[str]:
-        return [fault for fault in preflight.faults(config) if fault.startswith("slurm.rest_token_file: ")]
+        return [fault for fault in examination.faults(config) if fault.startswith("slurm.rest_token_file: ")]
 
     assert len(told()) == 1
     token.write_text("x")

@@ -1,12 +1,10 @@
-"""What `clearway serve` would refuse: all of it at once, for it and for `clearway check-config`.
+"""What `clearway serve` would refuse and files alone tell: nothing is created, and neither Slurm nor a server is asked.
 
-Nothing is created and nobody is asked: whether Slurm and a database server answer, and whether the port is free, shows
-only at the start.
+Each check raises ``ConfigError`` with a line that begins with the key.
 """
 
 import os
 import socket
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -22,40 +20,16 @@ from clearway.service.listening import check_certificate
 from clearway.store.database import open_database
 
 
-def faults(config: Config) -> tuple[str, ...]:
-    """One line for each, with its key; empty where the daemon can start."""
-    checks: tuple[Callable[[Config], None], ...] = (
-        _planner,
-        _backend,
-        _slurm_conf,
-        _slurm_token,
-        _store,
-        _tokens,
-        _keys,
-        _listening,
-        _notify,
-    )
-    return tuple(_refusals(config, checks))
-
-
-def _refusals(config: Config, checks: tuple[Callable[[Config], None], ...]) -> Iterator[str]:
-    for check in checks:
-        try:
-            check(config)
-        except ClearwayError as error:
-            yield str(error)
-
-
-def _planner(config: Config) -> None:
+def planner(config: Config) -> None:
     _loaded("planning.planner", plugins.PLANNERS, config.planning.planner)
 
 
-def _backend(config: Config) -> None:
+def backend(config: Config) -> None:
     if config.slurm.backend != "auto":
         _loaded("slurm.backend", plugins.BACKENDS, config.slurm.backend)
 
 
-def _slurm_token(config: Config) -> None:
+def slurm_token(config: Config) -> None:
     if config.slurm.rest_token_file is not None:
         try:
             read_trusted(config.slurm.rest_token_file, "Slurm's token", secret=True)
@@ -70,26 +44,26 @@ def _loaded(key: str, group: str, name: str) -> None:
         raise ConfigError(f"{key}: {error}") from None
 
 
-def _slurm_conf(config: Config) -> None:
+def slurm_conf(config: Config) -> None:
     if config.slurm.conf is not None:
         _readable("slurm.conf", config.slurm.conf)
 
 
-def _tokens(config: Config) -> None:
+def tokens(config: Config) -> None:
     try:
         Tokens(config.api.token_file)
     except ConfigError as error:
         raise ConfigError(f"api.token_file: {error}") from None
 
 
-def _keys(config: Config) -> None:
+def keys(config: Config) -> None:
     try:
         verifier(config.access)
     except ConfigError as error:
         raise ConfigError(f"access.jwks_file: {str(error).removeprefix('access.jwks_file ')}") from None
 
 
-def _store(config: Config) -> None:
+def store(config: Config) -> None:
     """A SQLite file must be there, or its folder must let it be made: but not by a check."""
     url = config.store.url
     file = make_url(url).database if url.startswith("sqlite") else None
@@ -113,7 +87,7 @@ def _store(config: Config) -> None:
         raise ConfigError(f"store.url: {path}: this user may not read and write it and its folder")
 
 
-def _listening(config: Config) -> None:
+def listening(config: Config) -> None:
     api = config.api
     if api.socket is not None:
         if not api.socket.parent.is_dir():
@@ -126,7 +100,7 @@ def _listening(config: Config) -> None:
         raise ConfigError(f"api.host: {api.host}: {error.strerror or error}") from None
 
 
-def _notify(config: Config) -> None:
+def notify(config: Config) -> None:
     try:
         open_senders(config.notify, None)
     except ConfigError as error:

@@ -1,0 +1,67 @@
+"""What the checks are told and look at: the configuration, what was asked for, and Slurm's answers, each read once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from clearway.api.schemas import Health
+from clearway.client import Client
+from clearway.config.configuration import Config
+from clearway.model.errors import ClearwayError
+from clearway.slurm.site_facts import Site, SiteFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is tried only where somebody asks for it."""
+
+    prometheus: str = ""  # its address
+    checkpoints: Path | None = None  # the folder that jobs save into
+    job: bool = False  # whether a job of a minute at most may be started
+    partition: str = ""  # of that job; "": Slurm's default
+    launcher: str = "clearway-run"  # how jobs call it
+    launcher_sum: str = ""  # SHA-256 of this version's; "": not compared
+
+
+class Case:
+    """For one examination. ``user`` is the one that runs it, ``config`` what the daemon would go by."""
+
+    def __init__(self, config: Config, asked: Asked, user: str) -> None:
+        self.config = config
+        self.asked = asked
+        self.user = user
+        conf = str(config.slurm.conf) if config.slurm.conf else None
+        self.slurm = Site(conf, config.slurm.timeout)
+
+    @cached_property
+    def site(self) -> SiteFacts:
+        """Raises ``SlurmError``."""
+        asked_at = self.now()
+        found = self.slurm.read()
+        self.site_read_at = asked_at
+        return found
+
+    @cached_property
+    def node(self) -> Mapping[str, str]:
+        """What one compute node says, by a job. Raises ``SlurmError``."""
+        from clearway.doctor.node_checks import ask_node  # noqa: PLC0415 - it takes a case
+
+        return ask_node(self)
+
+    @cached_property
+    def health(self) -> Health | None:
+        """What a daemon says of itself at the address of this configuration; None: none answers."""
+        api = self.config.api
+        if api.port == 0 and api.socket is None:
+            return None  # it may be anywhere
+        try:
+            with Client(api.url, authority=api.certificate) as client:
+                return client.health()
+        except ClearwayError:
+            return None
+
+    @staticmethod
+    def now() -> datetime:
+        return datetime.now(UTC)

@@ -1,0 +1,193 @@
+"""The daemon's own ground: its database, its port, its tokens, Prometheus, and the stop switch."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sqlalchemy import make_url, text
+
+from clearway.api.tokens import Tokens
+from clearway.config.configuration import Config
+from clearway.doctor.case import Case
+from clearway.doctor.finding import Result, advice, fault, ok, untried
+from clearway.model.errors import ConfigError, StoreError
+from clearway.service.clock_watch import APART_S
+from clearway.service.listening import listen
+from clearway.store import lease_rows, migrate
+from clearway.store.database import open_database
+
+LEAST_FREE_MIB = 1_024  # below it a database of a year's evictions may not fit
+_SOON = timedelta(days=7)
+_LIMIT_S = 10.0
+
+
+def database(case: Case) -> Result | None:
+    """Opened and read, never made or migrated. None where the check of the files has found its folder closed."""
+    file = sqlite_file(case.config)
+    if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
+        return None
+    if file is not None and not os.path.exists(file):  # noqa: PTH110 - Path raises where a folder is closed
+        return ok(f"SQLite in {file}, which the daemon makes at its first start")
+    try:
+        opened = open_database(case.config.store.url)
+        try:
+            revision = migrate.current_revision(opened)
+            with opened.reading() as connection:
+                kind = "SQLite" if file is not None else _server_version(connection, opened.engine.dialect.name)
+            if revision is not None:
+                migrate.check_known(revision)
+        finally:
+            opened.engine.dispose()
+    except StoreError as error:
+        newer = "this Clearway knows none" in str(error)
+        return fault(
+            str(error),
+            "it is a newer Clearway's: install that, or restore an older backup (clearway restore)"
+            if newer
+            else "start the server, and let the URL's user in; for a damaged file: clearway verify, clearway restore",
+        )
+    if revision is None:
+        return ok(f"{kind}, empty; the daemon makes its tables at its first start")
+    if revision != migrate.HEAD:
+        return advice(
+            f"{kind}, schema {revision}; the daemon's next start migrates it to {migrate.HEAD}",
+            "clearway backup FILE first",
+        )
+    return ok(f"{kind}, schema {revision}")
+
+
+def _server_version(connection: Any, kind: str) -> str:
+    said = str(connection.execute(text("SELECT version()")).scalar()).split()
+    return f"PostgreSQL {said[1]}" if kind == "postgresql" and len(said) > 1 else f"MariaDB {said[0]}"
+
+
+def database_clock(case: Case) -> Result | None:
+    """None for SQLite, which has no clock of its own."""
+    if sqlite_file(case.config) is not None:
+        return None
+    opened = open_database(case.config.store.url)
+    try:
+        with opened.reading() as connection:
+            theirs = lease_rows.server_time(connection)
+    finally:
+        opened.engine.dispose()
+    ahead_s = 0.0 if theirs is None else (case.now() - theirs).total_seconds()
+    if abs(ahead_s) <= APART_S:
+        return ok("this machine and the database agree")
+    return fault(
+        f"this machine is {ahead_s:+.0f} s ahead of the database: Clearway does nothing while they are "
+        f"{APART_S:.0f} s apart",
+        "let chrony or ntpd set both clocks (chronyc tracking)",
+    )
+
+
+def database_disk(case: Case) -> Result | None:
+    file = sqlite_file(case.config)
+    if file is None or not os.access(file.parent, os.X_OK):
+        return None
+    free_mib = shutil.disk_usage(file.parent).free / 2**20
+    if free_mib < LEAST_FREE_MIB:
+        return fault(
+            f"{free_mib:,.0f} MiB are free in {file.parent}: what cannot be stored is not done",
+            f"make room: at least {LEAST_FREE_MIB:,} MiB",
+        )
+    return ok(f"{free_mib / 1_024:,.0f} GiB are free in {file.parent}")
+
+
+def sqlite_file(config: Config) -> Path | None:
+    """None for a database server."""
+    url = make_url(config.store.url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def port(case: Case) -> Result:
+    """Free, or this daemon's own."""
+    api = case.config.api
+    health = case.health
+    if health is not None:
+        return ok(f"{api.url} answers: Clearway {health.version} in {health.mode.value} mode")
+    try:
+        listen(api).close()
+    except ConfigError as error:
+        return fault(
+            f"{error}, and it is no Clearway that answers there",
+            "ss -ltnp shows what does; choose another api.port, or end that",
+        )
+    return ok(f"{api.url} is free; no daemon runs here yet")
+
+
+def switches(case: Case) -> Iterator[Result]:
+    """What keeps it from acting."""
+    file = case.config.daemon.halt_file
+    if file is not None and os.path.lexists(file):
+        yield fault(f"the stop switch is on: {file} exists, so no command is given to Slurm", f"rm {file}")
+        return
+    health = case.health
+    if health is not None and health.halted:
+        yield fault(f"the stop switch is on: {health.halted}", "clearway unhalt")
+    elif health is not None and health.status == "stale":
+        yield fault(
+            f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
+        )
+    elif health is not None and health.paused:
+        yield advice("it is paused: nothing new is begun", "clearway resume")
+    elif health is not None and health.mode != case.config.daemon.mode:
+        yield advice(
+            f"the daemon runs in {health.mode.value} mode, the file says {case.config.daemon.mode.value}",
+            "systemctl reload clearway",
+        )
+    else:
+        yield ok("nothing is halted")
+
+
+def tokens(case: Case) -> Result:
+    try:
+        held = Tokens(case.config.api.token_file)
+    except ConfigError as error:
+        return untried(str(error))  # the file's own check has told
+    if not held.configured:
+        return ok("no token file: Slurm's own identities count (access.slurm_tokens)")
+    now = case.now()
+    live = [each for each in held.entries if not each.ended(now)]
+    if not live:
+        ended = "all tokens have ended" if held.entries else "there is no token"
+        return fault(
+            f"{case.config.api.token_file}: {ended}: no one can log in with one", "clearway token NAME --role operator"
+        )
+    soon = [each.identity.name for each in live if each.ended(now + _SOON)]
+    if soon:
+        return advice(
+            f"the tokens of {', '.join(sorted(soon)[:5])} end within a week",
+            "clearway token NAME --role ROLE for new ones",
+        )
+    return ok(f"{len(live)} that can log in")
+
+
+def prometheus(case: Case) -> Result:
+    """Whether a Prometheus has scraped the daemon, by the name that the alerts ask for."""
+    address = case.asked.prometheus
+    if not address:
+        return untried("not asked for", "--prometheus http://HOST:9090")
+    try:
+        answer = httpx.get(
+            f"{address.rstrip('/')}/api/v1/query", params={"query": 'up{job="clearway"}'}, timeout=_LIMIT_S
+        )
+        found = [each["value"][1] for each in answer.raise_for_status().json()["data"]["result"]]
+    except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+        return fault(f"{address} does not answer as Prometheus does: {error}", "give --prometheus its address")
+    if not found:
+        return fault(
+            f'{address} has no target with job="clearway"',
+            "take the scrape job of /usr/share/clearway/prometheus/prometheus.yml (clearway files FOLDER)",
+        )
+    if "1" not in found:
+        return fault(
+            f"{address} knows the daemon, but its last scrape failed",
+            f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach",
+        )
+    return ok(f"{address} scrapes {len(found)} daemon{'s' * (len(found) != 1)}")

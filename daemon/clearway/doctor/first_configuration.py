@@ -1,0 +1,146 @@
+"""The first configuration of a site, from what Slurm says of it: commented, and in observe mode. Pure text."""
+
+import re
+from collections import Counter
+
+from clearway.config.configuration import CandidatesConfig
+from clearway.model.durations import format_duration
+from clearway.slurm.site_facts import SiteFacts
+
+_URGENT = re.compile(r"urgent|real-?time|express|emergency|priority|debug-?now|beam|\brt\b", re.IGNORECASE)
+_START_S = 5.0  # beside KillWait: Slurm starts the next job within this
+_MOST_NAMES = 12
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*", re.ASCII)
+
+
+def first_configuration(site: SiteFacts, *, state: str, conf: str = "", urgent: str = "", mib_s: float | None) -> str:
+    """TOML text.
+
+    Args:
+        site: what Slurm says.
+        state: the folder of the daemon's state.
+        conf: slurm.conf, where it is not in Slurm's default place; "" otherwise.
+        urgent: the partition or QoS of urgent jobs; "": as the names suggest.
+        mib_s: what this machine was seen to write, MiB/s; None: not measured.
+    """
+    parts = [_head(site, state), _slurm(conf), _store(state), _rule(site, urgent), _candidates(site), _costs(mib_s)]
+    return "\n".join([*(each for each in parts if each), _execution(site)])
+
+
+def suggested(site: SiteFacts) -> tuple[str, str]:
+    """The kind ("partition" or "qos") and name of what looks urgent; two empty texts where nothing does."""
+    for kind, names in (("partition", [p.name for p in site.partitions]), ("qos", [q.name for q in site.qos or ()])):
+        for name in names:
+            if _URGENT.search(name):
+                return kind, name
+    tiers = sorted({each.tier for each in site.partitions})
+    top = [each.name for each in site.partitions if each.tier == tiers[-1]] if len(tiers) > 1 else []
+    return ("partition", top[0]) if len(top) == 1 else ("", "")
+
+
+def _head(site: SiteFacts, state: str) -> str:
+    halt = f'halt_file = "{state}/halt"\n' if state != "/var/lib/clearway" else ""
+    sizes = Counter((node.cpus, node.memory_mib, node.gpus) for node in site.nodes)
+    nodes = [
+        f"{count:,} x {cpus} CPUs, {memory / 1_024:,.0f} GiB{''.join(f', {n} GPU {t}'.rstrip() for t, n in gpus)}"
+        for (cpus, memory, gpus), count in sizes.most_common(5)
+    ]
+    accounting = "with" if site.accounting else "without"
+    return f"""\
+# Clearway on {_word(site.setting("ClusterName"))}: Slurm {_word(site.version)}, {accounting} slurmdbd.
+# Nodes: {"; ".join(nodes) or "none"}.
+# Partitions: {_names(p.name for p in site.partitions)}. QoS: {_names(q.name for q in site.qos or ())}.
+# Every key is in docs/reference/configuration.md. Next: clearway check-config FILE, clearway doctor.
+
+[daemon]
+# It plans and records, and changes nothing. Later: "approve" (an operator confirms), "automatic".
+mode = "observe"
+{halt}"""
+
+
+def _slurm(conf: str) -> str:
+    return f'[slurm]\nconf = "{conf}"\n' if conf else ""
+
+
+def _store(state: str) -> str:
+    return f'[store]\nurl = "sqlite:///{state}/clearway.sqlite"\n' if state != "/var/lib/clearway" else ""
+
+
+def _rule(site: SiteFacts, urgent: str) -> str:
+    kind, name = _chosen(site, urgent)
+    why = "its name says so" if not urgent else "as asked for"
+    if not name:
+        known = _names(p.name for p in site.partitions)
+        return f"""\
+# No partition or QoS looks like one for urgent jobs. Name it here; until then no job is urgent.
+#[[preemptors]]
+#name = "urgent"
+#partition = ["..."]   # one of: {known}
+#max_delay = "10m"
+"""
+    return f"""\
+# Jobs of this {"QoS" if kind == "qos" else kind} are urgent ({why}), and wait for max_delay at most.
+[[preemptors]]
+name = "urgent"
+{kind} = ["{name}"]
+max_delay = "10m"
+"""
+
+
+def _chosen(site: SiteFacts, urgent: str) -> tuple[str, str]:
+    if not urgent:
+        kind, name = suggested(site)
+        return (kind, name) if _NAME.fullmatch(name) else ("", "")
+    return ("partition" if any(each.name == urgent for each in site.partitions) else "qos"), urgent
+
+
+def _candidates(site: SiteFacts) -> str:
+    exempt_s = site.seconds("PreemptExemptTime")
+    lines = ["[candidates]", "# Whose jobs are never preempted:", "#protected_qos = []", "#protected_accounts = []"]
+    if exempt_s > CandidatesConfig().min_runtime:
+        lines += ["# As Slurm's PreemptExemptTime.", f'min_runtime = "{format_duration(exempt_s)}"']
+    if site.setting("JobRequeue") == "0":
+        lines += ["# JobRequeue=0 here: only jobs with --requeue can leave."]
+    return "\n".join(lines) + "\n"
+
+
+def _costs(mib_s: float | None) -> str:
+    if mib_s is None:
+        return """\
+[costs]
+# How fast checkpoints are written, MiB/s: by all nodes together, and by one. These are guesses, not measured here.
+file_system_mib_s = 10000.0
+node_mib_s = 1000.0
+"""
+    return f"""\
+[costs]
+# How fast checkpoints are written, MiB/s: by all nodes together, and by one. This machine alone wrote so much; if all
+# nodes together write more, say so.
+file_system_mib_s = {mib_s:.1f}
+node_mib_s = {mib_s:.1f}
+"""
+
+
+def _execution(site: SiteFacts) -> str:
+    wait_s, epilog = site.seconds("KillWait"), site.setting("Epilog")
+    more = " + the time of the epilog, which is not known: 10s" if epilog else ""
+    allowance = format_duration(wait_s + _START_S + (10.0 if epilog else 0.0))
+    told = f"# From a requeue to the next job: KillWait ({format_duration(wait_s)}) + 5s{more}.\n"
+    own = ""
+    if site.preempts:
+        pairs = "; ".join(
+            f"{name} preempts {_names(sorted(others))}" for name, others in sorted(site.preempts.items())[:3]
+        )
+        own = f"\n# Slurm itself preempts ({site.setting('PreemptType')}: {pairs}; GraceTime {site.grace_s:.0f}s).\n"
+        own += "# Clearway comes after it; see clearway doctor.\n"
+    return f'[execution]\n{told}kill_allowance = "{allowance}"\n{own}'
+
+
+def _names(names: object) -> str:
+    fit = [name for name in map(str, names) if _NAME.fullmatch(name)]  # type: ignore[call-overload]
+    more = f", and {len(fit) - _MOST_NAMES} more" if len(fit) > _MOST_NAMES else ""
+    return (", ".join(fit[:_MOST_NAMES]) or "none") + more
+
+
+def _word(text: str) -> str:
+    return text if _NAME.fullmatch(text) else "?"

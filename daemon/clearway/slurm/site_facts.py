@@ -1,0 +1,193 @@
+"""What Slurm says of the whole site, read once, for `clearway doctor` and `clearway init`; no cycle asks for it."""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from clearway.model.cluster import Node
+from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.slurm import parse
+from clearway.slurm.parse import FieldError, preempt
+from clearway.slurm.parse.fields import NOTHING, duration_s
+from clearway.slurm.process import Commands
+
+_SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*= (.*?)\s*$", re.MULTILINE)
+_CLOCK = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)$", re.MULTILINE | re.ASCII)
+_OPTION = re.compile(r"\b(\w+)=(\S*)")
+_JOB_S = 60.0  # of a job with --time=1
+_NO_SUCH = "clearway_doctor_asks"  # no reservation and no node has this name
+_DENIED = re.compile(r"Invalid user id|Access/permission denied|not permitted|Permission denied", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePartition:
+    name: str
+    nodes: int
+    default: bool
+    up: bool
+    tier: int
+    max_time: str  # as Slurm prints it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteQos:
+    name: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFacts:
+    """``settings``: slurm.conf as slurmctld goes by it. ``qos`` None: there is no slurmdbd, or it does not answer."""
+
+    settings: Mapping[str, str]
+    clock: datetime | None  # slurmctld's, to the second; None: it does not tell
+    partitions: tuple[SitePartition, ...]
+    qos: tuple[SiteQos, ...] | None
+    qos_unknown: str  # why ``qos`` is None
+    nodes: tuple[Node, ...]
+    preempts: Mapping[str, frozenset[str]]  # QoS or partition to those whose jobs Slurm itself preempts for it
+    preempts_by_qos: bool
+    grace_s: float
+
+    def setting(self, name: str) -> str:
+        """Its value; empty where Slurm says that there is none."""
+        value = self.settings.get(name, "")
+        return "" if value in NOTHING else value
+
+    def seconds(self, name: str) -> float:
+        """A time that Slurm prints as "30 sec", "2 min" or "00:05:00"; 0 where there is none."""
+        value = self.setting(name)
+        found = re.fullmatch(r"(\d+) (sec|min)", value, re.ASCII)
+        if found:
+            return float(found[1]) * (60 if found[2] == "min" else 1)
+        try:
+            return float(duration_s(value, name) or 0) if value else 0.0
+        except FieldError:
+            return 0.0
+
+    @property
+    def version(self) -> str:
+        return self.setting("SLURM_VERSION")
+
+    @property
+    def accounting(self) -> bool:
+        return self.setting("AccountingStorageType").endswith("slurmdbd")
+
+    @property
+    def slurm_user(self) -> str:
+        return self.setting("SlurmUser").partition("(")[0]
+
+
+def read_site(commands: Commands) -> SiteFacts:
+    """Raises ``SlurmError`` where slurmctld does not answer; a slurmdbd that does not is told in ``qos_unknown``."""
+    config = commands.run(["scontrol", "show", "config"])
+    partitions = commands.run(["scontrol", "--oneliner", "show", "partition"])
+    nodes, _ = parse.read_nodes(commands.run(["scontrol", "--details", "--oneliner", "show", "node"]))
+    settings = dict(reversed(_SETTING.findall(config)))  # of several, such as Epilog[0] and Epilog[1], the first
+    clock = _CLOCK.search(config)
+    qos, unknown = _qos(commands, settings)
+    by_qos = preempt.sorts_by_qos(config)
+    records = commands.run(["scontrol", "show", "assoc_mgr", "flags=qos"]) if by_qos else partitions
+    preempts: Mapping[str, frozenset[str]] = {}
+    if preempt.preempts(config):
+        preempts = preempt.preempted_qos(records) if by_qos else preempt.preempted_partitions(records)
+    return SiteFacts(
+        settings=settings,
+        clock=datetime.fromisoformat(clock[1]).replace(tzinfo=UTC) if clock else None,
+        partitions=tuple(read_partitions(partitions)),
+        qos=qos,
+        qos_unknown=unknown,
+        nodes=tuple(nodes),
+        preempts={name: others for name, others in preempts.items() if others},
+        preempts_by_qos=by_qos,
+        grace_s=preempt.longest_grace_s(records),
+    )
+
+
+def read_partitions(records: str) -> list[SitePartition]:
+    """Of ``scontrol --oneliner show partition``."""
+    found = []
+    for line in records.splitlines():
+        fields: dict[str, str] = dict(reversed(_OPTION.findall(line)))
+        if "PartitionName" not in fields:
+            continue
+        count = fields.get("TotalNodes", "")
+        tier = fields.get("PriorityTier", "")
+        found.append(
+            SitePartition(
+                name=fields["PartitionName"],
+                nodes=int(count) if count.isdecimal() else 0,
+                default=fields.get("Default") == "YES",
+                up=fields.get("State", "UP") == "UP",
+                tier=int(tier) if tier.isdecimal() else 1,
+                max_time=fields.get("MaxTime", ""),
+            )
+        )
+    return found
+
+
+def _qos(commands: Commands, settings: Mapping[str, str]) -> tuple[tuple[SiteQos, ...] | None, str]:
+    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        return None, "this cluster has no slurmdbd"
+    query = ["sacctmgr", "--noheader", "--parsable2", "--readonly", "show", "qos", "format=name,priority"]
+    try:
+        text = commands.run(query)
+    except SlurmError as error:
+        return None, str(error)
+    rows = (line.split("|") for line in text.splitlines() if line.count("|") == 1)
+    return tuple(SiteQos(name=name, priority=int(p) if p.isdecimal() else 0) for name, p in rows), ""
+
+
+class Site:
+    """One cluster, asked as the user of this process. Every method raises ``SlurmError`` where there is no answer."""
+
+    def __init__(self, slurm_conf: str | None = None, timeout_s: float = 15.0) -> None:
+        self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)
+
+    def read(self) -> SiteFacts:
+        return read_site(self._commands)
+
+    def may_reserve(self) -> bool:
+        return may_reserve(self._commands)
+
+    def may_drain(self) -> bool:
+        return may_drain(self._commands)
+
+    def on_a_node(self, argv: Sequence[str], *, user: str, partition: str, wait_s: float) -> str:
+        """What a command prints in a job of one node and a minute, which waits ``wait_s`` seconds for the node.
+
+        Nothing of the job stays, however this ends.
+        """
+        name = f"clearway-doctor-{secrets.token_hex(6)}"
+        where = [f"--partition={partition}"] if partition else []
+        job = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={wait_s:.0f}", f"--job-name={name}", "--chdir=/"]
+        patient = replace(self._commands, timeout_s=wait_s + 2 * _JOB_S)
+        try:
+            return patient.run(["srun", *job, *where, *argv])
+        finally:
+            with suppress(SlurmError):  # it has ended, unless srun was ended
+                self._commands.run(["scancel", f"--name={name}", f"--user={user}"])
+
+
+def may_reserve(commands: Commands) -> bool:
+    """Whether Slurm lets this user change reservations, as it does operators: it is asked to delete one that is not.
+
+    Slurm looks at the right first, and at the name then.
+    """
+    return _allowed(commands, ["scontrol", "delete", f"ReservationName={_NO_SUCH}"])
+
+
+def may_drain(commands: Commands) -> bool:
+    """Whether Slurm lets this user drain nodes, as it does administrators: it is asked about a node that is not."""
+    return _allowed(commands, ["scontrol", "update", f"NodeName={_NO_SUCH}", "State=UNDRAIN"])
+
+
+def _allowed(commands: Commands, argv: Sequence[str]) -> bool:
+    try:
+        commands.run(argv)
+    except SlurmRefusedError as error:
+        return _DENIED.search(str(error)) is None
+    return True
